@@ -1,0 +1,178 @@
+"""The stream: a window, a pool that reads, and a batcher, run together for one consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from datarax_ray.feed.batches import Batcher, HostBatch
+from datarax_ray.feed.window import TARGET_BLOCK_NBYTES, Part, Window
+from datarax_ray.plan.position import Rows, check_trainers
+from datarax_ray.plan.shards import assign, cut
+from datarax_ray.read.blocks import Block, read_block
+from datarax_ray.read.description import Description
+
+DEFAULT_MAX_NBYTES = (
+    256 * 2**20
+)  # of blocks in flight: many batches ahead for most, small beside a trainer's memory
+_MAX_RUN_RECORDS = 1024
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A part's block is here."""
+
+    part: Part
+    block: Block
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A part will not come from where it was asked; reason says why."""
+
+    part: Part
+    reason: str
+
+
+class Pool(Protocol):
+    """Who reads: actors that are sent parts and answer with blocks."""
+
+    def actors(self) -> tuple[int, ...]:
+        """Ids of those that read now; at least one."""
+        ...
+
+    def send(self, part: Part) -> None:
+        """Ask part.actor for the part. Does not wait."""
+        ...
+
+    def receive(self, parts: Sequence[Part]) -> Arrived | Lost:
+        """Wait until one of these parts, all sent before, is here or lost."""
+        ...
+
+    def discard(self) -> None:
+        """Forget every part that was sent and not received."""
+        ...
+
+
+class LocalPool:
+    """Reads in this process, and only when a part is waited for."""
+
+    def __init__(self, description: Description) -> None:
+        self._description = description
+
+    def actors(self) -> tuple[int, ...]:
+        return (0,)
+
+    def send(self, part: Part) -> None:
+        pass
+
+    def receive(self, parts: Sequence[Part]) -> Arrived | Lost:
+        return Arrived(parts[0], read_block(self._description, parts[0].ticket))
+
+    def discard(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How a stream is cut into batches, and how much of it is in flight.
+
+    batch_size: of the global batch. process_index, process_count: which of how many trainers this is; each gets its
+    rows of every batch. drop_remainder: leave out a short last batch. chunk_size: positions read at a time, None to
+    choose. max_nbytes: bound on blocks in flight.
+    """
+
+    batch_size: int
+    drop_remainder: bool = False
+    process_index: int = 0
+    process_count: int = 1
+    chunk_size: int | None = None
+    max_nbytes: int = DEFAULT_MAX_NBYTES
+
+    def __post_init__(self) -> None:
+        check_trainers(self.batch_size, self.process_index, self.process_count)
+        if self.chunk_size is not None and self.chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
+        if self.max_nbytes < 1:
+            raise ValueError(f"max_nbytes must be at least 1, got {self.max_nbytes}")
+
+
+def batches(description: Description, pool: Pool, start: int, options: StreamOptions) -> Iterator[HostBatch]:
+    """The batches of the stream from this position on. Reading goes on while a batch is in use, up to the bound.
+
+    The pool is told to forget what is in flight when the iterator is closed.
+
+    Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
+    where an endless stream has no element in a whole epoch.
+    """
+    stop = description.stop
+    if stop is not None and start >= stop:
+        return
+    trainer = (options.process_index, options.process_count)
+    rows = None
+    if not description.may_drop and options.process_count > 1:
+        rows = Rows(start, stop, options.batch_size, *trainer)
+    order, actors = description.order, pool.actors()
+    layout = cut(order, run_records(description))
+    owners = assign(layout, order, actors)
+    window = Window(
+        order,
+        layout,
+        owners,
+        start=start,
+        stop=stop,
+        rows=rows,
+        chunk_size=options.chunk_size,
+        max_nbytes=options.max_nbytes,
+    )
+    batcher = Batcher(
+        start=start,
+        stop=stop,
+        batch_size=options.batch_size,
+        drop_remainder=options.drop_remainder,
+        may_drop=description.may_drop,
+        process_index=trainer[0],
+        process_count=trainer[1],
+    )
+    blocks: dict[Part, Block] = {}
+    last_survivor = start
+    try:
+        while not window.is_finished:
+            if pool.actors() != actors:
+                actors = pool.actors()
+                owners = assign(layout, order, actors, owners)
+                window.reassign(owners)
+            for part in window.asks():
+                pool.send(part)
+            if waiting := window.head:
+                event = pool.receive(waiting)
+                if isinstance(event, Arrived):
+                    window.arrived(event.part, event.block.nbytes)
+                    blocks[event.part] = event.block
+                else:
+                    window.lost(event.part)
+                continue
+            first, last = window.head_range
+            yield from batcher.add(first, last, list(blocks.values()))
+            if any(len(block.positions) for block in blocks.values()):
+                last_survivor = last
+            blocks.clear()
+            window.release()
+            if description.may_drop and last - last_survivor >= order.num_records:
+                raise RuntimeError(
+                    f"no element of the {order.num_records} records up to position {last} was kept: the filters drop "
+                    "everything, or every record is broken."
+                )
+        yield from batcher.finish()
+    finally:
+        pool.discard()
+
+
+def run_records(description: Description) -> int:
+    """Records that one actor reads in a row in file order: a sixteenth of a block, at most 1,024.
+
+    Small, so that every chunk has runs for every actor; large enough that a run is one read.
+    """
+    mean = max(1, description.reader.mean_nbytes)
+    return max(1, min(_MAX_RUN_RECORDS, TARGET_BLOCK_NBYTES // 16 // mean))

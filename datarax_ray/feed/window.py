@@ -1,0 +1,225 @@
+"""The window: which chunks are in flight, as a machine without I/O. Events go in, parts to ask for come out.
+
+    part:   waiting -> asked -> arrived          lost: asked -> waiting, with one more attempt
+    chunk:  opened (in order) -> complete (all parts arrived) -> released (in order)
+
+Its bound is in bytes: chunks that are open count with what arrived of them, and with the largest bytes per position
+seen so far for what has not. Chunks grow from small, so that the first batch comes soon, to a size at which a block is
+worth its overhead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.position import Rows
+from datarax_ray.plan.shards import Layout, Ticket, owners_in
+
+# An object costs the driver about 1 ms whatever its size: at 4 MiB that is 4 GB/s, far above what a core decodes.
+TARGET_BLOCK_NBYTES = 4 * 2**20
+# A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
+MAX_PART_RECORDS = 2**15
+# Chunks that the window's bytes are divided into: one delivered, the others read meanwhile. More, and blocks get small.
+DEPTH = 4
+MAX_OPEN_CHUNKS = 16
+GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, and no guess is far off
+FIRST_CHUNK_RECORDS = 256
+MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """One actor's part of one chunk. attempt: 0 at first, one more each time that it was lost."""
+
+    chunk: int
+    index: int
+    actor: int
+    ticket: Ticket
+    attempt: int = 0
+
+
+@dataclass
+class _Chunk:
+    """A chunk in flight. arrived: bytes of each part that is there, by its index."""
+
+    number: int
+    start: int
+    stop: int
+    parts: list[Part]
+    arrived: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.arrived) == len(self.parts)
+
+
+class Window:
+    """The ordered, bounded set of chunks in flight over the positions [start, stop).
+
+    owners: actor of each shard. rows: the one trainer's rows to ask for, None for all. chunk_size: positions in a
+    chunk, None to choose by the bytes that arrive. max_nbytes: bound on what is in flight and not yet released.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        layout: Layout,
+        owners: Sequence[int],
+        *,
+        start: int,
+        stop: int | None,
+        rows: Rows | None = None,
+        chunk_size: int | None = None,
+        max_nbytes: int,
+    ) -> None:
+        self._order = order
+        self._layout = layout
+        self._owners = tuple(owners)
+        self._next = start
+        self._stop = stop
+        self._rows = rows
+        self._chunk_size = chunk_size
+        self._max_nbytes = max_nbytes
+        self._chunks: deque[_Chunk] = deque()
+        self._waiting: list[Part] = []
+        self._num_opened = 0
+        self._size = chunk_size or FIRST_CHUNK_RECORDS
+        self._nbytes_per_position = 0.0  # the largest of any complete chunk; 0 until there is one
+        self.num_retried = 0
+
+    def asks(self) -> list[Part]:
+        """The parts to send now: lost ones first, then those of the chunks that may be opened."""
+        asks, self._waiting = self._waiting, []
+        while self._may_open():
+            asks += self._open().parts
+        return asks
+
+    @property
+    def head(self) -> list[Part]:
+        """The parts of the first chunk that have not arrived; [] when it is complete or nothing is open."""
+        if not self._chunks:
+            return []
+        first = self._chunks[0]
+        return [part for part in first.parts if part.index not in first.arrived]
+
+    @property
+    def head_range(self) -> tuple[int, int]:
+        """The positions [start, stop) of the first chunk."""
+        return self._chunks[0].start, self._chunks[0].stop
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every chunk up to stop has been released."""
+        return not self._chunks and self._next == self._stop
+
+    @property
+    def nbytes(self) -> int:
+        """Estimate of the bytes in flight or arrived, and not released."""
+        return sum(map(self._estimate, self._chunks))
+
+    def arrived(self, part: Part, nbytes: int) -> None:
+        """Event: the block of an asked part is here."""
+        self._find(part, "arrived").arrived[part.index] = nbytes
+
+    def lost(self, part: Part) -> None:
+        """Event: an asked part will not come. It is asked again, of whoever owns its first shard now.
+
+        Raises: RuntimeError after MAX_ATTEMPTS, naming the chunk and the actor.
+        """
+        chunk = self._find(part, "lost")
+        if part.attempt + 1 >= MAX_ATTEMPTS:
+            raise RuntimeError(
+                f"positions [{chunk.start}, {chunk.stop}) were lost {MAX_ATTEMPTS} times, last by actor {part.actor}; "
+                "the actors do not stay alive. Look at their logs (ray logs) and memory (num_cpus, memory per actor)."
+            )
+        shards = part.ticket.shards
+        actor = part.actor if shards is None else self._owners[shards[0]]
+        again = replace(part, actor=actor, attempt=part.attempt + 1)
+        chunk.parts[part.index] = again
+        self._waiting.append(again)
+        self.num_retried += 1
+
+    def reassign(self, owners: Sequence[int]) -> None:
+        """Event: shards have other owners. Holds for chunks opened, and parts lost, from now on."""
+        self._owners = tuple(owners)
+        self._waiting = [
+            replace(part, actor=self._owners[part.ticket.shards[0]]) if part.ticket.shards else part
+            for part in self._waiting
+        ]
+
+    def release(self) -> None:
+        """Event: the consumer is done with the first chunk, which is complete."""
+        chunk = self._chunks[0]
+        if not chunk.is_complete:
+            raise RuntimeError(f"chunk {chunk.number} was released before its parts {self.head} had arrived")
+        self._chunks.popleft()
+        per_position = sum(chunk.arrived.values()) / (chunk.stop - chunk.start)
+        self._nbytes_per_position = max(self._nbytes_per_position, per_position)
+        if self._chunk_size is None:
+            self._size = next_chunk_size(
+                self._size,
+                self._nbytes_per_position,
+                num_actors=len(set(self._owners)),
+                max_nbytes=self._max_nbytes,
+            )
+
+    def _may_open(self) -> bool:
+        if self._next == self._stop or len(self._chunks) >= MAX_OPEN_CHUNKS:
+            return False
+        if not self._chunks:
+            return True  # one chunk is always in flight, or a bound below its size would stop the stream
+        if not self._nbytes_per_position:
+            return len(self._chunks) < 2  # nothing is known of the size of elements yet
+        return self.nbytes + self._size * self._nbytes_per_position <= self._max_nbytes
+
+    def _open(self) -> _Chunk:
+        start = self._next
+        stop = start + self._size if self._stop is None else min(start + self._size, self._stop)
+        parts = owners_in(self._order, self._layout, self._owners, start, stop)
+        chunk = _Chunk(
+            self._num_opened,
+            start,
+            stop,
+            [
+                Part(self._num_opened, index, actor, Ticket(start, stop, self._layout, shards, self._rows))
+                for index, (actor, shards) in enumerate(parts.items())
+            ],
+        )
+        self._chunks.append(chunk)
+        self._num_opened += 1
+        self._next = stop
+        return chunk
+
+    def _estimate(self, chunk: _Chunk) -> int:
+        missing = 1 - len(chunk.arrived) / len(chunk.parts)
+        guess = (chunk.stop - chunk.start) * self._nbytes_per_position * missing
+        return sum(chunk.arrived.values()) + int(guess)
+
+    def _find(self, part: Part, event: str) -> _Chunk:
+        index = part.chunk - self._chunks[0].number if self._chunks else -1
+        if not 0 <= index < len(self._chunks) or self._chunks[index].parts[part.index] != part:
+            raise RuntimeError(
+                f"{event} {part}, which is not in flight; the open chunks are {list(self._chunks)}"
+            )
+        chunk = self._chunks[index]
+        if part.index in chunk.arrived:
+            raise RuntimeError(f"{event} {part}, which had arrived")
+        return chunk
+
+
+def next_chunk_size(size: int, nbytes_per_position: float, *, num_actors: int, max_nbytes: int) -> int:
+    """Positions in the next chunk: blocks of 4 MiB for each actor, at most a quarter of the window, at most 4x the last.
+
+    >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
+    1024
+    >>> next_chunk_size(65536, 64.0, num_actors=2, max_nbytes=2**30)
+    65536
+    >>> next_chunk_size(256, 600_000.0, num_actors=2, max_nbytes=2**30)
+    13
+    """
+    target = min(num_actors * TARGET_BLOCK_NBYTES, max_nbytes // DEPTH)
+    ideal = int(target / max(nbytes_per_position, 1.0))
+    return max(1, min(ideal, num_actors * MAX_PART_RECORDS, GROWTH * size))

@@ -1,0 +1,107 @@
+"""What a checkpoint says about its stream, and the refusal to go on with another one.
+
+Settings are a nested dict of plain values that the sequence of batches depends on. They are saved beside the position
+and compared, value by value, before a position is taken back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+VERSION = 1
+
+# For each setting: what would follow from going on, and what to do. A prefix covers what lies under it.
+_CONSEQUENCES = {
+    "files": (
+        "resuming would skip or repeat records",
+        "Point the source to the original files, or start a new run.",
+    ),
+    "order.num_epochs": (
+        "the stream would end elsewhere",
+        "Set the old value, or pass allow_drift=('order.num_epochs',) to end it there on purpose.",
+    ),
+    "order": (
+        "records would be repeated and others never seen",
+        "Set the old value, or start a new run.",
+    ),
+    "batch_size": (
+        "every later batch would hold other rows",
+        "Set the old value, or pass allow_drift=('batch_size',) to go on from the same record on purpose.",
+    ),
+    "drop_remainder": (
+        "the last batch would be another",
+        "Set the old value, or pass allow_drift=('drop_remainder',) to change it on purpose.",
+    ),
+    "transforms": (
+        "the remaining elements would be made differently",
+        "Restore the old code, or pass allow_drift=('transforms',) if the change is meant.",
+    ),
+    "on_error": (
+        "broken records would be treated differently",
+        "Set the old value, or pass allow_drift=('on_error',) to change it on purpose.",
+    ),
+}
+_UNKNOWN = ("the stream would not be the same", "Set the old value, or start a new run.")
+
+
+class DriftError(ValueError):
+    """A checkpoint belongs to another stream than the one it is restored into: other data, order or settings."""
+
+
+def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Iterable[str] = ()) -> None:
+    """Raise DriftError unless the settings are equal, except for those at or under a path in `allow`.
+
+    The error lists every setting that changed, with both values, the consequence and the remedy.
+
+    >>> check_drift({"order": {"seed": 1}}, {"order": {"seed": 2}})
+    Traceback (most recent call last):
+    datarax_ray.plan.fingerprint.DriftError: the checkpoint belongs to another stream:
+      order.seed: the checkpoint was written with 1, this pipeline has 2; records would be repeated and others never \
+seen. Set the old value, or start a new run.
+    """
+    old, new = _flatten(saved), _flatten(current)
+    allowed = tuple(allow)
+    unknown = [path for path in allowed if not any(_is_under(key, path) for key in [*old, *new])]
+    if unknown:
+        raise ValueError(f"allow_drift names no setting: {unknown}; the settings are {sorted(new)}")
+    changed = [
+        key
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not any(_is_under(key, path) for path in allowed)
+    ]
+    if changed:
+        lines = [_describe(key, old.get(key), new.get(key)) for key in changed]
+        raise DriftError(
+            "the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines)
+        )
+
+
+def digest(value: Any) -> str:
+    """Sixteen hex digits of SHA-256 over the canonical JSON of a plain value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _describe(key: str, old: Any, new: Any) -> str:
+    prefixes = [key.rsplit(".", n)[0] for n in range(key.count(".") + 1)]
+    consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
+    return (
+        f"{key}: the checkpoint was written with {old!r}, this pipeline has {new!r}; {consequence}. {remedy}"
+    )
+
+
+def _is_under(key: str, path: str) -> bool:
+    return key == path or key.startswith(path + ".")
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

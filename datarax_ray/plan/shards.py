@@ -1,0 +1,152 @@
+"""Shards and who owns them: how the records of one epoch are dealt to actors, and what one actor reads of a chunk.
+
+The order does not depend on ownership, so an assignment may be replaced between any two chunks and the stream stays
+the same: join, leave, crash and rebalance are one mechanism.
+
+Legend: a run is `run_records` consecutive records; run k belongs to shard k mod num_shards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.position import Rows
+
+# Many more shards than actors: at 1,024 an actor's share of 64 is even to 6 %, and the owners still fit in a message.
+MAX_NUM_SHARDS = 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How records are cut into shards: record r is in shard (r // run_records) % num_shards.
+
+    run_records: records in a run, at least 1. num_shards: at least 1.
+    """
+
+    run_records: int
+    num_shards: int
+
+    def shard_of(self, records: Indices) -> Indices:
+        """The shard of each record. records: int64 (k,). Returns int64 (k,), in [0, num_shards)."""
+        return records // self.run_records % self.num_shards
+
+
+def cut(order: Order, run_records: int) -> Layout:
+    """The layout that keeps every actor busy under this order.
+
+    Under a global shuffle every chunk touches every shard, so a shard is one large run: few files to an actor. In file
+    order consecutive runs of `run_records` are dealt to different shards, or one actor would work while the rest wait.
+
+    >>> cut(Order(num_records=10_000, shuffle="global"), run_records=64)
+    Layout(run_records=10, num_shards=1000)
+    >>> cut(Order(num_records=10_000), run_records=64)
+    Layout(run_records=64, num_shards=1024)
+    """
+    if order.shuffle == "none":
+        return Layout(max(1, run_records), MAX_NUM_SHARDS)
+    run = math.ceil(order.num_records / MAX_NUM_SHARDS)
+    return Layout(run, math.ceil(order.num_records / run))
+
+
+def assign(
+    layout: Layout, order: Order, actors: Sequence[int], before: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """The owner of every shard, as even as can be and with the fewest moves.
+
+    actors: ids, distinct, at least one. before: the assignment so far; () at the start.
+    Returns the owner of shard s at index s; no two actors differ by more than one shard. A shard stays with its owner
+    unless the owner is gone or has more than its share.
+
+    >>> assign(Layout(1, 5), Order(5, shuffle="global"), actors=[0, 1])
+    (0, 0, 0, 1, 1)
+    >>> assign(Layout(1, 5), Order(5, shuffle="global"), actors=[0, 1, 2], before=(0, 0, 0, 1, 1))
+    (0, 0, 2, 1, 1)
+    """
+    if not actors:
+        raise ValueError("shards need at least one actor to own them")
+    n = layout.num_shards
+    if not before:
+        if order.shuffle == "none":
+            return tuple(actors[s % len(actors)] for s in range(n))
+        return tuple(actors[s * len(actors) // n] for s in range(n))
+    share = dict.fromkeys(actors, 0)
+    owners: list[int | None] = [None] * n
+    # Actors that hold most keep the larger shares, so that no shard moves only to even out the remainder.
+    held = {a: sum(owner == a for owner in before) for a in actors}
+    by_holding = sorted(actors, key=lambda a: -held[a])
+    quota = {a: n // len(actors) + (i < n % len(actors)) for i, a in enumerate(by_holding)}
+    for s, owner in enumerate(before):
+        if owner in share and share[owner] < quota[owner]:
+            owners[s] = owner
+            share[owner] += 1
+    needy = iter([a for a in actors for _ in range(quota[a] - share[a])])
+    return tuple(next(needy) if owner is None else owner for owner in owners)
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What one actor is asked to read: its part of one chunk. A pure function, so it may be sent again anywhere.
+
+    start, stop: the chunk, positions [start, stop). shards: the shards to read of it, None for all.
+    rows: restricts it to one trainer's rows of each batch, None for all.
+    """
+
+    start: int
+    stop: int
+    layout: Layout | None = None
+    shards: tuple[int, ...] | None = None
+    rows: Rows | None = None
+
+    def select(self, order: Order) -> tuple[Indices, Indices]:
+        """The positions to read, ascending, and the record at each: two int64 arrays of one length."""
+        positions = np.arange(self.start, self.stop, dtype=np.int64)
+        if self.rows is not None:
+            positions = positions[self.rows.contain(positions)]
+        records = order.records(positions)
+        if self.layout is None or self.shards is None:
+            return positions, records
+        owned: NDArray[np.bool_] = np.zeros(self.layout.num_shards, bool)
+        owned[list(self.shards)] = True
+        mine = owned[self.layout.shard_of(records)]
+        return positions[mine], records[mine]
+
+
+def owners_in(
+    order: Order, layout: Layout, owners: Sequence[int], start: int, stop: int
+) -> dict[int, tuple[int, ...]]:
+    """Who has records in the chunk [start, stop), and which of their shards to read: {actor: shards}.
+
+    Under a global shuffle that is everyone, without computing the order; in file order only the runs that it crosses.
+
+    >>> file_order = Order(num_records=10)
+    >>> owners_in(file_order, Layout(run_records=4, num_shards=3), owners=(7, 8, 9), start=2, stop=6)
+    {7: (0,), 8: (1,)}
+    """
+    if order.shuffle == "none":
+        shards = np.unique(
+            layout.shard_of(order.records(_one_in_each_run(order, layout, start, stop)))
+        ).tolist()
+    else:
+        shards = range(layout.num_shards)
+    parts: dict[int, list[int]] = {}
+    for shard in shards:
+        parts.setdefault(owners[shard], []).append(shard)
+    return {actor: tuple(owned) for actor, owned in parts.items()}
+
+
+def _one_in_each_run(order: Order, layout: Layout, start: int, stop: int) -> Indices:
+    """Positions of [start, stop), at least one in every run of the file order that it crosses.
+
+    A step of run_records meets every whole run; the first and last record of an epoch meet the cut ones.
+    """
+    n = order.num_records
+    epoch_starts = np.arange(-(-start // n) * n, stop, n, dtype=np.int64)
+    steps = np.arange(start, stop, layout.run_records, dtype=np.int64)
+    return np.concatenate([steps, epoch_starts, epoch_starts[epoch_starts > start] - 1, [stop - 1]])

@@ -1,0 +1,1 @@
+"""Host I/O in one process: files in, blocks of decoded elements out. Nothing here imports Ray or JAX."""

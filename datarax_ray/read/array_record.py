@@ -1,0 +1,254 @@
+"""Reads records of ArrayRecord files by global index, batched, with every broken file found when it is opened.
+
+Source: google/array_record, python/array_record_reader.cc. Three of its habits shape this file: the constructor never
+raises (a broken file has ok() False), `read(list)` builds a table over the whole file on every call while
+`read(start, stop)` does not, and readers do not pickle.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.files import FileSlice, find
+
+# Seconds, on one core with zstd: building read(list)'s table, per group in the file, and decoding one more group.
+# Only their ratio matters, and it decides between calls that differ by 3x or more; see tests/benchmarks.
+_TABLE_COST = 3e-9
+_GROUP_COST = 4e-6
+# A reader holds a descriptor, and 1,024 is the usual limit of a process.
+_MAX_OPEN_READERS = 256
+_MAX_OPENERS = 32  # opening waits for storage, not for a core
+_OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted
+_BUFFER_SIZE = 32 * 1024
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """One opened and checked file. num_records: in the whole file. skip, take: the records used of it."""
+
+    path: str
+    num_records: int
+    nbytes: int
+    group_size: int
+    skip: int
+    take: int
+
+
+class ArrayRecordReader:
+    """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
+
+    Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
+    first reader counts them).
+    """
+
+    def __init__(self, files: Sequence[RecordFile]) -> None:
+        self.files = tuple(files)
+        self._starts = np.cumsum([0, *(file.take for file in self.files)])
+        self._open: OrderedDict[int, Any] = OrderedDict()
+
+    @classmethod
+    def of(cls, paths: Any) -> ArrayRecordReader:
+        """Open everything that `paths` names (see files.find), count it in parallel, and check it.
+
+        Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
+        slices outside their file, and where there is no record in all files together.
+        """
+        slices = find(paths)
+        with ThreadPoolExecutor(min(_MAX_OPENERS, len(slices))) as pool:
+            outcomes = list(pool.map(_try_inspect, slices))
+        broken = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        if len(broken) == 1:
+            raise broken[0]
+        if broken:
+            shown = "".join(f"\n  {error}" for error in broken[:10])
+            more = f"\n  and {len(broken) - 10} more" if len(broken) > 10 else ""
+            raise ValueError(f"{len(broken)} of {len(slices)} files cannot be read:{shown}{more}")
+        files = [outcome for outcome in outcomes if isinstance(outcome, RecordFile)]
+        if not sum(file.take for file in files):
+            raise ValueError(
+                f"there are 0 records in {files[0].path}"
+                + (f" and {len(files) - 1} more files" if len(files) > 1 else "")
+                + "; a stream needs at least one. Check that the writer wrote records and was closed."
+            )
+        return cls(files)
+
+    @property
+    def num_records(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Compressed bytes of a record, on average."""
+        return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
+
+    def read(self, records: Indices) -> list[bytes]:
+        """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Raises: RuntimeError from array_record for a broken record, with the file's path in a note; OSError where a
+        file is gone; ValueError where it is no longer the file that was counted.
+        """
+        wanted, where = np.unique(records, return_inverse=True)
+        found: list[bytes] = []
+        bounds = np.searchsorted(wanted, self._starts)
+        for index, (lo, hi) in enumerate(zip(bounds, bounds[1:], strict=False)):
+            if lo < hi:
+                file = self.files[index]
+                found += self._read_file(index, wanted[lo:hi] - self._starts[index] + file.skip)
+        if len(where) < 2:
+            return found
+        return list(operator.itemgetter(*where.tolist())(found))
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people: "path[index in the file]"."""
+        index = int(np.searchsorted(self._starts, record, side="right")) - 1
+        file = self.files[index]
+        return f"{file.path}[{record - int(self._starts[index]) + file.skip}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data: names without directories (a dataset may move), slices, sizes, counts."""
+        return {
+            "num_files": len(self.files),
+            "num_records": self.num_records,
+            "nbytes": sum(file.nbytes for file in self.files),
+            "digest": digest(
+                [[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes] for f in self.files]
+            ),
+        }
+
+    def close(self) -> None:
+        """Close every open file. Reading again opens them again."""
+        while self._open:
+            _, reader = self._open.popitem()
+            reader.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self.files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["files"])  # type: ignore[misc]
+
+    def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
+        """wanted: ascending, distinct indices within the file."""
+        file, reader = self.files[index], self._reader(index)
+        try:
+            found: list[bytes] = []
+            if read_as_list(wanted, file.num_records, file.group_size):
+                found = reader.read(wanted.tolist())
+            else:
+                for start, stop in _runs(wanted):
+                    found += reader.read(start, stop)
+        except RuntimeError as error:
+            error.add_note(f"while reading {len(wanted)} records of {file.path}")
+            raise
+        if len(found) != len(wanted):
+            raise ValueError(f"{file.path}: asked for {len(wanted)} records, got {len(found)}")
+        return found
+
+    def _reader(self, index: int) -> Any:
+        if index in self._open:
+            self._open.move_to_end(index)
+            return self._open[index]
+        while len(self._open) >= _MAX_OPEN_READERS:
+            self._open.popitem(last=False)[1].close()
+        file = self.files[index]
+        reader = _open(file.path)
+        if reader.num_records() != file.num_records:
+            found = reader.num_records()
+            reader.close()
+            raise ValueError(
+                f"{file.path} held {file.num_records} records when the source was made and holds {found} now; it was "
+                "replaced, and reading on would mix two datasets. Make a new source."
+            )
+        self._open[index] = reader
+        return reader
+
+
+def read_as_list(wanted: Indices, num_records: int, group_size: int) -> bool:
+    """Whether `read(list)` is cheaper than one `read(start, stop)` per run of consecutive indices.
+
+    A run decodes each group that it touches, so two runs in one group decode it twice; the list decodes each group
+    once and pays a table over all groups of the file.
+
+    >>> read_as_list(np.array([5]), num_records=400_000, group_size=1)
+    False
+    >>> read_as_list(np.arange(0, 62_500, 32), num_records=62_500, group_size=256)
+    True
+    """
+    groups = wanted // group_size
+    distinct = 1 + np.count_nonzero(np.diff(groups))
+    starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
+    stops = np.append(starts[1:], len(wanted)) - 1
+    touched = int((groups[stops] - groups[starts] + 1).sum())
+    return bool((touched - distinct) * _GROUP_COST > num_records / group_size * _TABLE_COST)
+
+
+def _runs(wanted: Indices) -> list[tuple[int, int]]:
+    """Ascending, distinct indices as [start, stop) runs."""
+    cuts = np.flatnonzero(np.diff(wanted) != 1) + 1
+    starts = wanted[np.concatenate([[0], cuts])].tolist()
+    stops = wanted[np.concatenate([cuts - 1, [-1]])].tolist()
+    return [(start, stop + 1) for start, stop in zip(starts, stops, strict=True)]
+
+
+def _open(path: str) -> Any:
+    from array_record.python import array_record_module  # lazily: it starts 64 threads with the first reader
+
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file (seen from {os.getcwd()})")
+    reader = array_record_module.ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER_SIZE)
+    if not reader.ok():
+        reason = _reason(reader, path)
+        raise ValueError(
+            f"{path} is not a complete ArrayRecord file: {reason}. It is another format, was cut short, or its writer "
+            "was never closed; write or copy it again."
+        )
+    return reader
+
+
+def _reason(reader: Any, path: str) -> str:
+    """Why a reader is not ok; the binding tells only when it is read, and not always then."""
+    if os.path.getsize(path) == 0:
+        return "it is empty (0 bytes)"
+    try:
+        reader.read([0])
+    except RuntimeError as error:
+        return str(error).removeprefix(path).lstrip(": ") or "its end is missing"
+    return f"its end is missing ({os.path.getsize(path):,} bytes are there)"
+
+
+def _try_inspect(part: FileSlice) -> RecordFile | Exception:
+    try:
+        return _inspect(part)
+    except (OSError, ValueError) as error:
+        return error  # every broken file is reported, not only the first
+
+
+def _inspect(part: FileSlice) -> RecordFile:
+    reader = _open(part.path)
+    try:
+        num_records = reader.num_records()
+        group = re.search(r"group_size:(\d+)", reader.writer_options_string() or "")
+    finally:
+        reader.close()
+    if part.expected is not None and part.expected != num_records:
+        raise ValueError(
+            f"{part.path} was said to hold {part.expected} records (examples_in_shard) and holds {num_records}"
+        )
+    take = num_records - part.skip if part.take is None else part.take
+    if take < 0 or part.skip + take > num_records:
+        raise ValueError(
+            f"{part.path}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, the file holds {num_records}"
+        )
+    nbytes = os.path.getsize(part.path)
+    return RecordFile(part.path, num_records, nbytes, int(group[1]) if group else 1, part.skip, take)

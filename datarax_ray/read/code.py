@@ -1,0 +1,99 @@
+"""A fingerprint of transforms: changes when what they do may have changed, stays when only their place or layout has.
+
+It covers the source of a function (comments and layout apart), its defaults and closure, and the attributes of an
+object. It does not follow the functions that these call: a transform may have `fingerprint() -> str` to say more.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import textwrap
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+
+_MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
+_MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
+
+
+def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
+    """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms."""
+    transforms = tuple(transforms)
+    names = [_label(transform) for transform in transforms]
+    if len(names) > _MAX_NAMES:
+        names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
+    return {"names": names, "digest": digest([_value(transform, 0) for transform in transforms])}
+
+
+def _label(transform: Any) -> str:
+    return (getattr(transform, "__qualname__", None) or type(transform).__qualname__)[:80]
+
+
+def _value(value: Any, depth: int) -> Any:
+    """A plain value that stands for this one."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | complex | bytes | np.dtype | slice | range):
+        return repr(value)
+    if depth > _MAX_DEPTH:
+        return type(value).__qualname__
+    if isinstance(value, np.ndarray | np.generic):
+        return [
+            str(value.dtype),
+            list(value.shape),
+            hashlib.sha256(np.ascontiguousarray(value)).hexdigest()[:16],
+        ]
+    if isinstance(value, Mapping):
+        return [[_value(k, depth + 1), _value(v, depth + 1)] for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [_value(v, depth + 1) for v in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    return _code(value, depth)
+
+
+def _code(value: Any, depth: int) -> Any:
+    if callable(getattr(value, "fingerprint", None)) and not inspect.isclass(value):
+        return [type(value).__qualname__, str(value.fingerprint())]
+    if isinstance(value, functools.partial):
+        return [_value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
+    if isinstance(value, types.MethodType):
+        return [_value(value.__func__, depth + 1), _value(value.__self__, depth + 1)]
+    if isinstance(value, types.FunctionType):
+        closure = inspect.getclosurevars(value).nonlocals
+        defaults = [value.__defaults__, value.__kwdefaults__]
+        return [_source(value), _value(closure, depth + 1), _value(defaults, depth + 1)]
+    if inspect.isclass(value):
+        return [value.__qualname__, _source(value)]
+    if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
+        return [type(value).__qualname__, _value(value.__wrapped__, depth + 1)]
+    if hasattr(value, "__name__"):  # builtins, ufuncs, modules
+        return [type(value).__qualname__, value.__name__]
+    return [_value(type(value), depth + 1), _value(value.__getstate__(), depth + 1)]
+
+
+@functools.cache
+def _source(code: Any) -> str:
+    """Digest of a function's or class's source without comments and layout; of its bytecode where there is no source."""
+    try:
+        if getattr(code, "__name__", "") == "<lambda>":
+            raise SyntaxError("getsource gives the line, which may hold several lambdas")
+        text = ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(code))))
+    except (OSError, TypeError, SyntaxError):  # built by exec, written in C, or a lambda
+        text = _bytecode(code)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _bytecode(code: Any) -> str:
+    body = getattr(code, "__code__", None)
+    if body is None:
+        return f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
+    constants = [c.co_code.hex() if isinstance(c, types.CodeType) else repr(c) for c in body.co_consts]
+    return repr((body.co_code.hex(), constants, body.co_names, body.co_varnames))

@@ -1,0 +1,142 @@
+"""Columns: what a list of elements becomes when it is stacked, and how columns are walked.
+
+An element is a value or a (nested) dict of values; its columns are the same dict with an array for each value, of shape
+(k, ...) for k elements. Numbers and arrays make dense columns, and all of them must agree in shape and dtype. Strings,
+bytes, lists, None and other objects make object columns, which stay on the host. Nothing is converted in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Columns = Any  # NDArray, or a dict of Columns
+Path = tuple[str, ...]
+
+_SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+
+
+class ColumnError(ValueError):
+    """Elements that do not stack. index: the first element that differs from element 0."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message, index)
+        self.message = message
+        self.index = index
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
+    """The columns of at least one element.
+
+    Raises: ColumnError where fields, shapes or dtypes differ, naming the field, both sides and the remedy.
+
+    >>> stack([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+    {'name': array(['a', 'b'], dtype=object), 'x': array([1, 2])}
+    """
+    first = elements[0]
+    if not isinstance(first, Mapping):
+        return _column(elements, path)
+    if not first or not all(isinstance(key, str) for key in first):
+        raise ColumnError(
+            f"{_name(path)} has fields {list(first)}; an element needs at least one, named by a str", 0
+        )
+    for index, element in enumerate(elements):
+        if not isinstance(element, Mapping) or element.keys() != first.keys():
+            found = sorted(element, key=str) if isinstance(element, Mapping) else type(element).__name__
+            raise ColumnError(
+                f"{_name(path)}: fields {sorted(first)} in one element, {found} in another; "
+                "give every element the same fields",
+                index,
+            )
+    return {key: stack([element[key] for element in elements], (*path, key)) for key in sorted(first)}
+
+
+def unstack(columns: Columns, count: int) -> list[Any]:
+    """The elements of columns; arrays in them are views. Inverse of stack, but for Python numbers (NumPy scalars)."""
+    if not isinstance(columns, Mapping):
+        return list(columns)
+    parts = {key: unstack(column, count) for key, column in columns.items()}
+    return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
+
+
+def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, NDArray]]:
+    """Every array with its path, by name of the fields (as JAX does it), so that two like columns can be zipped."""
+    if isinstance(columns, Mapping):
+        for key in sorted(columns):
+            yield from leaves(columns[key], (*path, key))
+    else:
+        yield path, columns
+
+
+def map_leaves(function: Callable[[NDArray], Any], columns: Columns) -> Any:
+    """The same dict with `function(array)` in place of each array."""
+    if isinstance(columns, Mapping):
+        return {key: map_leaves(function, columns[key]) for key in sorted(columns)}
+    return function(columns)
+
+
+def spec(columns: Columns) -> dict[Path, tuple[tuple[int, ...], np.dtype]]:
+    """Shape (without the leading dimension) and dtype of each array, by path."""
+    return {path: (array.shape[1:], array.dtype) for path, array in leaves(columns)}
+
+
+def nbytes(columns: Columns) -> int:
+    """Bytes that the arrays hold; of object columns, the lengths of what bytes and strings are in them."""
+    return sum(
+        sum(len(x) if isinstance(x, bytes | str) else 8 for x in array)
+        if array.dtype == object
+        else array.nbytes
+        for _, array in leaves(columns)
+    )
+
+
+def dense_dtype(value: Any) -> np.dtype | None:
+    """The dtype that a value has in a dense column, None if it belongs in an object column."""
+    if type(value) in _SCALARS:
+        return np.dtype(_SCALARS[type(value)])
+    if isinstance(value, np.ndarray | np.generic):
+        return None if value.dtype.kind in "OUSV" else value.dtype
+    if hasattr(value, "__array__") and hasattr(value, "shape"):  # arrays of other libraries: jax, torch
+        return np.asarray(value).dtype
+    return None
+
+
+def _column(values: Sequence[Any], path: Path) -> NDArray:
+    first = dense_dtype(values[0])
+    for index, value in enumerate(values):
+        dtype = dense_dtype(value)
+        if (dtype is None) != (first is None) or (dtype is not None and dtype != first):
+            raise ColumnError(
+                f"{_name(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; "
+                "convert it to one dtype in a transform (and fill in missing values there)",
+                index,
+            )
+    if first is None:
+        return np.fromiter(values, object, len(values))
+    if type(values[0]) in _SCALARS:
+        return np.array(values, first)
+    shape = np.shape(values[0])
+    for index, value in enumerate(values):
+        if np.shape(value) != shape:
+            raise ColumnError(
+                f"{_name(path)} has shape {shape} in one element, {np.shape(value)} in another, and these do not "
+                "stack; pad it (PadTo({'field': length})) or resize it, or return it as a list to keep it ragged on "
+                "the host",
+                index,
+            )
+    return np.stack([np.asarray(value) for value in values])
+
+
+def _kind(value: Any) -> str:
+    dtype = dense_dtype(value)
+    return type(value).__name__ if dtype is None else str(dtype)
+
+
+def _name(path: Path) -> str:
+    return f"field {'.'.join(path)!r}" if path else "the element"

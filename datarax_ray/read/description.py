@@ -1,0 +1,88 @@
+"""A description: everything that decides a stream, as one picklable host-side value.
+
+Sources make it, actors receive it, checkpoints record its settings. It holds no position and no open file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.order import Order
+from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.transforms import OnError, steps
+
+
+class Reader(Protocol):
+    """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it."""
+
+    @property
+    def num_records(self) -> int: ...
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Stored bytes of a record, on average."""
+        ...
+
+    def read(self, records: Indices) -> list[Any]:
+        """The record at each index, in the order asked; RuntimeError where one of them is broken."""
+        ...
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Plain values that identify the data, of constant size."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a stream is made of.
+
+    num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
+    becomes of a record that cannot be read, decoded or transformed: "raise", or "skip" it and say so.
+    """
+
+    reader: Reader
+    order: Order
+    num_epochs: int = -1
+    transforms: tuple[Any, ...] = ()
+    on_error: OnError = "raise"
+
+    def __post_init__(self) -> None:
+        if self.num_epochs < 1 and self.num_epochs != -1:
+            raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
+        if self.on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
+        steps(self.transforms)
+
+    @property
+    def stop(self) -> int | None:
+        """The position after the last, None for an endless stream."""
+        return None if self.num_epochs == -1 else self.num_epochs * self.order.num_records
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether some positions may give no element, so that batches cannot be counted in positions."""
+        return self.on_error == "skip" or any(step.kind == "filter" for step in steps(self.transforms))
+
+    def settings(self) -> dict[str, Any]:
+        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
+        order: dict[str, Any] = {
+            "shuffle": self.order.shuffle,
+            "seed": self.order.seed,
+            "num_epochs": self.num_epochs,
+        }
+        if self.order.shuffle != "none":
+            order["rounds"] = self.order.rounds
+        return {
+            "files": self.reader.fingerprint(),
+            "order": order,
+            "transforms": code_fingerprint(self.transforms),
+            "on_error": self.on_error,
+        }

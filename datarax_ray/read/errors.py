@@ -1,0 +1,25 @@
+"""The errors of reading, drawn as a tree.
+
+ValueError
+  RecordError   one record could not be read, decoded or transformed; says which one, where, and why
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class RecordError(ValueError):
+    """One record could not be read, decoded or transformed. The message names the file, record and position."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that `on_error="skip"` left out of the stream.
+
+    where: file and record index in it, as "path[17]". position: its place in the stream. reason: what went wrong.
+    """
+
+    where: str
+    position: int
+    reason: str

@@ -1,0 +1,108 @@
+"""From what a user names (paths, globs, directories, slices) to the list of files and the records taken of each."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# What ArrayRecord writers call their files (TFDS: name.array_record-00000-of-00008; datarax: name.riegeli).
+_NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
+_SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """Records [skip, skip + take) of one file; take None is all that follow.
+
+    expected: how many records the file is said to hold (Grain's examples_in_shard), None if nobody said.
+    """
+
+    path: str
+    skip: int = 0
+    take: int | None = None
+    expected: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.skip < 0 or (self.take is not None and self.take < 0):
+            raise ValueError(
+                f"{self.path}: skip and take must not be negative, got {self.skip} and {self.take}"
+            )
+
+
+def find(paths: Any) -> tuple[FileSlice, ...]:
+    """The files that `paths` names, in order, each once for each time that it is named.
+
+    paths: a path (str or os.PathLike), a glob, a directory, "path[start:stop]", an object with filename, skip, take
+    and examples_in_shard (Grain's FileInstruction), or an iterable of these. What a glob or a directory holds comes in
+    sorted order; a list keeps its own. In a directory, the files that are named like ArrayRecord files are taken.
+
+    Raises: FileNotFoundError where nothing is found; ValueError for a URL, which array_record does not open.
+    """
+    files = tuple(_each(paths))
+    if not files:
+        raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
+    return files
+
+
+def _each(paths: Any) -> Iterator[FileSlice]:
+    if isinstance(paths, str | os.PathLike):
+        yield from _from_path(os.fspath(paths))
+    elif hasattr(paths, "filename"):
+        yield FileSlice(
+            os.fspath(paths.filename),
+            int(getattr(paths, "skip", 0)),
+            getattr(paths, "take", None),
+            getattr(paths, "examples_in_shard", None),
+        )
+    elif isinstance(paths, Iterable) and not isinstance(paths, bytes):
+        for path in paths:
+            yield from _each(path)
+    else:
+        raise TypeError(
+            f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}"
+        )
+
+
+def _from_path(path: str) -> Iterator[FileSlice]:
+    if "://" in path:
+        raise ValueError(
+            f"{path}: array_record opens local paths only, and waits for minutes on others. "
+            "Mount the bucket (gcsfuse, mountpoint-s3) or copy the files, and give the local path."
+        )
+    if os.path.isdir(path):
+        yield from _from_directory(path)
+    elif os.path.exists(path):
+        yield FileSlice(path)
+    elif match := _SLICE.fullmatch(path):
+        yield from _from_slice(path, **match.groupdict())
+    elif glob.has_magic(path):
+        found = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
+        if not found:
+            raise FileNotFoundError(f"{path}: no file matches this glob (seen from {os.getcwd()})")
+        yield from map(FileSlice, found)
+    else:
+        raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")
+
+
+def _from_slice(text: str, path: str, start: str, stop: str) -> Iterator[FileSlice]:
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{text}: no such file as {path} (seen from {os.getcwd()})")
+    skip = int(start or 0)
+    if stop and int(stop) < skip:
+        raise ValueError(f"{text}: the slice ends before it starts")
+    yield FileSlice(path, skip, int(stop) - skip if stop else None)
+
+
+def _from_directory(path: str) -> Iterator[FileSlice]:
+    entries = sorted(e.name for e in os.scandir(path) if e.is_file() and not e.name.startswith("."))
+    found = [name for name in entries if _NAME.search(name)]
+    if not found:
+        raise FileNotFoundError(
+            f"{path}: none of the {len(entries)} files in this directory is named *.array_record*, *.arrayrecord* or "
+            f"*.riegeli* ({', '.join(entries[:3]) or 'it is empty'}). Give a glob to take files of other names."
+        )
+    yield from (FileSlice(os.path.join(path, name)) for name in found)
