@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.position import check_trainers, trainer_rows
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns, leaves, map_leaves, spec
+from datarax_ray.read.columns import Columns, FieldSpec, leaves, map_leaves, spec
 from datarax_ray.read.errors import Skipped
 
 
@@ -22,15 +23,20 @@ from datarax_ray.read.errors import Skipped
 class HostBatch:
     """One trainer's rows of one global batch.
 
-    columns: arrays of shape (num_rows, ...), written by nobody else. start, stop: the positions that the global batch
-    covers; stop is where the stream goes on after it. skipped: the broken records among them.
+    columns: arrays of shape (num_rows, ...), written by nobody else. positions: int64 (num_rows,), of each row.
+    start, stop: the positions that the global batch covers; stop is where the stream goes on after it. skipped: the
+    broken records among them.
     """
 
     columns: Columns
-    num_rows: int
+    positions: Indices
     start: int
     stop: int
     skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.positions)
 
 
 class Batcher:
@@ -57,7 +63,7 @@ class Batcher:
         self._drop_remainder = drop_remainder
         self._may_drop = may_drop
         self._process = (process_index, process_count)
-        self._spec: dict[Any, Any] | None = None
+        self._spec: dict[Any, FieldSpec] | None = None
         self._like: Columns = None  # zero rows of the columns seen first, to make buffers from
         self._skipped: list[Skipped] = []
         self._begin(start)
@@ -102,6 +108,7 @@ class Batcher:
         self._row = 0
         self._written = 0
         self._buffers: Columns = None
+        self._positions = np.empty(0, np.int64)
         rows = self._batch_size
         if not self._may_drop and self._stop is not None:
             rows = min(rows, self._stop - start)
@@ -118,32 +125,32 @@ class Batcher:
             return
         if self._buffers is None:
             self._buffers = self._empty(self._hi - self._lo)
+            self._positions = np.empty(self._hi - self._lo, np.int64)
         # consecutive rows (file order, or one actor) are one memory copy
         where = slice(rows[0], rows[0] + len(rows)) if rows[-1] - rows[0] + 1 == len(rows) else rows
         for (_, buffer), (_, column) in zip(leaves(self._buffers), leaves(block.columns), strict=True):
             buffer[where] = column[lo:hi]
+        self._positions[where] = block.positions[lo:hi]
         self._written += len(rows)
 
     def _emit(self, stop: int) -> HostBatch:
-        columns, num_rows = self._buffers, self._hi - self._lo
+        columns, positions = self._buffers, self._positions
         if columns is None:
             if self._like is None:
                 raise ValueError(
                     f"the stream has fewer elements than there are trainers ({self._process[1]}), and the one with "
                     f"process_index {self._process[0]} got none; use fewer trainers, or drop_remainder=True."
                 )
-            columns = self._empty(num_rows)
-        expected = self._row if self._may_drop else num_rows
+            columns = self._empty(0)
+        expected = self._row if self._may_drop else self._hi - self._lo
         if self._written != expected:
-            raise RuntimeError(
-                f"positions [{self._start}, {stop}) came with {self._written} of {expected} rows"
-            )
+            raise RuntimeError(f"positions [{self._start}, {stop}) came with {self._written} of {expected} rows")
         if self._may_drop:
             lo, hi = trainer_rows(self._row, *self._process)
-            columns, num_rows = map_leaves(lambda array: array[lo:hi], columns), hi - lo
+            columns, positions = map_leaves(lambda array: array[lo:hi], columns), positions[lo:hi]
         skipped = tuple(sorted((s for s in self._skipped if s.position < stop), key=lambda s: s.position))
         self._skipped = [s for s in self._skipped if s.position >= stop]
-        batch = HostBatch(columns, num_rows, self._start, stop, skipped)
+        batch = HostBatch(columns, positions, self._start, stop, skipped)
         self._begin(stop)
         return batch
 
@@ -152,7 +159,7 @@ class Batcher:
 
     def _check(self, block: Block) -> None:
         """Raise ValueError unless the block has the fields, shapes and dtypes of the first one."""
-        found = spec(block.columns)
+        found = dict(leaves(spec(block.columns)))
         if self._spec is None:
             self._spec = found
             self._like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
@@ -165,5 +172,5 @@ class Batcher:
                 )
 
 
-def _say(kind: tuple[tuple[int, ...], np.dtype] | None) -> str:
-    return "missing" if kind is None else f"{kind[1]} {kind[0]}"
+def _say(field: FieldSpec | None) -> str:
+    return "missing" if field is None else f"{field.dtype} {field.shape}"

@@ -13,9 +13,7 @@ from datarax_ray.plan.shards import assign, cut
 from datarax_ray.read.blocks import Block, read_block
 from datarax_ray.read.description import Description
 
-DEFAULT_MAX_NBYTES = (
-    256 * 2**20
-)  # of blocks in flight: many batches ahead for most, small beside a trainer's memory
+DEFAULT_MAX_NBYTES = 256 * 2**20  # of blocks in flight: many batches ahead for most, small beside a trainer's memory
 _MAX_RUN_RECORDS = 1024
 
 

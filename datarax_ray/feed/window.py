@@ -201,9 +201,7 @@ class Window:
     def _find(self, part: Part, event: str) -> _Chunk:
         index = part.chunk - self._chunks[0].number if self._chunks else -1
         if not 0 <= index < len(self._chunks) or self._chunks[index].parts[part.index] != part:
-            raise RuntimeError(
-                f"{event} {part}, which is not in flight; the open chunks are {list(self._chunks)}"
-            )
+            raise RuntimeError(f"{event} {part}, which is not in flight; the open chunks are {list(self._chunks)}")
         chunk = self._chunks[index]
         if part.index in chunk.arrived:
             raise RuntimeError(f"{event} {part}, which had arrived")

@@ -112,9 +112,7 @@ def round_keys(seed: int, rounds: int) -> tuple[int, ...]:
 def _walk(indices: Indices, n: int, seed: int, rounds: int) -> Indices:
     """Encrypt until every value is back below n; a permutation of the block returns each start to [0, n)."""
     word_bits = block_bits(n) // 2
-    word = (
-        np.uint32 if word_bits <= 16 else np.uint64
-    )  # half the memory traffic where a block fits in 32 bits
+    word = np.uint32 if word_bits <= 16 else np.uint64  # half the memory traffic where a block fits in 32 bits
     values = _encrypt(indices.astype(word), word_bits, round_keys(seed, rounds))
     outside = np.flatnonzero(values > word(n - 1))
     while outside.size:

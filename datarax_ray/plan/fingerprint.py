@@ -74,9 +74,7 @@ seen. Set the old value, or start a new run.
     ]
     if changed:
         lines = [_describe(key, old.get(key), new.get(key)) for key in changed]
-        raise DriftError(
-            "the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines)
-        )
+        raise DriftError("the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines))
 
 
 def digest(value: Any) -> str:
@@ -88,9 +86,7 @@ def digest(value: Any) -> str:
 def _describe(key: str, old: Any, new: Any) -> str:
     prefixes = [key.rsplit(".", n)[0] for n in range(key.count(".") + 1)]
     consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
-    return (
-        f"{key}: the checkpoint was written with {old!r}, this pipeline has {new!r}; {consequence}. {remedy}"
-    )
+    return f"{key}: the checkpoint was written with {old!r}, this pipeline has {new!r}; {consequence}. {remedy}"
 
 
 def _is_under(key: str, path: str) -> bool:

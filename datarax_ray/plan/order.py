@@ -55,7 +55,5 @@ class Order:
         bounds = np.flatnonzero(np.diff(epochs)) + 1
         for start, stop in zip([0, *bounds], [*bounds, offsets.size], strict=True):
             seed = (self.seed + int(epochs[start])) % 2**32
-            records[start:stop] = cipher.permute(
-                offsets[start:stop], self.num_records, seed=seed, rounds=self.rounds
-            )
+            records[start:stop] = cipher.permute(offsets[start:stop], self.num_records, seed=seed, rounds=self.rounds)
         return records

@@ -55,9 +55,7 @@ def cut(order: Order, run_records: int) -> Layout:
     return Layout(run, math.ceil(order.num_records / run))
 
 
-def assign(
-    layout: Layout, order: Order, actors: Sequence[int], before: Sequence[int] = ()
-) -> tuple[int, ...]:
+def assign(layout: Layout, order: Order, actors: Sequence[int], before: Sequence[int] = ()) -> tuple[int, ...]:
     """The owner of every shard, as even as can be and with the fewest moves.
 
     actors: ids, distinct, at least one. before: the assignment so far; () at the start.
@@ -118,9 +116,7 @@ class Ticket:
         return positions[mine], records[mine]
 
 
-def owners_in(
-    order: Order, layout: Layout, owners: Sequence[int], start: int, stop: int
-) -> dict[int, tuple[int, ...]]:
+def owners_in(order: Order, layout: Layout, owners: Sequence[int], start: int, stop: int) -> dict[int, tuple[int, ...]]:
     """Who has records in the chunk [start, stop), and which of their shards to read: {actor: shards}.
 
     Under a global shuffle that is everyone, without computing the order; in file order only the runs that it crosses.
@@ -130,9 +126,7 @@ def owners_in(
     {7: (0,), 8: (1,)}
     """
     if order.shuffle == "none":
-        shards = np.unique(
-            layout.shard_of(order.records(_one_in_each_run(order, layout, start, stop)))
-        ).tolist()
+        shards = np.unique(layout.shard_of(order.records(_one_in_each_run(order, layout, start, stop)))).tolist()
     else:
         shards = range(layout.num_shards)
     parts: dict[int, list[int]] = {}

@@ -121,9 +121,7 @@ class ArrayRecordReader:
             "num_files": len(self.files),
             "num_records": self.num_records,
             "nbytes": sum(file.nbytes for file in self.files),
-            "digest": digest(
-                [[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes] for f in self.files]
-            ),
+            "digest": digest([[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes] for f in self.files]),
         }
 
     def close(self) -> None:

@@ -69,9 +69,7 @@ def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Colum
 
 def _read(description: Description, positions: Indices, records: Indices) -> Progress:
     reader = description.reader
-    asked = Progress(
-        [], positions.tolist(), records.tolist(), on_error=description.on_error, locate=reader.locate
-    )
+    asked = Progress([], positions.tolist(), records.tolist(), on_error=description.on_error, locate=reader.locate)
     if not len(records):
         return asked
     try:
@@ -102,9 +100,7 @@ def _decode(progress: Progress, step: Step) -> Columns:
                 progress.fail(index, f"transform {step.name}", error)
                 broken.append(index)
         if not broken:
-            raise RecordError(
-                f"transform {step.name} fails on records together that it decodes alone"
-            ) from whole
+            raise RecordError(f"transform {step.name} fails on records together that it decodes alone") from whole
         progress.drop(broken)
         return _call_decoder(step, progress.elements) if progress.elements else None
 
@@ -124,7 +120,5 @@ def _stack(progress: Progress, description: Description) -> Columns:
     except ColumnError as error:
         for index in (0, error.index):
             where = description.reader.locate(progress.records[index])
-            error.add_note(
-                f"element {index} of this block is {where} at position {progress.positions[index]}"
-            )
+            error.add_note(f"element {index} of this block is {where} at position {progress.positions[index]}")
         raise

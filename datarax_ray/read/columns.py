@@ -8,12 +8,23 @@ bytes, lists, None and other objects make object columns, which stay on the host
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Columns = Any  # NDArray, or a dict of Columns
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """Shape and dtype of one field of an element; dtype object for what stays on the host."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
 Path = tuple[str, ...]
 
 _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
@@ -43,9 +54,7 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
     if not isinstance(first, Mapping):
         return _column(elements, path)
     if not first or not all(isinstance(key, str) for key in first):
-        raise ColumnError(
-            f"{_name(path)} has fields {list(first)}; an element needs at least one, named by a str", 0
-        )
+        raise ColumnError(f"{_name(path)} has fields {list(first)}; an element needs at least one, named by a str", 0)
     for index, element in enumerate(elements):
         if not isinstance(element, Mapping) or element.keys() != first.keys():
             found = sorted(element, key=str) if isinstance(element, Mapping) else type(element).__name__
@@ -81,17 +90,15 @@ def map_leaves(function: Callable[[NDArray], Any], columns: Columns) -> Any:
     return function(columns)
 
 
-def spec(columns: Columns) -> dict[Path, tuple[tuple[int, ...], np.dtype]]:
-    """Shape (without the leading dimension) and dtype of each array, by path."""
-    return {path: (array.shape[1:], array.dtype) for path, array in leaves(columns)}
+def spec(columns: Columns) -> Any:
+    """The columns' dict with a FieldSpec in place of each array: the element's shape, without the leading dimension."""
+    return map_leaves(lambda array: FieldSpec(array.shape[1:], array.dtype), columns)
 
 
 def nbytes(columns: Columns) -> int:
     """Bytes that the arrays hold; of object columns, the lengths of what bytes and strings are in them."""
     return sum(
-        sum(len(x) if isinstance(x, bytes | str) else 8 for x in array)
-        if array.dtype == object
-        else array.nbytes
+        sum(len(x) if isinstance(x, bytes | str) else 8 for x in array) if array.dtype == object else array.nbytes
         for _, array in leaves(columns)
     )
 

@@ -28,9 +28,7 @@ class FileSlice:
 
     def __post_init__(self) -> None:
         if self.skip < 0 or (self.take is not None and self.take < 0):
-            raise ValueError(
-                f"{self.path}: skip and take must not be negative, got {self.skip} and {self.take}"
-            )
+            raise ValueError(f"{self.path}: skip and take must not be negative, got {self.skip} and {self.take}")
 
 
 def find(paths: Any) -> tuple[FileSlice, ...]:
@@ -62,9 +60,7 @@ def _each(paths: Any) -> Iterator[FileSlice]:
         for path in paths:
             yield from _each(path)
     else:
-        raise TypeError(
-            f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}"
-        )
+        raise TypeError(f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}")
 
 
 def _from_path(path: str) -> Iterator[FileSlice]:

@@ -37,9 +37,7 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
     Raises: TypeError for what is no transform, or is several; ValueError for `decode` after another transform.
     """
     if callable(transforms) or isinstance(transforms, str | bytes):
-        raise TypeError(
-            f"transforms is a list of transforms, got {transforms!r}; write [{_name(transforms)}]"
-        )
+        raise TypeError(f"transforms is a list of transforms, got {transforms!r}; write [{_name(transforms)}]")
     found = tuple(_step(transform, index) for index, transform in enumerate(transforms))
     for step in found[1:]:
         if step.kind == "decode":
@@ -56,9 +54,7 @@ def _step(transform: Any, index: int) -> Step:
         raise TypeError(f"transform {_name(transform)} has flat_map, which is not supported yet")
     kinds = [method for method in _METHODS if callable(getattr(transform, method, None))]
     if len(kinds) > 1:
-        raise TypeError(
-            f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them"
-        )
+        raise TypeError(f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
     if kinds:
         return Step(kinds[0], getattr(transform, kinds[0]), _name(transform), index)
     if callable(transform):

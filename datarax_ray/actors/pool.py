@@ -1,0 +1,208 @@
+"""The pool of reader actors: starts them, sends parts, receives blocks, and replaces what dies.
+
+Ray restarts a killed actor and runs its tickets again by itself (max_restarts, max_task_retries: a ticket is a pure
+function, so that is correct). What Ray gives up comes back as Lost, from a new actor under the same id.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import (
+    ActorUnavailableError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+
+from datarax_ray.actors.reader_actor import ReaderActor
+from datarax_ray.feed.stream import Arrived, Lost
+from datarax_ray.feed.window import Part
+from datarax_ray.read.blocks import Block
+from datarax_ray.read.description import Description
+
+logger = logging.getLogger("datarax_ray")
+
+# What Ray raises where a task or its result is gone through no fault of the task.
+_GONE = (ActorUnavailableError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError)
+# Nothing has come for so long: ask whether the actors are there. Ray restarts an actor in 1 to 3 s where it has room.
+_PATIENCE_S = 5.0
+# Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
+_GATHER_S = 10.0
+
+
+@dataclass(frozen=True)
+class ActorOptions:
+    """How actors are made and placed. num_cpus: that one reserves. resources, label_selector: where it may run.
+
+    name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job).
+    start_timeout_s: how long to wait for the first actor.
+    """
+
+    num_cpus: float = 1.0
+    resources: Mapping[str, float] | None = None
+    label_selector: Mapping[str, str] | None = None
+    memory: int | None = None
+    name: str | None = None
+    start_timeout_s: float = 300.0
+    runtime_env: Mapping[str, Any] | None = None
+
+
+@dataclass
+class _Member:
+    """One actor of the pool. ready: a pending call that answers once it runs; None from then on."""
+
+    handle: Any
+    ready: Any
+    in_flight: dict[Part, Any] = field(default_factory=dict)
+
+
+class RayPool:
+    """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
+
+    def __init__(self, description: Description, num_actors: int, options: ActorOptions) -> None:
+        self._payload = cloudpickle.dumps(description)
+        self._options = options
+        self._members = {index: self._start(index) for index in range(num_actors)}
+        self._polled = 0.0
+
+    def actors(self) -> tuple[int, ...]:
+        """Ids of the actors that run; waits for the first, and a little for the others."""
+        waiting = [member for member in self._members.values() if member.ready is not None]
+        if waiting and (len(waiting) == len(self._members) or time.monotonic() - self._polled > 1.0):
+            self._gather(waiting)
+        return tuple(index for index, member in self._members.items() if member.ready is None)
+
+    def send(self, part: Part) -> None:
+        member = self._members[part.actor]
+        member.in_flight[part] = member.handle.read.remote(part.ticket)
+
+    def receive(self, parts: Sequence[Part]) -> Arrived | Lost:
+        """Wait for one of the parts. What the read raised is raised here, with the actor and its node in a note."""
+        refs = {self._members[part.actor].in_flight[part]: part for part in parts}
+        begin = time.monotonic()
+        while True:
+            ready, _ = ray.wait(list(refs), num_returns=1, timeout=_PATIENCE_S)
+            if ready:
+                break
+            absent = self._absent({part.actor for part in parts})
+            if absent:
+                part = next(part for part in parts if part.actor in absent)
+                return self._lose(part, f"actor {part.actor} has not answered for {_PATIENCE_S:.0f} s")
+            logger.warning(
+                "waiting for positions [%d, %d) from actors %s for %.0f s: they live and read",
+                parts[0].ticket.start,
+                parts[0].ticket.stop,
+                sorted({part.actor for part in parts}),
+                time.monotonic() - begin,
+            )
+        part = refs[ready[0]]
+        del self._members[part.actor].in_flight[part]
+        try:
+            block: Block = ray.get(ready[0])
+        except RayTaskError as error:
+            if isinstance(error, _GONE) or isinstance(error.cause, _GONE):
+                return self._replace(part, error)
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            cause.add_note(f"in reader actor {part.actor} (pid {error.pid}, node {error.ip})")
+            raise cause from None
+        except _GONE as error:
+            return self._replace(part, error)
+        return Arrived(part, block)
+
+    def discard(self) -> None:
+        for member in self._members.values():
+            for ref in member.in_flight.values():
+                ray.cancel(ref)  # what has not begun will not; what runs ends by itself and is dropped
+            member.in_flight.clear()
+
+    def stats(self) -> dict[int, dict[str, Any]]:
+        """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
+        asked = {member.handle.stats.remote(): index for index, member in self._members.items()}
+        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_PATIENCE_S)
+        return {asked[ref]: ray.get(ref) for ref in answered}
+
+    def close(self) -> None:
+        """Kill the actors. Named ones live on for the other drivers and end with the driver that made them."""
+        members, self._members = self._members, {}
+        if ray.is_initialized() and self._options.name is None:
+            for member in members.values():
+                ray.kill(member.handle)
+
+    def _start(self, index: int) -> _Member:
+        options: dict[str, Any] = {
+            "num_cpus": self._options.num_cpus,
+            "max_restarts": -1,
+            "max_task_retries": -1,
+            "scheduling_strategy": "SPREAD",
+        }
+        for key in ("resources", "label_selector", "memory", "runtime_env"):
+            value = getattr(self._options, key)
+            if value is not None:
+                options[key] = dict(value) if isinstance(value, Mapping) else value
+        if self._options.name is not None:
+            options |= {"name": f"datarax_ray/{self._options.name}/{index}", "get_if_exists": True}
+        handle = ray.remote(concurrency_groups={"control": 1})(ReaderActor).options(**options).remote(self._payload)
+        return _Member(handle, handle.stats.remote())
+
+    def _gather(self, waiting: list[_Member]) -> None:
+        """Wait for actors to start: for the first as long as it may take, then _GATHER_S for the others, then not."""
+        begin = time.monotonic()
+        pending = {member.ready: member for member in waiting}
+        first = len(waiting) == len(self._members)
+        ready, rest = ray.wait(list(pending), num_returns=1, timeout=self._options.start_timeout_s if first else 0)
+        if first and not ready:
+            raise RuntimeError(self._why_none(time.monotonic() - begin))
+        if first and rest:
+            more, rest = ray.wait(rest, num_returns=len(rest), timeout=_GATHER_S)
+            ready += more
+            if rest:
+                logger.warning(
+                    "%d of %d reader actors have started; the stream begins with them, the others join when the "
+                    "cluster has room (each needs %g CPUs)",
+                    len(ready),
+                    len(self._members),
+                    self._options.num_cpus,
+                )
+        for ref in ready:
+            pending[ref].ready = None
+        self._polled = time.monotonic()
+
+    def _why_none(self, waited_s: float) -> str:
+        return (
+            f"none of {len(self._members)} reader actors runs after {waited_s:.0f} s. Each needs "
+            f"{self._options.num_cpus:g} CPUs, resources {dict(self._options.resources or {})} and labels "
+            f"{dict(self._options.label_selector or {})}; the cluster has {ray.cluster_resources().get('CPU', 0):g} CPUs, "
+            f"{ray.available_resources().get('CPU', 0):g} of them free. Ask for less, free some, or add nodes."
+        )
+
+    def _absent(self, actors: set[int]) -> set[int]:
+        """Which of these actors do not answer; they count as not started until they do."""
+        pings = {self._members[index].handle.stats.remote(): index for index in actors}
+        _, silent = ray.wait(list(pings), num_returns=len(pings), timeout=_PATIENCE_S)
+        for ref in silent:
+            self._members[pings[ref]].ready = ref
+        return {pings[ref] for ref in silent}
+
+    def _replace(self, part: Part, error: Exception) -> Lost:
+        """A part did not survive. Where its actor will not come back, put a new one in its place."""
+        if isinstance(error, RayActorError) and not isinstance(error, ActorUnavailableError):
+            fresh = self._start(part.actor)
+            fresh.in_flight = self._members[part.actor].in_flight  # lost too, each when it is waited for
+            self._members[part.actor] = fresh
+        return self._lose(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+    def _lose(self, part: Part, reason: str) -> Lost:
+        self._members[part.actor].in_flight.pop(part, None)
+        ticket = part.ticket
+        logger.warning("positions [%d, %d) are asked for again: %s", ticket.start, ticket.stop, reason)
+        return Lost(part, reason)

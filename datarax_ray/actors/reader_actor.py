@@ -1,0 +1,52 @@
+"""The Ray shell around read_block: it holds a description and answers tickets."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import time
+from typing import Any
+
+import ray
+
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.blocks import Block, read_block
+from datarax_ray.read.description import Description
+
+
+class ReaderActor:
+    """Reads what tickets ask for. Holds no position, so it may die and be replaced between any two calls.
+
+    payload: a pickled Description. It is loaded with the first call rather than here: what fails in a constructor kills
+    the actor and is retried, what fails in a call is raised at the caller.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        self._payload = payload
+        self._description: Description | None = None
+        self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
+
+    def read(self, ticket: Ticket) -> Block:
+        """The block that the ticket asks for; a pure function of the ticket."""
+        if self._description is None:
+            self._description = pickle.loads(self._payload)
+        begin = time.perf_counter()
+        block = read_block(self._description, ticket)
+        self._counters["num_blocks"] += 1
+        self._counters["num_elements"] += len(block.positions)
+        self._counters["nbytes"] += block.nbytes
+        self._counters["read_s"] += time.perf_counter() - begin
+        return block
+
+    @ray.method(concurrency_group="control")
+    def stats(self) -> dict[str, Any]:
+        """Who this is and what it has done since it started; answers while a read runs."""
+        return {
+            "pid": os.getpid(),
+            "node_id": ray.get_runtime_context().get_node_id(),
+            "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            **self._counters,
+        }

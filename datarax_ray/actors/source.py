@@ -1,0 +1,118 @@
+"""RaySource: any indexed source, read by Ray actors, with the same batches as in one process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol
+
+import ray
+
+from datarax_ray.actors.pool import ActorOptions, RayPool
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.source import IndexedSource
+from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
+from datarax_ray.read.description import Description
+
+logger = logging.getLogger("datarax_ray")
+
+
+class Describes(Protocol):
+    """A source that can be distributed: it gives everything that decides its stream as a picklable value."""
+
+    def describe(self) -> Description: ...
+
+
+class RaySource(IndexedSource):
+    """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
+
+    source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
+    cluster but one. num_cpus: that each actor reserves. chunk_size: positions read at a time by all actors together,
+    None to choose it by the size of the elements. max_nbytes: bound on the blocks in flight in the object store.
+    resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
+    one Ray namespace share the actors. start_timeout_s: how long to wait for the first actor to start.
+
+    Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
+    else starts a local one and logs that. The number of actors is no part of the state: it may differ at every restart.
+
+    Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError where no actor can start.
+    """
+
+    def __init__(
+        self,
+        source: Describes,
+        *,
+        num_actors: int | None = None,
+        num_cpus: float = 1.0,
+        chunk_size: int | None = None,
+        max_nbytes: int = DEFAULT_MAX_NBYTES,
+        resources: Mapping[str, float] | None = None,
+        label_selector: Mapping[str, str] | None = None,
+        memory: int | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        start_timeout_s: float = 300.0,
+    ) -> None:
+        if isinstance(source, RaySource):
+            raise TypeError("this source is a RaySource already; give the source that it reads")
+        if not callable(getattr(source, "describe", None)):
+            raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}")
+        if num_actors is not None and num_actors < 1:
+            raise ValueError(f"num_actors must be at least 1, or None for one per CPU, got {num_actors}")
+        StreamOptions(1, chunk_size=chunk_size, max_nbytes=max_nbytes)
+        options = ActorOptions(num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env)
+        connect(num_cpus * (num_actors or 0))
+        if num_actors is None:
+            num_actors = max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 0.01)) - 1)
+        self.num_actors = num_actors
+        self._chunk_size = chunk_size
+        self._max_nbytes = max_nbytes
+        description = source.describe()
+        self._actors = RayPool(description, num_actors, options)
+        super().__init__(description, self._actors)
+
+    def describe(self) -> Description:
+        """What this source reads."""
+        return self.description
+
+    def batches(self, start: int, options: StreamOptions) -> Iterator[HostBatch]:
+        """The batches from a position on; see IndexedSource.batches."""
+        return super().batches(start, replace(options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes))
+
+    def stats(self) -> dict[int, dict[str, Any]]:
+        """Process, node, memory and work done, of each running actor by id."""
+        return self._actors.stats()
+
+    def close(self) -> None:
+        """Stop reading and end the actors. The state can still be taken."""
+        super().close()
+        self._actors.close()
+
+    def __enter__(self) -> RaySource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        order = self.description.order
+        return f"RaySource(num_actors={self.num_actors}, num_records={order.num_records}, shuffle={order.shuffle!r})"
+
+
+def connect(num_cpus: float) -> None:
+    """Make sure that there is a Ray: the program's, else a running cluster, else a local one with that many CPUs."""
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address="auto", log_to_driver=False)
+        logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
+    except ConnectionError:
+        # Room for every actor that was asked for, and the driver: they share this machine's cores.
+        cpus = max(os.cpu_count() or 1, int(num_cpus) + 1)
+        ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
+        logger.info("no Ray cluster is running here: started a local one, which ends with this program")

@@ -1,0 +1,150 @@
+"""An indexed source: a description, a pool that reads it, and a position. The face under every source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches
+from datarax_ray.plan.fingerprint import VERSION, check_drift
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.blocks import read_elements
+from datarax_ray.read.columns import Columns, spec, unstack
+from datarax_ray.read.description import Description
+
+# Elements fetched at once where they are handed out one by one.
+_ELEMENTS_AHEAD = 256
+
+
+class IndexedSource:
+    """The elements of a description, one by one or in batches, from a position that moves with what was handed out.
+
+    Iteration goes on from the position: after `set_state` as after a `break`. At the end of the last epoch it stops.
+    """
+
+    def __init__(self, description: Description, pool: Pool | None = None) -> None:
+        self.description = description
+        self._pool = pool or LocalPool(description)
+        self._position = 0
+        self._stream: Iterator[HostBatch] | None = None
+        self._stream_options: StreamOptions | None = None
+        self._pending: list[tuple[Any, int]] = []  # elements fetched and not handed out, with the position after each
+
+    @property
+    def position(self) -> int:
+        """Where the stream goes on: the position of the first record not yet handed out."""
+        return self._position
+
+    def __len__(self) -> int:
+        """Records in one epoch, before filters."""
+        return self.description.order.num_records
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            try:
+                yield self.next_element()
+            except StopIteration:
+                return
+
+    def next_element(self) -> Any:
+        """The next element. Raises: StopIteration after the last epoch."""
+        if not self._pending:
+            batch = self._next_batch(_ELEMENTS_AHEAD)
+            if batch is None:
+                raise StopIteration
+            ends = [*batch.positions[1:].tolist(), batch.stop]  # filtered positions belong to the element before them
+            self._pending = list(zip(unstack(batch.columns, batch.num_rows), ends, strict=True))[::-1]
+        element, self._position = self._pending.pop()
+        return element
+
+    def get_batch(self, size: int) -> Columns:
+        """The next `size` elements, stacked: arrays of shape (size, ...), fewer at the very end, {} after it."""
+        batch = self._next_batch(size)
+        if batch is None:
+            return {}
+        self._position = batch.stop
+        return batch.columns
+
+    def get_batch_at(self, start: int, size: int) -> list[Any]:
+        """The elements at positions [start, start + size), as a list; filtered ones are missing.
+
+        Stateless. Positions run on through the epochs, each in its own order; those after the last epoch are empty.
+
+        Raises: ValueError for a negative start or size.
+        """
+        if start < 0 or size < 0:
+            raise ValueError(f"start and size must not be negative, got {start} and {size}")
+        stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
+        return read_elements(self.description, Ticket(start, max(start, stop)))
+
+    def batches(self, start: int, options: StreamOptions) -> Iterator[HostBatch]:
+        """The batches from a position on; does not move this source's own position."""
+        return batches(self.description, self._pool, start, options)
+
+    def element_spec(self) -> Any:
+        """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""
+        stream = batches(self.description, LocalPool(self.description), 0, StreamOptions(1, chunk_size=16))
+        first = next(stream, None)
+        if first is None:
+            raise ValueError("the source gives no element, so there is nothing to describe")
+        return spec(first.columns)
+
+    def get_state(self) -> dict[str, Any]:
+        """Position and settings, in plain values: under 4 KB whatever the dataset."""
+        return {"version": VERSION, "position": self._position, "settings": self.description.settings()}
+
+    def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
+        """Go on from a state.
+
+        Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is no state.
+        """
+        self.seek(position_in(state, self.description.settings(), allow_drift))
+
+    def seek(self, position: int) -> None:
+        """Go on from a position, at no cost."""
+        self._drop_stream()
+        self._position = position
+
+    def close(self) -> None:
+        """Stop reading and close files. The position stays; reading again opens them again."""
+        self._drop_stream()
+        self.description.reader.close()
+
+    def _next_batch(self, size: int) -> HostBatch | None:
+        options = StreamOptions(size)
+        if self._stream is None or options != self._stream_options or self._pending:
+            self._drop_stream()
+            self._stream, self._stream_options = self.batches(self._position, options), options
+        return next(self._stream, None)
+
+    def _drop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()  # type: ignore[attr-defined]
+        self._stream, self._pending = None, []
+
+
+def position_in(state: Any, settings: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> int:
+    """The position of a saved state, once everything else in it is found to fit these settings.
+
+    A state is external input: its version is checked first, then its shape, then the stream that it belongs to.
+
+    Raises: TypeError, ValueError for what is no state of this version; DriftError for another stream's.
+    """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"a state is a dict, got {type(state).__name__}")
+    if "version" not in state:
+        raise ValueError(f"this is no state of a stream: it has no version, only {sorted(map(str, state))[:10]}")
+    if state["version"] != VERSION:
+        raise ValueError(
+            f"the state has version {state['version']!r}, this release reads version {VERSION}; "
+            "restore it with the release that wrote it."
+        )
+    position, saved = state.get("position"), state.get("settings")
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise ValueError(f"the state's position must be an integer of at least 0, got {position!r}")
+    if not isinstance(saved, Mapping):
+        raise ValueError(f"the state's settings must be a dict, got {json.dumps(saved, default=repr)[:80]}")
+    check_drift(saved, settings, allow_drift)
+    return position

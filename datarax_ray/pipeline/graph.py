@@ -1,0 +1,58 @@
+"""The graph of stages: which exist, in what order they run, and whose outputs each takes. Nothing here imports JAX."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StageGraph:
+    """Stages in an order in which they can run.
+
+    nodes: stage by name, in that order. edges: the names whose outputs a stage takes, () for the source's batch.
+    sink: whose output is the batch; None where there is no stage.
+    """
+
+    nodes: dict[str, Any]
+    edges: dict[str, tuple[str, ...]]
+    sink: str | None
+
+    @classmethod
+    def linear(cls, stages: Sequence[Any]) -> StageGraph:
+        """Each stage takes the output of the one before it."""
+        names = [f"{index}_{type(stage).__name__}" for index, stage in enumerate(stages)]
+        before: list[tuple[str, ...]] = [(), *((name,) for name in names)]
+        return cls(
+            dict(zip(names, stages, strict=True)),
+            dict(zip(names, before, strict=False)),
+            names[-1] if names else None,
+        )
+
+    @classmethod
+    def dag(cls, nodes: Mapping[str, Any], edges: Mapping[str, Sequence[str]], sink: str) -> StageGraph:
+        """Any acyclic graph. edges: the predecessors of each node; without any it takes the source's batch.
+
+        Raises: ValueError for an unknown name, a cycle, or a node whose output nothing uses.
+        """
+        predecessors = {name: tuple(edges.get(name, ())) for name in nodes}
+        named = {sink, *edges, *(p for before in predecessors.values() for p in before)}
+        if unknown := sorted(named - nodes.keys()):
+            raise ValueError(f"edges and sink name {unknown}, the nodes are {sorted(nodes)}")
+        try:
+            order = list(graphlib.TopologicalSorter(predecessors).static_order())
+        except graphlib.CycleError as error:
+            raise ValueError(f"the stages wait for one another in a cycle: {' <- '.join(error.args[1])}") from error
+        used = {sink, *(p for before in predecessors.values() for p in before)}
+        if unused := sorted(nodes.keys() - used):
+            raise ValueError(f"nothing uses the output of {unused}; take them out, or connect them to {sink!r}")
+        return cls({name: nodes[name] for name in order}, predecessors, sink)
+
+    def run(self, call: Any, batch: Any) -> Any:
+        """The sink's output, with `call(name, inputs)` for every stage in order."""
+        outputs: dict[str, Any] = {}
+        for name in self.nodes:
+            outputs[name] = call(name, [outputs[p] for p in self.edges[name]] or [batch])
+        return batch if self.sink is None else outputs[self.sink]

@@ -1,0 +1,101 @@
+"""Stages under one cached jit: pure functions of (batch, position), random ones keyed by the global position.
+
+A stage is an NNX module or a callable, batch -> batch. One that names a parameter `keys` gets a PRNG key for every row,
+made from the row's global position. An NNX module that draws from its own Rngs (nnx.Dropout) has them set anew for each
+batch from the batch's position. Either way the numbers depend on the position alone, so the state needs none of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from datarax_ray.pipeline.graph import StageGraph
+
+
+class Stages:
+    """A graph of stages, compiled once per shape of batch. base_key: what random numbers start from."""
+
+    def __init__(self, graph: StageGraph, base_key: jax.Array) -> None:
+        for name, stage in graph.nodes.items():
+            if inspect.isclass(stage) or not callable(stage):
+                raise TypeError(f"stage {name} is {stage!r}; a stage is an nnx.Module or a function, batch -> batch")
+        self.graph = graph
+        self._base_key = base_key
+        # jit sees modules as pytrees of their variables; functions are part of the program
+        self._modules = {name: stage for name, stage in graph.nodes.items() if isinstance(stage, nnx.Module)}
+        self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
+        self._apply = jax.jit(self._trace, static_argnums=0)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether any stage draws random numbers, so that the key is part of what decides the batches."""
+        draws = (bool(jax.tree.leaves(nnx.state(module, nnx.RngState))) for module in self._modules.values())
+        return any(self._takes_keys.values()) or any(draws)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the batches depend on here: the names of the stages and, where they are random, the key."""
+        kinds = [getattr(s, "__qualname__", None) or type(s).__qualname__ for s in self.graph.nodes.values()]
+        settings: dict[str, Any] = {"names": kinds[:20], "count": len(kinds)}
+        if self.is_random:
+            settings["key"] = np.asarray(jax.random.key_data(self._base_key)).tobytes().hex()
+        return settings
+
+    def __call__(self, batch: Any, start: int, positions: np.ndarray) -> Any:
+        """The sink's output. batch: device arrays. start: the batch's first position; positions: int64 (rows,)."""
+        if not self.graph.nodes:
+            return batch
+        graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
+        return self._apply(graphdef, *state, self._base_key, _words(np.int64(start)), _words(positions), batch)
+
+    def _trace(
+        self, graphdef: Any, keys: Any, counts: Any, rest: Any, base_key: Any, start: Any, positions: Any, batch: Any
+    ) -> Any:
+        keys = jax.tree.map(lambda key: _fold(key, start), keys)
+        counts = jax.tree.map(jnp.zeros_like, counts)
+        modules = nnx.merge(graphdef, keys, counts, rest)
+
+        def call(name: str, inputs: list[Any]) -> Any:
+            stage = modules[name] if name in self._modules else self.graph.nodes[name]
+            if self._takes_keys[name]:
+                return stage(*inputs, keys=jax.vmap(_fold, (None, 0))(base_key, positions))
+            return stage(*inputs)
+
+        out = self.graph.run(call, batch)
+        self._refuse_state(rest, nnx.split(modules, nnx.RngState, ...)[2])
+        return out
+
+    def _refuse_state(self, before: Any, after: Any) -> None:
+        """A stage that writes to itself would make batches depend on what came before, which no state records."""
+        old, new = dict(nnx.to_flat_state(before)), dict(nnx.to_flat_state(after))
+        for path, variable in new.items():
+            if path not in old or variable[...] is not old[path][...]:
+                name = ".".join(map(str, path))
+                raise ValueError(
+                    f"stage variable {name} changes while a batch is made, so later batches would depend on earlier "
+                    "ones and could not be resumed. Make the stage a function of its batch (for normalisation: use "
+                    "running averages), or apply it in the train step."
+                )
+
+
+def _takes_keys(stage: Any) -> bool:
+    try:
+        return "keys" in inspect.signature(stage).parameters
+    except (TypeError, ValueError):  # builtins without a signature
+        return False
+
+
+def _words(positions: Any) -> np.ndarray:
+    """int64 positions (...) as uint32 (..., 2), high word first: JAX may be limited to 32 bits."""
+    positions = np.asarray(positions, np.int64)
+    return np.stack([positions >> 32, positions & 0xFFFFFFFF], axis=-1).astype(np.uint32)
+
+
+def _fold(key: Any, words: Any) -> Any:
+    return jax.random.fold_in(jax.random.fold_in(key, words[0]), words[1])

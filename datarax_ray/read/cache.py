@@ -1,0 +1,55 @@
+"""A reader that keeps in memory what it has read, so that later epochs do not touch the files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.read.description import Reader
+
+
+class CachedReader:
+    """Another reader's records, kept as they are stored; the cache grows up to all the records that are asked for.
+
+    In an actor those are the records of its shards, so the cluster's memory holds the dataset once. The cache is not
+    pickled, and no part of a fingerprint.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._records: dict[int, Any] = {}
+
+    @property
+    def num_records(self) -> int:
+        return self._reader.num_records
+
+    @property
+    def mean_nbytes(self) -> int:
+        return self._reader.mean_nbytes
+
+    def read(self, records: Indices) -> list[Any]:
+        wanted = records.tolist()
+        missing = sorted({record for record in wanted if record not in self._records})
+        if missing:
+            found = self._reader.read(np.array(missing, np.int64))
+            self._records.update(zip(missing, found, strict=True))
+        return [self._records[record] for record in wanted]
+
+    def locate(self, record: int) -> str:
+        return self._reader.locate(record)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self._reader.fingerprint()
+
+    def clear(self) -> None:
+        """Forget every record."""
+        self._records.clear()
+
+    def close(self) -> None:
+        self.clear()
+        self._reader.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_reader": self._reader, "_records": {}}

@@ -1,0 +1,25 @@
+"""From the bytes of a record to an element: block decoders take many records at once, row decoders take one.
+
+A decoder is a frozen value whose fields are plain (dtypes by name, shapes as tuples of ints), so that it
+pickles into actors and its repr can stand in a checkpoint's fingerprint. Bad data is a ValueError that speaks
+of the record alone; whoever read the record adds its file and index. Nothing here imports JAX, Ray, Flax
+or Grain.
+"""
+
+from datarax_ray.read.decode.example import DecodeExample, FixedLen, VarLen
+from datarax_ray.read.decode.image import DecodeImage
+from datarax_ray.read.decode.pad import PadTo
+from datarax_ray.read.decode.raw import DecodeFields, DecodeRaw
+from datarax_ray.read.decode.rows import DecodeJson, DecodeMsgpack
+
+__all__ = [
+    "DecodeExample",
+    "DecodeFields",
+    "DecodeImage",
+    "DecodeJson",
+    "DecodeMsgpack",
+    "DecodeRaw",
+    "FixedLen",
+    "PadTo",
+    "VarLen",
+]

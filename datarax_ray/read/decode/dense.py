@@ -1,0 +1,176 @@
+"""What dense columns are made of: dtypes by name, shapes as tuples, numbers that arrive unchanged."""
+
+import operator
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Shape = tuple[int, ...]
+
+
+def number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return the NumPy dtype of numbers that `dtype` names, JAX's own such as "bfloat16" included.
+
+    Raises: ValueError when it is no fixed-size number (strings, objects, structures, None).
+
+    >>> number_dtype("int32"), number_dtype("bfloat16")
+    (dtype('int32'), dtype(bfloat16))
+    """
+    # np.dtype(None) is float64, which nobody who wrote None has meant.
+    found = None if dtype is None else _dtype_or_none(dtype)
+    if found is None or not is_number(found):
+        raise ValueError(
+            f"dtype {dtype!r} is not a fixed-size number; use one such as 'int32', 'float32', 'bool' or 'bfloat16'"
+        )
+    return found
+
+
+def _dtype_or_none(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        # ml_dtypes comes with JAX but does not load it; NumPy knows its names only once it is imported.
+        import ml_dtypes
+
+        found = getattr(ml_dtypes, str(dtype), None)
+        return None if found is None else np.dtype(found)
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype` is bool, int, uint, float, complex or one of JAX's own, which NumPy keeps as kind "V".
+
+    >>> is_number(np.dtype("int8")), is_number(np.dtype("S3"))
+    (True, False)
+    """
+    return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.type is not np.void)
+
+
+def dtype_name(dtype: npt.DTypeLike) -> str:
+    """Return the one name a dtype has in a decoder's fields: "int32", or ">i4" where the bytes are swapped.
+
+    Raises: ValueError as `number_dtype`.
+
+    >>> dtype_name(np.int32), dtype_name("<i4"), dtype_name(">i4"), dtype_name("bfloat16")
+    ('int32', 'int32', '>i4', 'bfloat16')
+    """
+    found = number_dtype(dtype)
+    return found.name if found.isnative else found.str
+
+
+def real_dtype_name(dtype: npt.DTypeLike) -> str:
+    """Return `dtype_name` of a bool, integer or float that NumPy itself knows, in native byte order.
+
+    Raises: ValueError for complex numbers and for JAX's extra dtypes, which decoded values are not converted
+        to.
+
+    >>> real_dtype_name(float)
+    'float64'
+    """
+    found = number_dtype(dtype)
+    if found.kind not in "biuf":
+        raise ValueError(
+            f"decoded values cannot be converted to {found}; ask for a bool, int, uint or float dtype "
+            "such as 'float32' here, and cast on the device"
+        )
+    return found.newbyteorder("=").name
+
+
+def shape_of(shape: int | Iterable[int]) -> Shape:
+    """Return `shape` as a tuple of ints; a single int is the shape of a vector.
+
+    Raises: ValueError when a size is negative or not an integer.
+
+    >>> shape_of(3), shape_of([2, 3]), shape_of(())
+    ((3,), (2, 3), ())
+    """
+    try:
+        sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError as error:
+        raise ValueError(f"shape {shape!r} is not made of integers") from error
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"shape {shape!r} has a negative size; every size must be known here")
+    return sizes
+
+
+def missing_field(field: str, fields: Iterable[str]) -> ValueError:
+    """Return the error for a field that an element lacks, naming those it has.
+
+    >>> missing_field("text", {"tokens": 1, "label": 2})
+    ValueError("there is no field 'text'; the element has 'label', 'tokens'")
+    """
+    names = ", ".join(map(repr, sorted(fields))) or "no fields"
+    return ValueError(f"there is no field {field!r}; the element has {names}")
+
+
+def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any]:
+    """Return `value` as an array of `dtype` (bool, int, uint or float) whose numbers are those of `value`.
+
+    Between floats, rounding to the nearest is what was asked for, but a finite number stays finite; every
+    other conversion is exact or refused.
+
+    Args:
+        value: a number, nested lists of numbers of equal lengths, or an array; an array that has `dtype` is
+            returned as it is.
+        dtype: of the result.
+        field: name for the errors.
+    Raises: ValueError naming the field and the first number that would change, or a value that is no array of
+        numbers.
+
+    >>> exact_array([[1, 2.0], [True, 3]], "uint8", "x")
+    array([[1, 2],
+           [1, 3]], dtype=uint8)
+    """
+    target = np.dtype(dtype)
+    source = _numbers(value, target, field)
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = source.astype(target, copy=False)
+    changed = None if array is source else _first_change(value, source, array)
+    if changed is not None:
+        raise ValueError(
+            f"field {field!r} holds {changed[0]!r}, which {target} would change to {changed[1]!r}; "
+            "ask for a dtype that can hold it"
+        )
+    return array
+
+
+def _numbers(value: Any, target: np.dtype[Any], field: str) -> npt.NDArray[Any]:
+    try:
+        source = np.asarray(value)
+    except ValueError as error:
+        raise _not_numbers(value, target, field) from error
+    if source.dtype.kind not in "biuf":
+        raise _not_numbers(value, target, field)
+    return source
+
+
+def _not_numbers(value: Any, target: np.dtype[Any], field: str) -> ValueError:
+    return ValueError(
+        f"field {field!r} is {reprlib.repr(value)}; an array of {target} takes numbers only, in lists of equal lengths"
+    )
+
+
+def _first_change(value: Any, source: npt.NDArray[Any], array: npt.NDArray[Any]) -> tuple[Any, Any] | None:
+    """Return the first number that the conversion changed with what it became, or None."""
+    floats = (source.dtype.kind == "f") + (array.dtype.kind == "f")
+    if floats == 1:
+        return _first_inequality(value if isinstance(value, list) else source.tolist(), array)
+    lost = np.isfinite(source) & ~np.isfinite(array) if floats else source != array
+    return (source[lost][0].item(), array[lost][0].item()) if lost.any() else None
+
+
+def _first_inequality(numbers: Any, array: npt.NDArray[Any]) -> tuple[Any, Any] | None:
+    # Python compares an int with a float exactly; NumPy would first round the int to a float64. The lists
+    # compare in C, and only a difference is looked for number by number.
+    if array.tolist() == numbers:
+        return None
+    flat = np.asarray(numbers, dtype=object).ravel().tolist()
+    pairs = zip(flat, array.ravel().tolist(), strict=True)
+    return next(((before, after) for before, after in pairs if before != after), None)
+
+
+def array_dtypes(arrays: Mapping[str, npt.DTypeLike] | None) -> dict[str, str]:
+    """Return the dtype name of each named field, sorted by field so that equal settings have equal reprs."""
+    return {field: real_dtype_name(dtype) for field, dtype in sorted((arrays or {}).items())}

@@ -1,0 +1,185 @@
+"""The row decoder for tf.train.Example, without TensorFlow.
+
+Source: tensorflow/core/example/example.proto and feature.proto; FixedLen and VarLen follow
+tf.io.FixedLenFeature and tf.io.VarLenFeature.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from datarax_ray.read.decode.dense import exact_array, missing_field, real_dtype_name, shape_of
+from datarax_ray.read.decode.example_proto import example_class
+
+# A feature as the wire has it: the arrays of its numbers, or its byte strings.
+_Values = npt.NDArray[Any] | list[bytes]
+
+_LIST_DTYPES = {"int64_list": "int64", "float_list": "float32"}
+
+
+@final
+@dataclass(frozen=True)
+class FixedLen:
+    """A feature that holds the same number of values in every record, and so makes a dense column.
+
+    Args:
+        dtype: of the result: bool, int, uint or float, or `bytes`; kept as its name.
+        shape: of one record; () for a scalar. Byte strings are () for one or (n,) for a list of n.
+        default: the number or byte string that fills `shape` where a record lacks the feature; None refuses
+            such a record.
+    Raises: ValueError when the default does not fit the dtype, or byte strings have more than one axis.
+
+    >>> FixedLen(np.float32, [2, 2], default=0)
+    FixedLen(dtype='float32', shape=(2, 2), default=0.0)
+    """
+
+    dtype: npt.DTypeLike
+    shape: int | Iterable[int] = ()
+    default: float | bytes | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", _feature_dtype(self.dtype))
+        object.__setattr__(self, "shape", shape_of(self.shape))
+        if self.dtype == "bytes" and len(shape_of(self.shape)) > 1:
+            raise ValueError(f"byte strings are one (shape ()) or a list (shape (n,)), not {self.shape}")
+        if self.default is not None:
+            object.__setattr__(self, "default", self._checked_default())
+
+    def _checked_default(self) -> Any:
+        if not isinstance(self.default, bytes if self.dtype == "bytes" else int | float | np.generic):
+            raise ValueError(f"default {self.default!r} is not one value of {self.dtype}")
+        # As a number of the dtype, so that default=0 and default=0.0 have one repr and one fingerprint.
+        is_bytes = isinstance(self.default, bytes)
+        return self.default if is_bytes else exact_array(self.default, self.dtype, "default").item()
+
+
+@final
+@dataclass(frozen=True)
+class VarLen:
+    """A feature that holds any number of values, as a list kept on the host; empty where a record lacks it.
+
+    Args:
+        dtype: that every value must fit: bool, int, uint or float, or `bytes`; kept as its name.
+    """
+
+    dtype: npt.DTypeLike
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", _feature_dtype(self.dtype))
+
+
+@final
+@dataclass(frozen=True)
+class DecodeExample:
+    """Read every record as one serialized tf.train.Example.
+
+    Args:
+        features: name to FixedLen or VarLen; other features of a record are left out. None takes every
+            feature as the record has it: an int64_list as int64 (n,), a float_list as float32 (n,), a
+            bytes_list as a list of bytes.
+
+    >>> record = bytes.fromhex("0a0f0a0d0a01781208" "1a060a0401020304")
+    >>> DecodeExample().map(record)
+    {'x': array([1, 2, 3, 4])}
+    >>> DecodeExample({"x": FixedLen("uint8", (2, 2)), "y": FixedLen("float32", default=0.5)}).map(record)
+    {'x': array([[1, 2],
+           [3, 4]], dtype=uint8), 'y': np.float32(0.5)}
+    """
+
+    features: Mapping[str, FixedLen | VarLen] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        for name, spec in (self.features or {}).items():
+            if not isinstance(spec, FixedLen | VarLen):
+                raise ValueError(f"feature {name!r} is described by {spec!r}; use FixedLen(...) or VarLen(...)")
+        if self.features is not None:
+            object.__setattr__(self, "features", dict(sorted(self.features.items())))
+
+    def map(self, record: bytes) -> dict[str, Any]:
+        """Return the element that the record holds: one entry per feature, as its description says.
+
+        A feature with no list of values counts as missing, as it does in TensorFlow.
+
+        Raises: ValueError when the record is no Example; when it holds no feature, since protobuf reads an
+            empty record as an empty Example; or when a described feature is missing, or has another kind,
+            another number of values or a value that its dtype cannot hold.
+        """
+        stored = _stored_features(record)
+        if self.features is None:
+            # Sorted, since a protobuf map keeps no order.
+            return {name: _values(feature) for name, feature in sorted(stored.items())}
+        return {name: _described(name, spec, stored) for name, spec in self.features.items()}
+
+
+def _feature_dtype(dtype: npt.DTypeLike) -> str:
+    is_bytes = dtype is bytes or (isinstance(dtype, str) and dtype == "bytes")
+    return "bytes" if is_bytes else real_dtype_name(dtype)
+
+
+def _stored_features(record: bytes) -> dict[str, Any]:
+    """Return the Feature message of each feature that the record holds."""
+    from google.protobuf.message import DecodeError  # in here for the reason in example_class
+
+    try:
+        features = example_class().FromString(record).features.feature
+    except DecodeError as error:
+        raise ValueError(f"a record of {len(record)} bytes is not a tf.train.Example: {error}") from error
+    stored = {name: feature for name, feature in features.items() if feature.WhichOneof("kind")}
+    if not stored:
+        raise ValueError(
+            f"a record of {len(record)} bytes holds no feature of a tf.train.Example; "
+            "it is empty or was written as something else"
+        )
+    return stored
+
+
+def _values(feature: Any) -> _Values:
+    kind = feature.WhichOneof("kind")
+    values = getattr(feature, kind).value
+    # With the dtype given, recent protobuf copies the numbers without making Python objects of them.
+    return list(values) if kind == "bytes_list" else np.asarray(values, dtype=_LIST_DTYPES[kind])
+
+
+def _described(name: str, spec: FixedLen | VarLen, stored: Mapping[str, Any]) -> Any:
+    if name in stored:
+        values = _typed(name, spec.dtype, _values(stored[name]))
+        return _fixed(name, spec, values) if isinstance(spec, FixedLen) else _listed(values)
+    if isinstance(spec, VarLen):
+        return []
+    if spec.default is None:
+        raise missing_field(name, stored)
+    return _filled(spec)
+
+
+def _typed(name: str, dtype: npt.DTypeLike, values: _Values) -> _Values:
+    if isinstance(values, list) != (dtype == "bytes"):
+        held = "byte strings" if isinstance(values, list) else "numbers"
+        raise ValueError(f"feature {name!r} holds {held} and is described as {dtype}; describe what is stored")
+    return values if isinstance(values, list) else exact_array(values, dtype, name)
+
+
+def _listed(values: _Values) -> list[Any]:
+    return values if isinstance(values, list) else values.tolist()
+
+
+def _fixed(name: str, spec: FixedLen, values: _Values) -> Any:
+    shape = shape_of(spec.shape)
+    if len(values) != math.prod(shape):
+        raise ValueError(
+            f"feature {name!r} holds {len(values)} values, and FixedLen of shape {shape} takes "
+            f"{math.prod(shape)}; give the shape that was stored, or VarLen where records differ"
+        )
+    if isinstance(values, list):
+        return values if shape else values[0]
+    return values.reshape(shape)[()]
+
+
+def _filled(spec: FixedLen) -> Any:
+    shape = shape_of(spec.shape)
+    if isinstance(spec.default, bytes):
+        return [spec.default] * shape[0] if shape else spec.default
+    return np.full(shape, spec.default, dtype=spec.dtype)[()]

@@ -1,0 +1,103 @@
+"""The row decoder for encoded images, by OpenCV."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from datarax_ray.read.decode.dense import missing_field
+
+
+@final
+@dataclass(frozen=True)
+class DecodeImage:
+    """Decode a JPEG, PNG, WebP or other image that OpenCV reads, in RGB order.
+
+    It takes a record that is the image's file, or an element that holds one in `field`, so it stands after
+    another decoder as well. Colours are 8 bits deep whatever the file's depth, transparency is dropped, a
+    grey image has three equal channels unless one is asked for, and the orientation in EXIF is applied.
+
+    Args:
+        shape: (height, width, channels) of every result, channels 3 (RGB) or 1 (grey). The image is resized
+            to height and width; both None keep its own size. None is (None, None, 3).
+        field: the name of the image in the element, encoded before and decoded after.
+    Raises: ValueError when the shape is another.
+    Source: cv2.imdecode and cv2.resize (area averaging where no side grows, bilinear where one does).
+    """
+
+    shape: tuple[int | None, int | None, int] | None = None
+    field: str = "image"
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            object.__setattr__(self, "shape", _checked_shape(tuple(self.shape)))
+
+    def map(self, record_or_element: bytes | Mapping[str, Any]) -> dict[str, Any]:
+        """Return a new element with the image decoded: uint8 (height, width, channels).
+
+        Raises: ValueError when the element lacks the field or the bytes are not a whole image; ImportError
+            when OpenCV is not installed.
+        """
+        if not isinstance(record_or_element, Mapping):
+            return {self.field: _image(record_or_element, self.shape)}
+        if self.field not in record_or_element:
+            raise missing_field(self.field, record_or_element)
+        return {**record_or_element, self.field: _image(record_or_element[self.field], self.shape)}
+
+
+def _checked_shape(shape: tuple[Any, ...]) -> Any:
+    size, num_channels = shape[:2], shape[2:]
+    is_size = size == (None, None) or all(isinstance(side, int) and side > 0 for side in size)
+    if is_size and num_channels in ((1,), (3,)):
+        return shape
+    raise ValueError(
+        f"shape {shape} is not (height, width, channels): height and width are both positive ints or both "
+        "None, channels are 3 (RGB) or 1 (grey)"
+    )
+
+
+def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
+    cv2 = _opencv()
+    if not isinstance(encoded, bytes | bytearray | memoryview):
+        raise ValueError(
+            f"an encoded image is bytes, and this one is a {type(encoded).__name__}; is it decoded already?"
+        )
+    height, width, num_channels = shape or (None, None, 3)
+    image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
+    if height is not None and width is not None:
+        image = _resized(cv2, image, height, width)
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if num_channels == 3 else image[:, :, np.newaxis]
+
+
+def _opencv() -> Any:
+    try:
+        import cv2  # in here, because workers start lean and most data has no images
+    except ImportError as error:
+        raise ImportError("DecodeImage needs OpenCV: pip install 'datarax-ray[images]'") from error
+    return cv2
+
+
+def _decoded(cv2: Any, encoded: bytes, flags: int) -> Any:
+    try:
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
+    except cv2.error as error:  # no bytes at all, or more pixels than OpenCV allows
+        raise _unreadable(encoded, f"refused by OpenCV: {error}") from error
+    if image is None:
+        raise _unreadable(encoded, "not an image that OpenCV can read, or a damaged one")
+    # OpenCV before 5 returns a JPEG that was cut short as if it were whole, its missing part grey.
+    if encoded.startswith(b"\xff\xd8") and b"\xff\xd9" not in encoded:
+        raise _unreadable(encoded, "a JPEG without its end")
+    return image
+
+
+def _unreadable(encoded: bytes, cause: str) -> ValueError:
+    return ValueError(f"{len(encoded)} bytes that begin {encoded[:8]!r} are {cause}")
+
+
+def _resized(cv2: Any, image: Any, height: int, width: int) -> Any:
+    if image.shape[:2] == (height, width):
+        return image
+    grows = height > image.shape[0] or width > image.shape[1]
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA)

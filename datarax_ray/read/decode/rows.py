@@ -1,0 +1,111 @@
+"""Row decoders for self-describing records: one msgpack map or JSON object is one element."""
+
+import json
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, final
+
+import numpy.typing as npt
+
+from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field
+
+
+@final
+@dataclass(frozen=True)
+class DecodeMsgpack:
+    """Read every record as one msgpack map with string keys.
+
+    Text is str and binary is bytes; a timestamp is the int of its nanoseconds since 1970. Extension types are
+    refused: what they hold is code's business, and no code comes from data.
+
+    Args:
+        arrays: field to dtype (bool, int, uint or float), for the fields whose numbers or rectangular lists
+            become arrays; they must be in every record, and their numbers must fit. Every other list stays a
+                list.
+
+    >>> DecodeMsgpack(arrays={"tokens": "int32"}).map(b"\\x82\\xa6tokens\\x92\\x01\\x02\\xa4text\\xa2hi")
+    {'tokens': array([1, 2], dtype=int32), 'text': 'hi'}
+    """
+
+    arrays: Mapping[str, npt.DTypeLike] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrays", array_dtypes(self.arrays))
+
+    def map(self, record: bytes) -> dict[str, Any]:
+        """Return the element that the record holds.
+
+        Raises: ValueError when the record is not one whole map with string keys, holds an extension type, or
+            lacks a field of `arrays` or holds what its dtype cannot.
+        """
+        import msgpack  # in here, because workers start lean: only an actor that decodes msgpack loads it
+
+        try:
+            # 2 asks for nanoseconds as an int, the one form of a timestamp that is exact and dense.
+            value = msgpack.unpackb(record, raw=False, ext_hook=_refuse_extension, timestamp=2)
+        except ValueError as error:
+            raise _undecodable(record, "msgpack", error) from error
+        return _element(value, "msgpack map", self.arrays or {})
+
+
+@final
+@dataclass(frozen=True)
+class DecodeJson:
+    """Read every record as one JSON object in UTF-8, such as a line of a JSONL file.
+
+    Args:
+        arrays: field to dtype (bool, int, uint or float), for the fields whose numbers or rectangular lists
+            become arrays; they must be in every record, and their numbers must fit. Every other list stays a
+                list.
+
+    >>> DecodeJson(arrays={"tokens": "int32"}).map(b'{"tokens": [1, 2], "text": "hi", "tags": ["a"]}')
+    {'tokens': array([1, 2], dtype=int32), 'text': 'hi', 'tags': ['a']}
+    """
+
+    arrays: Mapping[str, npt.DTypeLike] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrays", array_dtypes(self.arrays))
+
+    def map(self, record: bytes) -> dict[str, Any]:
+        """Return the element that the record holds.
+
+        Raises: ValueError when the record is not one whole JSON object, or lacks a field of `arrays` or holds
+            what its dtype cannot.
+        """
+        try:
+            value = json.loads(record)
+        except (ValueError, RecursionError) as error:
+            raise _undecodable(record, "JSON", error) from error
+        return _element(value, "JSON object", self.arrays or {})
+
+
+def _refuse_extension(code: int, data: bytes) -> NoReturn:
+    raise ValueError(
+        f"it holds extension type {code} ({len(data)} bytes), which is not decoded; "
+        "write plain numbers, text, binary, lists and maps"
+    )
+
+
+def _undecodable(record: bytes, kind: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"a record of {len(record)} bytes that begins {bytes(record[:16])!r} is not {kind}: "
+        f"{type(error).__name__}: {error}"
+    )
+
+
+def _element(value: Any, kind: str, arrays: Mapping[str, npt.DTypeLike]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"a record must be one {kind}, and this one is {reprlib.repr(value)}, a {type(value).__name__}, "
+            'which names no fields; write {"name": value, ...}'
+        )
+    foreign = next((key for key in value if not isinstance(key, str)), None)
+    if foreign is not None:
+        raise ValueError(f"a {kind} names its fields with text, and this one has the key {foreign!r}")
+    for name, dtype in arrays.items():
+        if name not in value:
+            raise missing_field(name, value)
+        value[name] = exact_array(value[name], dtype, name)
+    return value

@@ -1,0 +1,100 @@
+"""What every source module is: statistics, counters, copies and rngs, with datarax's names.
+
+Source: datarax.core.module.DataraxModule and datarax.core.data_source.DataSourceModule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from flax import nnx
+
+from datarax_ray.sources.config import SourceConfig
+
+
+class SourceModule(nnx.Module, pytree=False):
+    """A source as an NNX module. It holds host state (files, positions) and is no pytree.
+
+    Raises: ValueError for a stochastic config without rngs, or without the stream that it names.
+    """
+
+    def __init__(self, config: SourceConfig, *, rngs: nnx.Rngs | None = None, name: str | None = None) -> None:
+        if config.stochastic and rngs is None:
+            raise ValueError(f"a stochastic source draws from rngs.{config.stream_name}; pass rngs")
+        self.config = config
+        self.rngs = rngs
+        self.name = name
+        self.stochastic = config.stochastic
+        self.stream_name = config.stream_name
+        self._computed_stats: dict[str, Any] | None = None
+        self._ignore_precomputed = False
+        self._operations = {"applied_count": 0, "skipped_count": 0}
+
+    def get_operation_stats(self) -> dict[str, int]:
+        """{"applied_count": elements given, "skipped_count": broken records left out}."""
+        return dict(self._operations)
+
+    def reset_operation_stats(self) -> None:
+        """Set both counts to 0."""
+        self._operations = dict.fromkeys(self._operations, 0)
+
+    def compute_statistics(self, data: Any) -> dict[str, Any] | None:
+        """batch_stats_fn(data), kept for get_statistics; None without a batch_stats_fn."""
+        if self.config.batch_stats_fn is None:
+            return None
+        self._computed_stats = self.config.batch_stats_fn(data)
+        return self._computed_stats
+
+    def get_statistics(self) -> dict[str, Any] | None:
+        """The precomputed statistics unless they were reset or set anew, else those computed or set last, else None."""
+        if self.config.precomputed_stats is not None and not self._ignore_precomputed and self._computed_stats is None:
+            return self.config.precomputed_stats
+        return self._computed_stats
+
+    def set_statistics(self, stats: dict[str, Any]) -> None:
+        """Use these statistics from now on."""
+        self._computed_stats = stats
+        self._ignore_precomputed = False
+
+    def reset_statistics(self) -> None:
+        """Forget all statistics, the precomputed ones too."""
+        self._computed_stats = None
+        self._ignore_precomputed = True
+
+    def requires_rng_streams(self) -> list[str] | None:
+        """The streams of rngs that the source draws from, None if it draws from none."""
+        return None if self.stream_name is None else [self.stream_name]
+
+    def ensure_rng_streams(self, stream_names: Iterable[str]) -> None:
+        """Raise ValueError unless every stream that the source needs is among these."""
+        available = list(stream_names)
+        missing = [name for name in self.requires_rng_streams() or [] if name not in available]
+        if missing:
+            raise ValueError(f"the source draws from the rng streams {missing}, and there are only {available}")
+
+    def process(self, input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Sources have no input to process. Raises: NotImplementedError."""
+        raise NotImplementedError(f"{type(self).__name__} is a source: iterate it, or give it to a Pipeline")
+
+    def __call__(self, input: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.process(input, *args, **kwargs)
+
+    def clone(self) -> Self:
+        """An independent source with the same state."""
+        copied = self.copy()
+        copied.set_state(self.get_state())
+        copied._computed_stats = self._computed_stats
+        copied._ignore_precomputed = self._ignore_precomputed
+        copied._operations = dict(self._operations)
+        return copied
+
+    def copy(self, *, config: Any = None, rngs: nnx.Rngs | None = None, name: str | None = None) -> Self:
+        """The same source from its beginning, with what is given here changed."""
+        raise NotImplementedError
+
+    def get_state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def set_state(self, state: Any) -> None:
+        raise NotImplementedError
