@@ -37,7 +37,7 @@ _GONE = (ActorUnavailableError, NodeDiedError, ObjectLostError, OutOfMemoryError
 # Nothing has come for so long: ask whether the actors are there. Ray restarts an actor in 1 to 3 s where it has room.
 _PATIENCE_S = 5.0
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
-_GATHER_S = 10.0
+_GATHER_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,9 @@ class RayPool:
         return (
             f"none of {len(self._members)} reader actors runs after {waited_s:.0f} s. Each needs "
             f"{self._options.num_cpus:g} CPUs, resources {dict(self._options.resources or {})} and labels "
-            f"{dict(self._options.label_selector or {})}; the cluster has {ray.cluster_resources().get('CPU', 0):g} CPUs, "
-            f"{ray.available_resources().get('CPU', 0):g} of them free. Ask for less, free some, or add nodes."
+            f"{dict(self._options.label_selector or {})}; the cluster has "
+            f"{ray.cluster_resources().get('CPU', 0):g} CPUs, {ray.available_resources().get('CPU', 0):g} of them free. "
+            "Ask for less, free some, or add nodes."
         )
 
     def _absent(self, actors: set[int]) -> set[int]:

@@ -15,7 +15,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.position import check_trainers, trainer_rows
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns, FieldSpec, leaves, map_leaves, spec
+from datarax_ray.read.columns import Columns, FieldSpec, Path, leaves, map_leaves, spec
 from datarax_ray.read.errors import Skipped
 
 
@@ -63,7 +63,7 @@ class Batcher:
         self._drop_remainder = drop_remainder
         self._may_drop = may_drop
         self._process = (process_index, process_count)
-        self._spec: dict[Any, FieldSpec] | None = None
+        self._spec: dict[Path, FieldSpec] = {}
         self._like: Columns = None  # zero rows of the columns seen first, to make buffers from
         self._skipped: list[Skipped] = []
         self._begin(start)
@@ -159,8 +159,8 @@ class Batcher:
 
     def _check(self, block: Block) -> None:
         """Raise ValueError unless the block has the fields, shapes and dtypes of the first one."""
-        found = dict(leaves(spec(block.columns)))
-        if self._spec is None:
+        found: dict[Path, FieldSpec] = dict(leaves(spec(block.columns)))
+        if not self._spec:
             self._spec = found
             self._like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
         for path in self._spec.keys() | found.keys():

@@ -13,6 +13,7 @@ from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import read_elements
 from datarax_ray.read.columns import Columns, spec, unstack
 from datarax_ray.read.description import Description
+from datarax_ray.read.errors import Skipped
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
@@ -30,6 +31,7 @@ class IndexedSource:
         self._position = 0
         self._stream: Iterator[HostBatch] | None = None
         self._stream_options: StreamOptions | None = None
+        self.skipped: list[Skipped] = []  # broken records left out of what was fetched since the last seek
         self._pending: list[tuple[Any, int]] = []  # elements fetched and not handed out, with the position after each
 
     @property
@@ -105,6 +107,7 @@ class IndexedSource:
     def seek(self, position: int) -> None:
         """Go on from a position, at no cost."""
         self._drop_stream()
+        self.skipped = []
         self._position = position
 
     def close(self) -> None:
@@ -117,7 +120,10 @@ class IndexedSource:
         if self._stream is None or options != self._stream_options or self._pending:
             self._drop_stream()
             self._stream, self._stream_options = self.batches(self._position, options), options
-        return next(self._stream, None)
+        batch = next(self._stream, None)
+        if batch is not None:
+            self.skipped += batch.skipped
+        return batch
 
     def _drop_stream(self) -> None:
         if self._stream is not None:

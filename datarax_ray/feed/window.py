@@ -209,7 +209,7 @@ class Window:
 
 
 def next_chunk_size(size: int, nbytes_per_position: float, *, num_actors: int, max_nbytes: int) -> int:
-    """Positions in the next chunk: blocks of 4 MiB for each actor, at most a quarter of the window, at most 4x the last.
+    """Positions in the next chunk: 4 MiB for each actor, at most a quarter of the window, at most 4x the last one.
 
     >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
     1024

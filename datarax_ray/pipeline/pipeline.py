@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import jax
+import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding
 
@@ -46,7 +47,7 @@ class _Ready:
     skipped: tuple[Skipped, ...]
 
 
-class Pipeline(nnx.Module, pytree=False):
+class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
     source: of datarax_ray.sources, or a RaySource over one. stages: NNX modules or functions, batch -> batch, applied
@@ -140,8 +141,6 @@ class Pipeline(nnx.Module, pytree=False):
 
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
-        import numpy as np
-
         rows = jax.tree.leaves(batch)[0].shape[0]
         return self._stages(batch, self._position, np.arange(self._position, self._position + rows))
 

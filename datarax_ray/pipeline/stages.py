@@ -59,6 +59,7 @@ class Stages:
     ) -> Any:
         keys = jax.tree.map(lambda key: _fold(key, start), keys)
         counts = jax.tree.map(jnp.zeros_like, counts)
+        before = jax.tree.leaves(rest)  # taken now: merged modules write into these very variables
         modules = nnx.merge(graphdef, keys, counts, rest)
 
         def call(name: str, inputs: list[Any]) -> Any:
@@ -68,20 +69,20 @@ class Stages:
             return stage(*inputs)
 
         out = self.graph.run(call, batch)
-        self._refuse_state(rest, nnx.split(modules, nnx.RngState, ...)[2])
+        _refuse_changes(before, nnx.split(modules, nnx.RngState, ...)[2])
         return out
 
-    def _refuse_state(self, before: Any, after: Any) -> None:
-        """A stage that writes to itself would make batches depend on what came before, which no state records."""
-        old, new = dict(nnx.to_flat_state(before)), dict(nnx.to_flat_state(after))
-        for path, variable in new.items():
-            if path not in old or variable[...] is not old[path][...]:
-                name = ".".join(map(str, path))
-                raise ValueError(
-                    f"stage variable {name} changes while a batch is made, so later batches would depend on earlier "
-                    "ones and could not be resumed. Make the stage a function of its batch (for normalisation: use "
-                    "running averages), or apply it in the train step."
-                )
+
+def _refuse_changes(before: list[Any], after: Any) -> None:
+    """A stage that writes to itself would make batches depend on what came before, which no state records."""
+    now = jax.tree.leaves_with_path(after)
+    changed = [jax.tree_util.keystr(path) for (path, leaf), old in zip(now, before, strict=False) if leaf is not old]
+    if changed or len(now) != len(before):
+        raise ValueError(
+            f"a stage changes its own variables ({', '.join(changed) or 'new ones'}) while a batch is made, so later "
+            "batches would depend on earlier ones and could not be resumed. Make it a function of its batch (with "
+            "normalisation, use running averages: module.eval()), or apply it in the train step."
+        )
 
 
 def _takes_keys(stage: Any) -> bool:

@@ -80,15 +80,13 @@ def check_sharding(sharding: NamedSharding | None, rows: int, what: str) -> None
 
 def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
     """64-bit arrays as 32-bit ones where JAX would make them so, but never with another value in silence."""
-    narrow = _NARROW.get(array.dtype.name)
-    if narrow is None or jax.config.jax_enable_x64:
+    narrow: Any = _NARROW.get(array.dtype.name)
+    if narrow is None or jax.config.read("jax_enable_x64"):
         return array
     with np.errstate(over="ignore"):
-        narrowed = array.astype(narrow)
-    if array.dtype.kind in "iu":
-        changed = narrowed != array
-    else:
-        changed = np.isfinite(array) & ~np.isfinite(narrowed)
+        narrowed: np.ndarray = array.astype(narrow)
+    is_integer = array.dtype.kind in "iu"
+    changed = narrowed != array if is_integer else np.isfinite(array) & ~np.isfinite(narrowed)
     if changed.any():
         row = int(np.argwhere(changed)[0][0]) if array.ndim else 0
         raise OverflowError(

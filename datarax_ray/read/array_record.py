@@ -21,6 +21,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.files import FileSlice, find
+import itertools
 
 # Seconds, on one core with zstd: building read(list)'s table, per group in the file, and decoding one more group.
 # Only their ratio matters, and it decides between calls that differ by 3x or more; see tests/benchmarks.
@@ -101,7 +102,7 @@ class ArrayRecordReader:
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
         bounds = np.searchsorted(wanted, self._starts)
-        for index, (lo, hi) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for index, (lo, hi) in enumerate(itertools.pairwise(bounds)):
             if lo < hi:
                 file = self.files[index]
                 found += self._read_file(index, wanted[lo:hi] - self._starts[index] + file.skip)
@@ -246,7 +247,8 @@ def _inspect(part: FileSlice) -> RecordFile:
     take = num_records - part.skip if part.take is None else part.take
     if take < 0 or part.skip + take > num_records:
         raise ValueError(
-            f"{part.path}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, the file holds {num_records}"
+            f"{part.path}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, "
+            f"the file holds {num_records}"
         )
     nbytes = os.path.getsize(part.path)
     return RecordFile(part.path, num_records, nbytes, int(group[1]) if group else 1, part.skip, take)

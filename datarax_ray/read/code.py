@@ -48,7 +48,7 @@ def _value(value: Any, depth: int) -> Any:
         return [
             str(value.dtype),
             list(value.shape),
-            hashlib.sha256(np.ascontiguousarray(value)).hexdigest()[:16],
+            hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16],
         ]
     if isinstance(value, Mapping):
         return [[_value(k, depth + 1), _value(v, depth + 1)] for k, v in value.items()]
@@ -73,7 +73,7 @@ def _code(value: Any, depth: int) -> Any:
     if inspect.isclass(value):
         # This package's own classes keep what they do from release to release; their text may change.
         own = value.__module__.startswith("datarax_ray.")
-        return [value.__qualname__, "" if own else _source(value)]
+        return [value.__qualname__, "" if own else _source(value)]  # type: ignore[arg-type]
     if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
         return [type(value).__qualname__, _value(value.__wrapped__, depth + 1)]
     if hasattr(value, "__name__"):  # builtins, ufuncs, modules

@@ -74,7 +74,7 @@ def unstack(columns: Columns, count: int) -> list[Any]:
     return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
 
 
-def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, NDArray]]:
+def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every array with its path, by name of the fields (as JAX does it), so that two like columns can be zipped."""
     if isinstance(columns, Mapping):
         for key in sorted(columns):

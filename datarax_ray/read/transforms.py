@@ -1,8 +1,8 @@
 """Transforms: what a user gives as one, and applying them to the elements of a block with every failure located.
 
 A transform is a plain callable element -> element, or an object with exactly one of `map(element)`,
-`random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)` (Grain's transform classes fit as they
-are), or `decode(records) -> columns`, which works on all records of a block at once.
+`random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)` (Grain's transform classes fit as
+they are), or `decode(records) -> columns`, which works on all records of a block at once.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from datarax_ray.read.array_record import ArrayRecordReader
 from datarax_ray.read.cache import CachedReader
 from datarax_ray.read.columns import Columns, map_leaves
 from datarax_ray.read.description import Description, Reader
+from datarax_ray.read.errors import Skipped
 from datarax_ray.read.transforms import OnError
 from datarax_ray.sources.config import SourceConfig
 from datarax_ray.sources.module import SourceModule
@@ -56,7 +57,7 @@ class ArrayRecordSourceConfig(SourceConfig):
             raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
 
 
-class ArrayRecordSourceModule(SourceModule, pytree=False):
+class ArrayRecordSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of ArrayRecord files, in an order that is a pure function of the position.
 
     paths: a path, glob or directory, "path[start:stop]", pathlib.Path, an object with filename, skip, take and
@@ -110,6 +111,11 @@ class ArrayRecordSourceModule(SourceModule, pytree=False):
         """The batches from a position on; does not move this source's own position."""
         return self._source.batches(start, options)
 
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Broken records left out since the last seek, with on_error="skip"."""
+        return self._source.skipped
+
     def supports_indexed_access(self) -> bool:
         """True: get_batch_at works."""
         return True
@@ -151,8 +157,8 @@ class ArrayRecordSourceModule(SourceModule, pytree=False):
             start = operator.index(start)
         except TypeError as error:
             raise TypeError(
-                f"get_batch_at reads files on the host and needs a concrete integer as start, got {type(start).__name__}; "
-                "iterate a Pipeline over this source instead of calling it under jit"
+                f"get_batch_at reads files on the host and needs a concrete integer as start, got "
+                f"{type(start).__name__}; iterate a Pipeline over this source instead of calling it under jit"
             ) from error
         return self._source.get_batch_at(start, size)
 
@@ -242,3 +248,4 @@ class ArrayRecordSourceModule(SourceModule, pytree=False):
         self.current_epoch.set_value(epoch)
         self.current_index.set_value(index)
         self._operations["applied_count"] += num_elements
+        self._operations["skipped_count"] = len(self._source.skipped)

@@ -13,11 +13,13 @@ from flax import nnx
 from datarax_ray.sources.config import SourceConfig
 
 
-class SourceModule(nnx.Module, pytree=False):
+class SourceModule(nnx.Module, pytree=False):  # type: ignore[call-arg]
     """A source as an NNX module. It holds host state (files, positions) and is no pytree.
 
     Raises: ValueError for a stochastic config without rngs, or without the stream that it names.
     """
+
+    config: Any
 
     def __init__(self, config: SourceConfig, *, rngs: nnx.Rngs | None = None, name: str | None = None) -> None:
         if config.stochastic and rngs is None:

@@ -1,0 +1,43 @@
+"""Fixtures: files shared by many tests, one local Ray for a module, two CPU devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Two devices, so that sharding is real; set before anything imports jax.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-slow", action="store_true", help="also run the long tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--run-slow"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="long; run with --run-slow"))
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four files of uneven sizes, 120 records in all."""
+    from tests.data import write_files
+
+    return write_files(tmp_path_factory.mktemp("files"), (7, 5, 8, 100))
+
+
+@pytest.fixture(scope="module")
+def ray_local() -> Iterator[None]:
+    """A local Ray with room for many small actors, gone after the module."""
+    import ray
+
+    ray.init(num_cpus=16, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()

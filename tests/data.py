@@ -1,0 +1,64 @@
+"""Real ArrayRecord files for tests, and transforms that workers can import. Imports no jax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from array_record.python.array_record_module import ArrayRecordWriter
+
+
+def write_file(path: Path, records: Iterable[bytes], group_size: int = 1) -> Path:
+    writer = ArrayRecordWriter(str(path), f"group_size:{group_size}")
+    for record in records:
+        writer.write(record)
+    writer.close()
+    return path
+
+
+def write_files(directory: Path, counts: Sequence[int], group_size: int = 4) -> list[Path]:
+    """One file for each count; record i of all files together is `record(i)`."""
+    paths, start = [], 0
+    for index, count in enumerate(counts):
+        path = directory / f"part-{index:05d}.array_record"
+        paths.append(write_file(path, map(record, range(start, start + count)), group_size))
+        start += count
+    return paths
+
+
+def record(index: int) -> bytes:
+    """20 bytes: the index, and what depends on it."""
+    return np.array([index, 3 * index, index % 7, index * index % 1009, 5], "<i4").tobytes()
+
+
+def decode(stored: bytes) -> dict[str, Any]:
+    """An element with a dense array, a number, a string and a ragged list."""
+    values = np.frombuffer(stored, "<i4")
+    index = int(values[0])
+    return {"values": values.copy(), "index": index, "name": f"r{index}", "ragged": list(range(index % 4))}
+
+
+class DropThirds:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return element["index"] % 3 != 0
+
+
+class AddNoise:
+    """Adds a random number; not twice the same for two positions."""
+
+    def random_map(self, element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return element | {"noise": rng.random(2, dtype=np.float32)}
+
+
+class FailAt:
+    """Raises on one element."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == self.index:
+            raise ZeroDivisionError(f"cannot divide element {self.index}")
+        return element
