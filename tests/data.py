@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,8 @@ class FailAt:
         if element["index"] == self.index:
             raise ZeroDivisionError(f"cannot divide element {self.index}")
         return element
+
+
+def loaded_modules(actor: Any) -> list[str]:
+    """The top-level modules of the process that calls this."""
+    return sorted({name.partition(".")[0] for name in sys.modules})

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -27,6 +27,7 @@ from ray.exceptions import (
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import Arrived, Lost
 from datarax_ray.feed.window import Part
+from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Description
 
@@ -63,7 +64,6 @@ class _Member:
 
     handle: Any
     ready: Any
-    in_flight: dict[Part, Any] = field(default_factory=dict)
 
 
 class RayPool:
@@ -71,6 +71,7 @@ class RayPool:
 
     def __init__(self, description: Description, num_actors: int, options: ActorOptions) -> None:
         self._payload = cloudpickle.dumps(description)
+        self._identity = digest(description.settings())
         self._options = options
         self._members = {index: self._start(index) for index in range(num_actors)}
         self._polled = 0.0
@@ -82,48 +83,47 @@ class RayPool:
             self._gather(waiting)
         return tuple(index for index, member in self._members.items() if member.ready is None)
 
-    def send(self, part: Part) -> None:
-        member = self._members[part.actor]
-        member.in_flight[part] = member.handle.read.remote(part.ticket)
+    def send(self, part: Part) -> ray.ObjectRef:
+        return self._members[part.actor].handle.read.remote(part.ticket)
 
-    def receive(self, parts: Sequence[Part]) -> Arrived | Lost:
-        """Wait for one of the parts. What the read raised is raised here, with the actor and its node in a note."""
-        refs = {self._members[part.actor].in_flight[part]: part for part in parts}
+    def receive(self, sent: Mapping[Part, ray.ObjectRef]) -> Arrived | Lost:
+        """Wait for one of the parts. What the read raised is raised here."""
+        parts = {ref: part for part, ref in sent.items()}
         begin = time.monotonic()
         while True:
-            ready, _ = ray.wait(list(refs), num_returns=1, timeout=_PATIENCE_S)
+            ready, _ = ray.wait(list(parts), num_returns=1, timeout=_PATIENCE_S)
             if ready:
                 break
-            absent = self._absent({part.actor for part in parts})
-            if absent:
-                part = next(part for part in parts if part.actor in absent)
-                return self._lose(part, f"actor {part.actor} has not answered for {_PATIENCE_S:.0f} s")
+            actors = {part.actor for part in sent}
+            if absent := self._absent(actors):
+                return _lost(
+                    next(part for part in sent if part.actor in absent),
+                    f"its actor has not answered for {_PATIENCE_S:.0f} s",
+                )
+            first = next(iter(sent)).ticket
+            waited = time.monotonic() - begin
             logger.warning(
-                "waiting for positions [%d, %d) from actors %s for %.0f s: they live and read",
-                parts[0].ticket.start,
-                parts[0].ticket.stop,
-                sorted({part.actor for part in parts}),
-                time.monotonic() - begin,
+                "waiting for positions [%d, %d) for %.0f s; actors %s live and read",
+                first.start,
+                first.stop,
+                waited,
+                sorted(actors),
             )
-        part = refs[ready[0]]
-        del self._members[part.actor].in_flight[part]
+        part = parts[ready[0]]
         try:
             block: Block = ray.get(ready[0])
         except RayTaskError as error:
             if isinstance(error, _GONE) or isinstance(error.cause, _GONE):
                 return self._replace(part, error)
-            cause = error.cause if isinstance(error.cause, Exception) else error
-            cause.add_note(f"in reader actor {part.actor} (pid {error.pid}, node {error.ip})")
-            raise cause from None
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except _GONE as error:
             return self._replace(part, error)
         return Arrived(part, block)
 
-    def discard(self) -> None:
-        for member in self._members.values():
-            for ref in member.in_flight.values():
+    def discard(self, sent: Mapping[Part, ray.ObjectRef]) -> None:
+        if ray.is_initialized():
+            for ref in sent.values():
                 ray.cancel(ref)  # what has not begun will not; what runs ends by itself and is dropped
-            member.in_flight.clear()
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
@@ -150,8 +150,11 @@ class RayPool:
             if value is not None:
                 options[key] = dict(value) if isinstance(value, Mapping) else value
         if self._options.name is not None:
-            options |= {"name": f"datarax_ray/{self._options.name}/{index}", "get_if_exists": True}
-        handle = ray.remote(concurrency_groups={"control": 1})(ReaderActor).options(**options).remote(self._payload)
+            # with what it reads in its name: one name for two sources must not serve one the other's records
+            name = f"datarax_ray/{self._options.name}/{self._identity}/{index}"
+            options |= {"name": name, "get_if_exists": True}
+        actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
+        handle = actor.options(**options).remote(index, self._payload)
         return _Member(handle, handle.stats.remote())
 
     def _gather(self, waiting: list[_Member]) -> None:
@@ -181,9 +184,8 @@ class RayPool:
         return (
             f"none of {len(self._members)} reader actors runs after {waited_s:.0f} s. Each needs "
             f"{self._options.num_cpus:g} CPUs, resources {dict(self._options.resources or {})} and labels "
-            f"{dict(self._options.label_selector or {})}; the cluster has "
-            f"{ray.cluster_resources().get('CPU', 0):g} CPUs, {ray.available_resources().get('CPU', 0):g} of them free. "
-            "Ask for less, free some, or add nodes."
+            f"{dict(self._options.label_selector or {})}; the cluster has {ray.cluster_resources().get('CPU', 0):g} CPUs, "
+            f"{ray.available_resources().get('CPU', 0):g} free. Ask for less, free some, or add nodes."
         )
 
     def _absent(self, actors: set[int]) -> set[int]:
@@ -197,13 +199,11 @@ class RayPool:
     def _replace(self, part: Part, error: Exception) -> Lost:
         """A part did not survive. Where its actor will not come back, put a new one in its place."""
         if isinstance(error, RayActorError) and not isinstance(error, ActorUnavailableError):
-            fresh = self._start(part.actor)
-            fresh.in_flight = self._members[part.actor].in_flight  # lost too, each when it is waited for
-            self._members[part.actor] = fresh
-        return self._lose(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            self._members[part.actor] = self._start(part.actor)
+        return _lost(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
-    def _lose(self, part: Part, reason: str) -> Lost:
-        self._members[part.actor].in_flight.pop(part, None)
-        ticket = part.ticket
-        logger.warning("positions [%d, %d) are asked for again: %s", ticket.start, ticket.stop, reason)
-        return Lost(part, reason)
+
+def _lost(part: Part, reason: str) -> Lost:
+    ticket = part.ticket
+    logger.warning("positions [%d, %d) of actor %d are lost: %s", ticket.start, ticket.stop, part.actor, reason)
+    return Lost(part, reason)

@@ -18,23 +18,28 @@ from datarax_ray.read.description import Description
 class ReaderActor:
     """Reads what tickets ask for. Holds no position, so it may die and be replaced between any two calls.
 
-    payload: a pickled Description. It is loaded with the first call rather than here: what fails in a constructor kills
-    the actor and is retried, what fails in a call is raised at the caller.
+    index: its id in the pool. payload: a pickled Description. It is loaded with the first call rather than here: what
+    fails in a constructor kills the actor and is retried, what fails in a call is raised at the caller.
     """
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, index: int, payload: bytes) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
+        self._index = index
         self._payload = payload
         self._description: Description | None = None
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
     def read(self, ticket: Ticket) -> Block:
         """The block that the ticket asks for; a pure function of the ticket."""
-        if self._description is None:
-            self._description = pickle.loads(self._payload)
         begin = time.perf_counter()
-        block = read_block(self._description, ticket)
+        try:
+            if self._description is None:
+                self._description = pickle.loads(self._payload)
+            block = read_block(self._description, ticket)
+        except Exception as error:
+            error.add_note(f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})")
+            raise
         self._counters["num_blocks"] += 1
         self._counters["num_elements"] += len(block.positions)
         self._counters["nbytes"] += block.nbytes

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.window import TARGET_BLOCK_NBYTES, Part, Window
@@ -40,16 +40,16 @@ class Pool(Protocol):
         """Ids of those that read now; at least one."""
         ...
 
-    def send(self, part: Part) -> None:
-        """Ask part.actor for the part. Does not wait."""
+    def send(self, part: Part) -> Any:
+        """Ask part.actor for the part. Does not wait; returns what to receive it by."""
         ...
 
-    def receive(self, parts: Sequence[Part]) -> Arrived | Lost:
-        """Wait until one of these parts, all sent before, is here or lost."""
+    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
+        """Wait until one of these parts is here or lost. sent: what `send` returned, by part."""
         ...
 
-    def discard(self) -> None:
-        """Forget every part that was sent and not received."""
+    def discard(self, sent: Mapping[Part, Any]) -> None:
+        """Forget these parts, sent and not received."""
         ...
 
 
@@ -65,10 +65,11 @@ class LocalPool:
     def send(self, part: Part) -> None:
         pass
 
-    def receive(self, parts: Sequence[Part]) -> Arrived | Lost:
-        return Arrived(parts[0], read_block(self._description, parts[0].ticket))
+    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
+        part = next(iter(sent))
+        return Arrived(part, read_block(self._description, part.ticket))
 
-    def discard(self) -> None:
+    def discard(self, sent: Mapping[Part, Any]) -> None:
         pass
 
 
@@ -133,6 +134,7 @@ def batches(description: Description, pool: Pool, start: int, options: StreamOpt
         process_index=trainer[0],
         process_count=trainer[1],
     )
+    sent: dict[Part, Any] = {}
     blocks: dict[Part, Block] = {}
     last_survivor = start
     try:
@@ -142,9 +144,10 @@ def batches(description: Description, pool: Pool, start: int, options: StreamOpt
                 owners = assign(layout, order, actors, owners)
                 window.reassign(owners)
             for part in window.asks():
-                pool.send(part)
+                sent[part] = pool.send(part)
             if waiting := window.head:
-                event = pool.receive(waiting)
+                event = pool.receive({part: sent[part] for part in waiting})
+                del sent[event.part]
                 if isinstance(event, Arrived):
                     window.arrived(event.part, event.block.nbytes)
                     blocks[event.part] = event.block
@@ -164,7 +167,7 @@ def batches(description: Description, pool: Pool, start: int, options: StreamOpt
                 )
         yield from batcher.finish()
     finally:
-        pool.discard()
+        pool.discard(sent)
 
 
 def run_records(description: Description) -> int:

@@ -135,20 +135,13 @@ class Window:
                 f"positions [{chunk.start}, {chunk.stop}) were lost {MAX_ATTEMPTS} times, last by actor {part.actor}; "
                 "the actors do not stay alive. Look at their logs (ray logs) and memory (num_cpus, memory per actor)."
             )
-        shards = part.ticket.shards
-        actor = part.actor if shards is None else self._owners[shards[0]]
-        again = replace(part, actor=actor, attempt=part.attempt + 1)
-        chunk.parts[part.index] = again
-        self._waiting.append(again)
+        self._waiting.append(self._ask_owner(replace(part, attempt=part.attempt + 1)))
         self.num_retried += 1
 
     def reassign(self, owners: Sequence[int]) -> None:
         """Event: shards have other owners. Holds for chunks opened, and parts lost, from now on."""
         self._owners = tuple(owners)
-        self._waiting = [
-            replace(part, actor=self._owners[part.ticket.shards[0]]) if part.ticket.shards else part
-            for part in self._waiting
-        ]
+        self._waiting = [self._ask_owner(part) for part in self._waiting]
 
     def release(self) -> None:
         """Event: the consumer is done with the first chunk, which is complete."""
@@ -192,6 +185,13 @@ class Window:
         self._num_opened += 1
         self._next = stop
         return chunk
+
+    def _ask_owner(self, part: Part) -> Part:
+        """A lost part, addressed to whoever owns its first shard now, in place of what its chunk held."""
+        assert part.ticket.shards is not None  # the window makes no ticket without
+        asked = replace(part, actor=self._owners[part.ticket.shards[0]])
+        self._chunks[part.chunk - self._chunks[0].number].parts[part.index] = asked
+        return asked
 
     def _estimate(self, chunk: _Chunk) -> int:
         missing = 1 - len(chunk.arrived) / len(chunk.parts)

@@ -1,0 +1,322 @@
+"""Promises of RaySource, on real actors: one stream for any topology, exact resume, nothing lost when one is killed."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from flax import nnx
+
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests import oracle
+from tests.data import AddNoise, DropThirds, FailAt, decode, loaded_modules, write_file, write_files
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+
+def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:
+    options = {"shuffle_files": True, "num_epochs": 3} | config
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
+
+
+def pipeline(source: Any, batch_size: int = 32, **options: Any) -> Pipeline:
+    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
+
+
+def ray_source(source: Any, num_actors: int, **options: Any) -> RaySource:
+    return RaySource(source, num_actors=num_actors, num_cpus=0.5, **options)
+
+
+def pids(source: RaySource) -> dict[int, int]:
+    return {index: stats["pid"] for index, stats in source.stats().items()}
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(
+    ("counts", "batch_size", "num_actors", "chunk_size"),
+    [
+        ([1], 1, 3, None),
+        ([2], 3, 2, 1),
+        ([3, 0, 7], 4, 5, 1),
+        ([1, 1, 1, 997], 33, 4, 7),
+        ([600, 400], 256, 1, None),
+    ],
+)
+def test_any_number_of_actors_gives_the_plain_loops_bytes(
+    tmp_path: Path, counts: list[int], batch_size: int, num_actors: int, chunk_size: int | None, shuffle: bool
+) -> None:
+    paths = write_files(tmp_path, counts)
+    transforms = [decode, AddNoise()]
+    want = oracle.batches(
+        oracle.elements(
+            oracle.stored(paths), seed=42 if shuffle else None, num_epochs=2, transforms=transforms, rng_seed=42
+        ),
+        batch_size,
+        2 * sum(counts),
+    )
+    source = make(paths, transforms, shuffle_files=shuffle, num_epochs=2)
+    with ray_source(source, num_actors, chunk_size=chunk_size) as distributed:
+        got = list(distributed.batches(0, StreamOptions(batch_size)))
+    assert [batch.stop for batch in got] == [stop for stop, _ in want]
+    for batch, (_, columns) in zip(got, want, strict=True):
+        oracle.assert_same(batch.columns, columns)
+
+
+@pytest.mark.parametrize("n", [65536, 65537])
+def test_large_epochs_are_the_in_process_bytes(tmp_path: Path, n: int) -> None:
+    path = write_file(tmp_path / "a.array_record", (i.to_bytes(4, "little") for i in range(n)), group_size=256)
+    source = make(path, (), num_epochs=2)
+    local = [batch.columns.tolist() for batch in source.batches(0, StreamOptions(1000))]
+    with ray_source(source, 3) as distributed:
+        remote = [batch.columns.tolist() for batch in distributed.batches(0, StreamOptions(1000))]
+    assert remote == local
+    for epoch in range(2):
+        records = [r for batch in local for r in batch][epoch * n : (epoch + 1) * n]
+        assert sorted(int.from_bytes(r, "little") for r in records) == list(range(n))
+
+
+def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list[Path]) -> None:
+    transforms = [decode, AddNoise(), DropThirds()]
+    source = make(files, transforms)
+    want = oracle.batches(
+        oracle.elements(oracle.stored(files), seed=42, num_epochs=3, transforms=transforms, rng_seed=42), 12, 360
+    )
+    with ray_source(source, 3, name="shared") as first, ray_source(source, 3, name="shared") as second:
+        assert pids(first) == pids(second)  # one pool of named actors for the trainers of a job
+        streams = [
+            source.batches(0, StreamOptions(12, process_index=rank, process_count=3))
+            for rank, source in enumerate((first, second, first))
+        ]
+        for (stop, columns), *parts in zip(want, *streams, strict=True):
+            assert {part.stop for part in parts} == {stop}
+            joined = {key: np.concatenate([part.columns[key] for part in parts]) for key in columns}
+            oracle.assert_same(joined, columns)
+        for handle in first._actors._members.values():
+            ray.kill(handle.handle)
+
+
+def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_same(files: list[Path]) -> None:
+    source = make(files, [decode, AddNoise(), DropThirds()])
+    pools = [source, *(ray_source(source, n) for n in (1, 2, 5))]
+    with pipeline(pools[2], prefetch=3) as saving:
+        batches, states = run_saving(saving)
+        assert_equal(batches, [on_host(batch) for batch in pipeline(source)])
+        assert len(batches) == 8
+    choices = itertools.cycle([pools[1], pools[3], pools[0]])
+    assert all(len(state.encode()) < 4096 for state in states)
+    for number, state in enumerate(states):
+        resumed = pipeline(next(choices))
+        resumed.set_state(json.loads(state))
+        assert_equal([on_host(batch) for batch in resumed], batches[number:])
+        resumed.seek(0)
+    for pool in pools:
+        pool.close()
+
+
+def test_a_deep_prefetch_is_not_in_the_state(files: list[Path]) -> None:
+    source = make(files)
+    want = [on_host(batch) for batch in pipeline(source)]
+    with pipeline(ray_source(source, 2), prefetch=6) as ahead:
+        iterator = iter(ahead)
+        for _ in range(3):
+            next(iterator)
+        time.sleep(0.2)  # not for the result: lets the prefetch run ahead of the state
+        state = ahead.get_state()
+        assert state["position"] == 3 * 32
+    resumed = pipeline(source)
+    resumed.set_state(state)
+    assert_equal([on_host(batch) for batch in resumed], want[3:])
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_actor_killed_in_the_middle_changes_nothing(files: list[Path], shuffle: bool) -> None:
+    source = make(files, [decode, AddNoise()], shuffle_files=shuffle, num_epochs=6)
+    want = [on_host(batch) for batch in pipeline(source)]
+    with ray_source(source, 3, chunk_size=20) as distributed:
+        got = []
+        for number, batch in enumerate(pipeline(distributed)):
+            got.append(on_host(batch))
+            if number in (2, 9):
+                victim = pids(distributed)[number % 3]
+                os.kill(victim, signal.SIGKILL)
+        assert victim not in pids(distributed).values()
+    assert_equal(got, want)
+
+
+def test_an_actor_that_will_not_come_back_is_replaced(files: list[Path]) -> None:
+    source = make(files, num_epochs=6)
+    want = [on_host(batch) for batch in pipeline(source)]
+    with ray_source(source, 2, chunk_size=20) as distributed:
+        got = []
+        for number, batch in enumerate(pipeline(distributed)):
+            got.append(on_host(batch))
+            if number == 2:
+                ray.kill(distributed._actors._members[0].handle, no_restart=True)
+    assert_equal(got, want)
+
+
+def test_a_failing_transform_names_transform_file_record_position_and_actor(files: list[Path]) -> None:
+    with ray_source(make(files, [decode, FailAt(13)], shuffle_files=False), 2) as distributed:
+        with pytest.raises(
+            RecordError, match=r"part-00002.array_record\[1\] \(position 13\): transform FailAt"
+        ) as info:
+            list(pipeline(distributed, batch_size=4))
+        notes = "\n".join(info.value.__notes__)
+        assert "in reader actor" in notes
+        assert "ZeroDivisionError: cannot divide element 13" in notes
+
+
+def test_batches_before_a_failure_are_delivered_and_the_state_is_theirs(files: list[Path]) -> None:
+    source = make(files, [decode, FailAt(13)], shuffle_files=False)
+    with pipeline(ray_source(source, 2, chunk_size=4), batch_size=4) as broken:
+        got = []
+        with pytest.raises(RecordError):
+            got += [batch["index"].tolist() for batch in iter(broken.step, None)]
+        assert broken.position == 12
+
+
+def test_a_skipped_record_is_counted_and_listed(files: list[Path]) -> None:
+    source = make(files, [decode, FailAt(13)], shuffle_files=False, num_epochs=1, on_error="skip")
+    with pipeline(ray_source(source, 2)) as skipping:
+        rows = [i for batch in skipping for i in batch["index"].tolist()]
+        assert rows == [i for i in range(120) if i != 13]
+        assert skipping.num_skipped == 1
+        assert skipping.skipped[0].where.endswith("part-00002.array_record[1]")
+        assert skipping.skipped[0].position == 13
+        assert skipping.get_state()["statistics"] == {"num_skipped": 1}
+
+
+def test_a_missing_file_on_the_actors_host_is_named(tmp_path: Path) -> None:
+    paths = write_files(tmp_path, (5, 5))
+    source = make(paths)
+    paths[1].unlink()
+    with (
+        ray_source(source, 2) as distributed,
+        pytest.raises(FileNotFoundError, match=r"part-00001.array_record: no such file"),
+    ):
+        list(pipeline(distributed))
+
+
+def test_closing_leaves_no_actor_process_and_no_object(files: list[Path]) -> None:
+    source = ray_source(make(files, num_epochs=-1), 3)
+    iterator = iter(pipeline(source))
+    next(iterator)
+    before = pids(source)
+    begin = time.monotonic()
+    iterator.close()
+    source.close()
+    assert time.monotonic() - begin < 5
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in before.values()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in before.values() if Path(f"/proc/{pid}").exists()] == []
+    del iterator, source
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while object_store_in_use() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert object_store_in_use() == 0
+
+
+def object_store_in_use() -> float:
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return total["object_store_memory"] - free["object_store_memory"]
+
+
+def test_blocks_in_flight_stay_within_the_bound(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (3000, 4096), np.uint8)
+    path = write_file(tmp_path / "a.array_record", (row.tobytes() for row in rows), group_size=16)
+    source = make(path, (to_array,), num_epochs=2)
+    bound = 4 * 2**20
+    with ray_source(source, 2, max_nbytes=bound) as distributed:
+        peak = 0.0
+        for _ in distributed.batches(0, StreamOptions(50)):
+            peak = max(peak, object_store_in_use())
+    assert 0 < peak <= bound
+
+
+def to_array(stored: bytes) -> dict[str, Any]:
+    return {"x": np.frombuffer(stored, np.uint8)}
+
+
+def test_actors_are_lean(files: list[Path]) -> None:
+    with ray_source(make(files), 1) as distributed:
+        next(distributed.batches(0, StreamOptions(8)))
+        stats = distributed.stats()[0]
+        assert stats["max_rss_nbytes"] < 200e6
+        modules = ray.get(distributed._actors._members[0].handle.__ray_call__.remote(loaded_modules))
+        assert not {"jax", "flax", "orbax", "grain", "datasets"} & set(modules)
+
+
+def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path]) -> None:
+    source = make(files, num_epochs=4)
+    want = [on_host(batch) for batch in pipeline(source)]
+    with RaySource(source, num_actors=3, num_cpus=8) as crowded:  # 16 CPUs: two of them fit
+        got = [on_host(batch) for batch in pipeline(crowded)]
+        assert set(crowded._actors.actors()) < {0, 1, 2}
+    assert_equal(got, want)
+
+
+def test_no_room_for_any_actor_is_an_error_that_says_what_there_is(files: list[Path]) -> None:
+    with (
+        RaySource(make(files), num_actors=1, resources={"tpu_host": 1}, start_timeout_s=0.5) as homeless,
+        pytest.raises(RuntimeError, match=r"none of 1 reader actors runs .* resources \{'tpu_host': 1\}.*16 CPUs"),
+    ):
+        next(homeless.batches(0, StreamOptions(8)))
+
+
+@pytest.mark.parametrize("options", [{"num_actors": 0}, {"num_actors": -2}, {"chunk_size": 0}, {"max_nbytes": 0}])
+def test_options_out_of_range_are_refused(files: list[Path], options: dict[str, int]) -> None:
+    with pytest.raises(
+        ValueError, match=f"{next(iter(options))} must be at least 1.*got {next(iter(options.values()))}"
+    ):
+        RaySource(make(files), **options)
+
+
+def test_only_sources_are_distributed(files: list[Path]) -> None:
+    with pytest.raises(TypeError, match="got str"):
+        RaySource("train.array_record")
+    with ray_source(make(files), 1) as distributed, pytest.raises(TypeError, match="is a RaySource already"):
+        RaySource(distributed)
+
+
+def test_a_ray_source_is_a_source_itself(files: list[Path]) -> None:
+    source = make(files, num_epochs=1)
+    with ray_source(source, 2) as distributed:
+        assert len(distributed) == 120
+        assert [e["index"] for e in distributed] == [e["index"] for e in source]
+        distributed.seek(0)
+        assert distributed.get_batch(7)["index"].tolist() == source.copy().get_batch(7)["index"].tolist()
+        state = distributed.get_state()
+        rest = [e["index"] for e in distributed]
+        distributed.set_state(state)
+        assert [e["index"] for e in distributed] == rest
+        assert distributed.get_batch(7) == {}
+        assert [e["index"] for e in distributed.get_batch_at(5, 3)] == [e["index"] for e in source.get_batch_at(5, 3)]
+        assert distributed.element_spec()["values"].shape == (5,)
+
+
+def test_cached_shards_give_the_same_stream(files: list[Path]) -> None:
+    want = [on_host(batch) for batch in pipeline(make(files))]
+    with ray_source(make(files, cacheable=True), 2) as cached:
+        assert_equal([on_host(batch) for batch in pipeline(cached)], want)
+
+
+def test_resume_helper_finds_a_lost_batch(files: list[Path]) -> None:
+    source = make(files, num_epochs=1)
+    batches, states = run_saving(pipeline(source))
+    with pytest.raises(AssertionError):
+        assert_resumes(lambda _: pipeline(source), [*batches[:1], *batches[2:]], states[:2])

@@ -1,0 +1,45 @@
+"""The one resume helper: every iterator of batches goes through it, at every position."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from datarax_ray import Pipeline
+
+
+def on_host(batch: Any) -> Any:
+    return jax.tree.map(np.asarray, batch)
+
+
+def assert_equal(got: list[Any], want: list[Any]) -> None:
+    """Byte for byte, batch for batch."""
+    assert len(got) == len(want)
+    for number, (left, right) in enumerate(zip(got, want, strict=True)):
+        assert sorted(left) == sorted(right)
+        for key in left:
+            a, b = np.asarray(left[key]), np.asarray(right[key])
+            assert (a.dtype, a.shape) == (b.dtype, b.shape), (number, key)
+            assert (a.tolist() == b.tolist()) if a.dtype == object else (a.tobytes() == b.tobytes()), (number, key)
+
+
+def run_saving(pipeline: Pipeline) -> tuple[list[Any], list[str]]:
+    """All batches, and the state as JSON text before the first and after each."""
+    states = [json.dumps(pipeline.get_state())]
+    batches = []
+    for batch in pipeline:
+        batches.append(on_host(batch))
+        states.append(json.dumps(pipeline.get_state()))
+    return batches, states
+
+
+def assert_resumes(make: Callable[[int], Pipeline], batches: list[Any], states: list[str], every: int = 1) -> None:
+    """From each state a new pipeline, `make(its number)`, yields exactly the batches that were left."""
+    for number in range(0, len(states), every):
+        with make(number) as pipeline:
+            pipeline.set_state(json.loads(states[number]))
+            assert_equal([on_host(batch) for batch in pipeline], batches[number:])
