@@ -23,7 +23,7 @@ def stored(paths: Sequence[Any]) -> list[bytes]:
 
 
 def order(n: int, epoch: int, seed: int | None, rounds: int = 8) -> list[int]:
-    """One epoch's records; seed None for file order. n must not be 4**k + 1, where Grain's function is no permutation."""
+    """One epoch's records; seed None for file order. Not for n = 4**k + 1, where Grain's is no permutation."""
     if seed is None:
         return list(range(n))
     from grain.experimental import index_shuffle

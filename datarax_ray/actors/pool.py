@@ -181,11 +181,12 @@ class RayPool:
         self._polled = time.monotonic()
 
     def _why_none(self, waited_s: float) -> str:
+        has, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
         return (
             f"none of {len(self._members)} reader actors runs after {waited_s:.0f} s. Each needs "
             f"{self._options.num_cpus:g} CPUs, resources {dict(self._options.resources or {})} and labels "
-            f"{dict(self._options.label_selector or {})}; the cluster has {ray.cluster_resources().get('CPU', 0):g} CPUs, "
-            f"{ray.available_resources().get('CPU', 0):g} free. Ask for less, free some, or add nodes."
+            f"{dict(self._options.label_selector or {})}; the cluster has {has:g} CPUs, {free:g} free. "
+            "Ask for less, free some, or add nodes."
         )
 
     def _absent(self, actors: set[int]) -> set[int]:

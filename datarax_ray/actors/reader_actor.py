@@ -38,8 +38,10 @@ class ReaderActor:
                 self._description = pickle.loads(self._payload)
             block = read_block(self._description, ticket)
         except Exception as error:
-            error.add_note(f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})")
+            error.add_note(self._who())
             raise
+        if block.failure is not None:
+            block.failure.add_note(self._who())
         self._counters["num_blocks"] += 1
         self._counters["num_elements"] += len(block.positions)
         self._counters["nbytes"] += block.nbytes
@@ -55,3 +57,6 @@ class ReaderActor:
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,
         }
+
+    def _who(self) -> str:
+        return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"

@@ -68,13 +68,19 @@ class Batcher:
         self._begin(start)
 
     def add(self, start: int, stop: int, blocks: Sequence[Block]) -> Iterator[HostBatch]:
-        """The batches that the chunk [start, stop) completes. Blocks are read until the iterator is exhausted."""
+        """The batches that the chunk [start, stop) completes. Blocks are read until the iterator is exhausted.
+
+        Raises: the first failure in the blocks, after the batches that are whole before it.
+        """
+        failure = min((b.failure for b in blocks if b.failure), key=lambda f: f.position, default=None)
         for block in blocks:
             self._skipped += block.skipped
         blocks = [block for block in blocks if len(block.positions)]
         for block in blocks:
             self._check(block)
         survivors = self._survivors(start, stop, blocks)
+        if failure is not None:  # what is before it is good, and the same for any number of actors
+            survivors = survivors[survivors < failure.position]
         # rank of each position of the chunk; searching in it gives each block's share of a run of ranks as a slice
         ranks = [np.searchsorted(survivors, block.positions) for block in blocks]
         done = 0
@@ -86,6 +92,8 @@ class Batcher:
             self._row += take
             if self._row == self._batch_size:
                 yield self._emit(int(survivors[done - 1]) + 1)
+        if failure is not None:
+            raise failure
 
     def finish(self) -> Iterator[HostBatch]:
         """The short last batch, if there is one and it is wanted. Call once, after the last chunk."""

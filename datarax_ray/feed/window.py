@@ -3,13 +3,15 @@
     part:   waiting -> asked -> arrived          lost: asked -> waiting, with one more attempt
     chunk:  opened (in order) -> complete (all parts arrived) -> released (in order)
 
-Its bound is in bytes: chunks that are open count with what arrived of them, and with the largest bytes per position
-seen so far for what has not. Chunks grow from small, so that the first batch comes soon, to a size at which a block is
+Its bound is in bytes: complete chunks count with what they hold, others with at least the largest bytes per position
+seen so far. Chunks grow from small, so that the first batch comes soon, to a size at which a block is
 worth its overhead.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +29,9 @@ DEPTH = 4
 MAX_OPEN_CHUNKS = 16
 GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, and no guess is far off
 FIRST_CHUNK_RECORDS = 256
+# An epoch of a small shuffled dataset costs its whole table, 3 to 9 ms however few its records, so a chunk of 2**15
+# positions of 10 records would take half a minute. 64 are kept by the cipher for those who share an order.
+MAX_CHUNK_EPOCHS = 64
 MAX_ATTEMPTS = 5
 
 
@@ -86,7 +91,8 @@ class Window:
         self._chunks: deque[_Chunk] = deque()
         self._waiting: list[Part] = []
         self._num_opened = 0
-        self._size = chunk_size or FIRST_CHUNK_RECORDS
+        self._max_size = MAX_CHUNK_EPOCHS * order.num_records if order.shuffle != "none" else sys.maxsize
+        self._size = chunk_size or min(FIRST_CHUNK_RECORDS, self._max_size)
         self._nbytes_per_position = 0.0  # the largest of any complete chunk; 0 until there is one
         self.num_retried = 0
 
@@ -145,6 +151,8 @@ class Window:
 
     def release(self) -> None:
         """Event: the consumer is done with the first chunk, which is complete."""
+        if not self._chunks:
+            raise RuntimeError("a chunk was released, and no chunk is open")
         chunk = self._chunks[0]
         if not chunk.is_complete:
             raise RuntimeError(f"chunk {chunk.number} was released before its parts {self.head} had arrived")
@@ -152,12 +160,13 @@ class Window:
         per_position = sum(chunk.arrived.values()) / (chunk.stop - chunk.start)
         self._nbytes_per_position = max(self._nbytes_per_position, per_position)
         if self._chunk_size is None:
-            self._size = next_chunk_size(
+            size = next_chunk_size(
                 self._size,
                 self._nbytes_per_position,
                 num_actors=len(set(self._owners)),
                 max_nbytes=self._max_nbytes,
             )
+            self._size = min(size, self._max_size)
 
     def _may_open(self) -> bool:
         if self._next == self._stop or len(self._chunks) >= MAX_OPEN_CHUNKS:
@@ -194,15 +203,18 @@ class Window:
         return asked
 
     def _estimate(self, chunk: _Chunk) -> int:
-        missing = 1 - len(chunk.arrived) / len(chunk.parts)
-        guess = (chunk.stop - chunk.start) * self._nbytes_per_position * missing
-        return sum(chunk.arrived.values()) + int(guess)
+        arrived = sum(chunk.arrived.values())
+        if chunk.is_complete:
+            return arrived
+        # Not per part: parts are of any size, and the one that is missing may hold nearly all of the chunk.
+        return max(arrived, math.ceil((chunk.stop - chunk.start) * self._nbytes_per_position))
 
     def _find(self, part: Part, event: str) -> _Chunk:
         index = part.chunk - self._chunks[0].number if self._chunks else -1
-        if not 0 <= index < len(self._chunks) or self._chunks[index].parts[part.index] != part:
-            raise RuntimeError(f"{event} {part}, which is not in flight; the open chunks are {list(self._chunks)}")
-        chunk = self._chunks[index]
+        chunk = self._chunks[index] if 0 <= index < len(self._chunks) else None
+        if chunk is None or part not in chunk.parts or part in self._waiting:
+            numbers = [chunk.number for chunk in self._chunks]
+            raise RuntimeError(f"{event} {part}, which is not in flight; the open chunks are {numbers}")
         if part.index in chunk.arrived:
             raise RuntimeError(f"{event} {part}, which had arrived")
         return chunk

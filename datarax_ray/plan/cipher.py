@@ -77,7 +77,7 @@ def grain_is_broken_at(n: int) -> bool:
     [65537, 262145]
     """
     bits = (n - 1).bit_length() - 1
-    return n - 1 == 1 << bits and bits % 2 == 0 and bits >= MIN_BLOCK_BITS
+    return bits >= MIN_BLOCK_BITS and bits % 2 == 0 and n - 1 == 1 << bits
 
 
 @functools.lru_cache(maxsize=1024)
@@ -124,14 +124,18 @@ def _walk(indices: Indices, n: int, seed: int, rounds: int) -> Indices:
 
 @functools.lru_cache(maxsize=64)  # 64 epochs of at most 64 KB: chunks of small datasets span several epochs
 def _table(n: int, seed: int, rounds: int) -> Indices:
-    """The whole permutation of a small domain: shortcut every step through values >= n by pointer jumping."""
+    """The whole permutation of a small domain, by pointer jumping: each pass doubles the steps that `jump` takes.
+
+    Values below n stay where they are in it, so the walk of each start ends at the first of them.
+    """
     word_bits = block_bits(n) // 2
     block = np.arange(1 << 2 * word_bits, dtype=np.uint32)
-    step = _encrypt(block, word_bits, round_keys(seed, rounds)).astype(np.int64)
-    while (step[:n] >= n).any():
-        outside = np.flatnonzero(step >= n)
-        step[outside] = step[step[outside]]
-    table = step[:n].copy()
+    jump = _encrypt(block, word_bits, round_keys(seed, rounds)).astype(np.int64)
+    table = jump[:n].copy()
+    jump[:n] = block[:n]
+    while (table >= n).any():
+        table = jump[table]
+        jump = jump[jump]
     table.flags.writeable = False
     return table
 

@@ -63,14 +63,15 @@ def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Ite
 seen. Set the old value, or start a new run.
     """
     old, new = _flatten(saved), _flatten(current)
-    allowed = tuple(allow)
+    allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     unknown = [path for path in allowed if not any(_is_under(key, path) for key in [*old, *new])]
     if unknown:
         raise ValueError(f"allow_drift names no setting: {unknown}; the settings are {sorted(new)}")
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not any(_is_under(key, path) for path in allowed)
+        if (key not in old or key not in new or old[key] != new[key])
+        and not any(_is_under(key, path) for path in allowed)
     ]
     if changed:
         lines = [_describe(key, old.get(key), new.get(key)) for key in changed]

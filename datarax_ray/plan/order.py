@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +38,8 @@ class Order:
     rounds: int = 8
 
     def __post_init__(self) -> None:
+        for name in ("num_records", "seed", "rounds"):  # plain ints: NumPy's overflow, and are not JSON
+            object.__setattr__(self, name, operator.index(getattr(self, name)))
         if self.shuffle not in ("none", "global"):
             raise ValueError(f"shuffle must be 'none' or 'global', got {self.shuffle!r}")
         cipher.check(self.num_records, seed=self.seed, rounds=self.rounds)

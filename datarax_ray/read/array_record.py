@@ -7,6 +7,7 @@ raises (a broken file has ok() False), `read(list)` builds a table over the whol
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import re
@@ -21,7 +22,6 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.files import FileSlice, find
-import itertools
 
 # Seconds, on one core with zstd: building read(list)'s table, per group in the file, and decoding one more group.
 # Only their ratio matters, and it decides between calls that differ by 3x or more; see tests/benchmarks.

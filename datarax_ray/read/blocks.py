@@ -20,11 +20,13 @@ class Block:
     """Elements of one part of a chunk, stacked.
 
     positions: int64 (k,), ascending. columns: arrays of shape (k, ...), None where k is 0. skipped: records left out.
+    failure: what to raise when the stream comes to its position; the block holds only what is before it.
     """
 
     positions: Indices
     columns: Columns
     skipped: tuple[Skipped, ...] = ()
+    failure: RecordError | None = None
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,19 +36,23 @@ class Block:
 def read_block(description: Description, ticket: Ticket) -> Block:
     """Read, decode, transform and stack what the ticket asks for. The same block wherever and whenever it is called.
 
-    Raises: RecordError for a record that cannot be read, decoded or transformed, unless the description says to skip
-    it; ColumnError for elements that do not stack.
+    Raises: ColumnError for elements that do not stack; OSError and ValueError for a file that is gone or replaced.
     """
     progress, columns = _elements(description, ticket)
     if columns is None and progress.elements:
         columns = _stack(progress, description)
-    positions = np.array(progress.positions, np.int64)
-    return Block(positions, columns, tuple(sorted(progress.skipped, key=lambda s: s.position)))
+    skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
+    return Block(np.array(progress.positions, np.int64), columns, skipped, progress.failure)
 
 
 def read_elements(description: Description, ticket: Ticket) -> list[Any]:
-    """The surviving elements that the ticket asks for, in the order of their positions, not stacked."""
+    """The surviving elements that the ticket asks for, in the order of their positions, not stacked.
+
+    Raises: RecordError for the first record that cannot be read, decoded or transformed, unless they are skipped.
+    """
     progress, columns = _elements(description, ticket)
+    if progress.failure is not None:
+        raise progress.failure
     return progress.elements if columns is None else unstack(columns, len(progress.positions))
 
 
@@ -68,22 +74,14 @@ def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Colum
 
 
 def _read(description: Description, positions: Indices, records: Indices) -> Progress:
-    reader = description.reader
-    asked = Progress([], positions.tolist(), records.tolist(), on_error=description.on_error, locate=reader.locate)
-    if not len(records):
-        return asked
+    reader, indices = description.reader, records.tolist()
+    asked = Progress(
+        indices, positions.tolist(), indices, on_error=description.on_error, locate=description.reader.locate
+    )
     try:
-        asked.elements = list(reader.read(records))
+        asked.elements = list(reader.read(records)) if indices else []
     except RuntimeError:  # array_record's word for a broken record does not say which: ask for each alone
-        broken = []
-        for index, record in enumerate(asked.records):
-            try:
-                asked.elements += reader.read(np.array([record], np.int64))
-            except RuntimeError as error:
-                asked.elements.append(None)
-                asked.fail(index, "reading", error)
-                broken.append(index)
-        asked.drop(broken)
+        asked.run(lambda record, _: reader.read(np.array([record], np.int64))[0], "reading", catch=RuntimeError)
     return asked
 
 
@@ -92,16 +90,11 @@ def _decode(progress: Progress, step: Step) -> Columns:
     try:
         return _call_decoder(step, progress.elements)
     except Exception as whole:
-        broken = []
-        for index, record in enumerate(progress.elements):
-            try:
-                _call_decoder(step, [record])
-            except Exception as error:
-                progress.fail(index, f"transform {step.name}", error)
-                broken.append(index)
-        if not broken:
-            raise RecordError(f"transform {step.name} fails on records together that it decodes alone") from whole
-        progress.drop(broken)
+        count = len(progress.elements)
+        progress.run(lambda record, _: [_call_decoder(step, [record])], f"transform {step.name}", is_filter=True)
+        if len(progress.elements) == count:
+            whole.add_note(f"transform {step.name} decodes each of these {count} records alone, but not together")
+            raise
         return _call_decoder(step, progress.elements) if progress.elements else None
 
 

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 
 
 class RecordError(ValueError):
-    """One record could not be read, decoded or transformed. The message names the file, record and position."""
+    """One record could not be read, decoded or transformed. The message names the file, record and position.
+
+    position: where the record stands in the stream, which gave everything before it.
+    """
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message, position)
+        self.position = position
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True)

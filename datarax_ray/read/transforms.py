@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,69 +71,71 @@ def _name(transform: Any) -> str:
 class Progress:
     """The elements of one block on their way through the transforms; keeps their positions and records beside them.
 
-    Nothing here reads files: `locate` gives the name of a record for errors.
+    A failure either leaves its element out (on_error "skip"), or cuts the block before it: then `failure` is to be
+    raised when the stream comes to that position, and everything before it is still good. Nothing here reads files:
+    `locate` gives the name of a record for errors.
     """
 
     def __init__(
         self,
-        elements: list[Any],
-        positions: Sequence[int],
-        records: Sequence[int],
+        elements: Iterable[Any],
+        positions: Iterable[int],
+        records: Iterable[int],
         *,
         on_error: OnError,
         locate: Callable[[int], str],
     ) -> None:
-        self.elements = elements
+        self.elements = list(elements)
         self.positions = list(positions)
         self.records = list(records)
         self.skipped: list[Skipped] = []
+        self.failure: RecordError | None = None
         self._on_error = on_error
         self._locate = locate
 
     def apply(self, step: Step, seed: int) -> None:
-        """Put every element through one step. Elements that it drops or that fail and are skipped leave the block."""
-        call = _bind(step, seed)
+        """Put every element through one step; what it filters out leaves the block."""
+        self.run(_bind(step, seed), f"transform {step.name}", is_filter=step.kind == "filter")
+
+    def run(
+        self,
+        call: Callable[[Any, int], Any],
+        what: str,
+        *,
+        is_filter: bool = False,
+        catch: type[Exception] = Exception,
+    ) -> None:
+        """Replace each element by `call(element, position)`, or keep it by its truth. what: the call, in errors."""
         kept: list[int] = []
         out: list[Any] = []
-        start = 0
-        while start < len(self.elements):
+        index = 0
+        while index < len(self.elements):
             try:
-                for start in range(start, len(self.elements)):  # noqa: B020  where it stopped is the culprit
-                    result = call(self.elements[start], self.positions[start])
-                    if step.kind != "filter":
-                        out.append(result)
-                        kept.append(start)
-                    elif result:
-                        out.append(self.elements[start])
-                        kept.append(start)
-            except Exception as error:
-                self.fail(start, f"transform {step.name}", error)
-            start += 1
-        self._keep(out, kept)
+                for index in range(index, len(self.elements)):  # noqa: B020  where it stopped is the culprit
+                    element = self.elements[index]
+                    result = call(element, self.positions[index])
+                    if not is_filter or result:
+                        out.append(element if is_filter else result)
+                        kept.append(index)
+            except catch as error:
+                self._fail(index, what, error)
+                if self._on_error == "raise":
+                    break
+            index += 1
+        self.elements = out
+        if len(kept) < len(self.positions):
+            self.positions = [self.positions[index] for index in kept]
+            self.records = [self.records[index] for index in kept]
 
-    def fail(self, index: int, what: str, error: Exception) -> None:
-        """Raise the failure of one element as a RecordError, or note it where errors are to be skipped."""
+    def _fail(self, index: int, what: str, error: Exception) -> None:
         where, position = self._locate(self.records[index]), self.positions[index]
         reason = f"{what} raised {type(error).__name__}: {error}"
         if self._on_error == "skip":
             self.skipped.append(Skipped(where, position, reason))
             return
-        raised = RecordError(f"{where} (position {position}): {reason}")
+        self.failure = RecordError(f"{where} (position {position}): {reason}", position)
         # The cause does not survive the way from an actor to the driver, so its traceback travels as a note.
-        raised.add_note("".join(traceback.format_exception(error)).rstrip())
-        raise raised from error
-
-    def drop(self, indices: Iterable[int]) -> None:
-        """Take elements out of the block by their index."""
-        gone = set(indices)
-        kept = [index for index in range(len(self.elements)) if index not in gone]
-        self._keep([self.elements[index] for index in kept], kept)
-
-    def _keep(self, elements: list[Any], kept: list[int]) -> None:
-        self.elements = elements
-        if len(kept) < len(self.positions):
-            self.positions = [self.positions[index] for index in kept]
-            self.records = [self.records[index] for index in kept]
+        self.failure.add_note("".join(traceback.format_exception(error)).rstrip())
 
 
 def _bind(step: Step, seed: int) -> Callable[[Any, int], Any]:

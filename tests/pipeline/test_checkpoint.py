@@ -1,0 +1,142 @@
+"""Checkpoints through Orbax: with the model in one step, async, after every batch, refused when they do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.checkpoint import PipelineRestore, PipelineSave, restore_pipeline, save_pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, DropThirds, decode
+from tests.resume import assert_equal, on_host
+
+
+def source(files: Any, **config: Any) -> ArrayRecordSourceModule:
+    options = {"shuffle_files": True, "num_epochs": 3} | config
+    return ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(**options), files, transforms=[decode, AddNoise(), DropThirds()]
+    )
+
+
+def pipeline(of: Any, batch_size: int = 30) -> Pipeline:
+    return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_saved_after_every_batch_beside_the_model_any_step_restores_with_other_actors(
+    files: list[Path], tmp_path: Path
+) -> None:
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True)
+    want = [on_host(batch) for batch in pipeline(source(files))]
+    with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
+        with pipeline(RaySource(source(files), num_actors=2, num_cpus=0.5)) as saving:
+            for step, _ in enumerate(saving):
+                model = ocp.args.StandardSave({"w": jnp.full(3, step)})
+                manager.save(step, args=ocp.args.Composite(model=model, data=PipelineSave(saving)))
+        manager.wait_until_finished()
+        assert manager.all_steps() == list(range(len(want)))
+        pools = [RaySource(source(files), num_actors=n, num_cpus=0.5) for n in (1, 3)]
+        for step in manager.all_steps():
+            resumed = pipeline(pools[step % 2])
+            args = ocp.args.Composite(
+                model=ocp.args.StandardRestore({"w": jnp.zeros(3)}), data=PipelineRestore(resumed)
+            )
+            restored = manager.restore(step, args=args)
+            assert restored.model["w"].tolist() == [step] * 3
+            assert restored.data is resumed
+            assert_equal([on_host(batch) for batch in resumed], want[step + 1 :])
+        for pool in pools:
+            pool.close()
+    saved = list((tmp_path / "run").glob("*/data/*.json"))
+    sizes = {path.parent.parent.name: path.stat().st_size for path in saved if path.name == "datarax_ray.json"}
+    assert len(sizes) == len(want)
+    assert max(sizes.values()) < 4096
+
+
+def test_the_state_is_that_of_the_call_to_save_though_writing_is_later(files: list[Path], tmp_path: Path) -> None:
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True)
+    going = pipeline(source(files))
+    with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
+        going.step()
+        position = going.position
+        model = ocp.args.StandardSave({"w": jnp.zeros(500_000)})
+        manager.save(0, args=ocp.args.Composite(model=model, data=PipelineSave(going)))
+        going.step()
+        manager.wait_until_finished()
+    (saved,) = (tmp_path / "run").glob("0/data/datarax_ray.json")
+    assert json.loads(saved.read_text())["position"] == position
+
+
+def test_only_the_data_in_one_line(files: list[Path], tmp_path: Path) -> None:
+    going = pipeline(source(files))
+    going.step()
+    save_pipeline(tmp_path / "data", going)
+    want = [on_host(batch) for batch in going]
+    resumed = pipeline(source(files))
+    restore_pipeline(tmp_path / "data", resumed)
+    assert_equal([on_host(batch) for batch in resumed], want)
+
+
+def test_it_is_json_for_people(files: list[Path], tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "data", pipeline(source(files)))
+    state = json.loads((tmp_path / "data" / "datarax_ray.json").read_text())
+    assert state["version"] == 1
+    assert state["position"] == 0
+    assert state["settings"]["order"] == {"shuffle": "global", "seed": 42, "num_epochs": 3, "rounds": 8}
+    assert state["settings"]["transforms"]["names"] == ["decode", "AddNoise", "DropThirds"]
+
+
+def test_it_does_not_grow_with_the_position(files: list[Path], tmp_path: Path) -> None:
+    far = pipeline(source(files, num_epochs=-1))
+    far.seek(10**12)
+    save_pipeline(tmp_path / "far", far)
+    assert (tmp_path / "far" / "datarax_ray.json").stat().st_size < 4096
+    resumed = pipeline(source(files, num_epochs=-1))
+    restore_pipeline(tmp_path / "far", resumed)
+    assert_equal([on_host(resumed.step())], [on_host(far.step())])
+
+
+def test_another_stream_is_refused_unless_it_is_meant(files: list[Path], tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "data", pipeline(source(files)))
+    with pytest.raises(DriftError, match=r"order.num_epochs: the checkpoint was written with 3, this pipeline has 5"):
+        restore_pipeline(tmp_path / "data", pipeline(source(files, num_epochs=5)))
+    longer = pipeline(source(files, num_epochs=5))
+    restore_pipeline(tmp_path / "data", longer, allow_drift=["order.num_epochs"])
+    assert longer.position == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is no JSON"),
+        ("{", "is no JSON .* restore an earlier step"),
+        ("[1]", "holds a list, a saved pipeline is an object"),
+        ("{}", "it has no version"),
+        ('{"version": 99}', "has version 99, this release reads version 1"),
+        ("{" + " " * 2**20 + "}", "has 1,048,578 bytes; a saved pipeline has under 4,096"),
+        ('{"version": 1, "position": 1.5, "settings": {}}', "position must be an integer"),
+    ],
+)
+def test_damaged_files_are_refused_with_their_reason(
+    files: list[Path], tmp_path: Path, text: str, message: str
+) -> None:
+    target = pipeline(source(files))
+    save_pipeline(tmp_path / "data", target)
+    (tmp_path / "data" / "datarax_ray.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        restore_pipeline(tmp_path / "data", target)
+
+
+def test_no_checkpoint_is_said_with_the_path(files: list[Path], tmp_path: Path) -> None:
+    save_pipeline(tmp_path / "data", pipeline(source(files)))
+    (tmp_path / "data" / "datarax_ray.json").unlink()
+    with pytest.raises(FileNotFoundError, match="datarax_ray.json: there is no saved pipeline here"):
+        restore_pipeline(tmp_path / "data", pipeline(source(files)))

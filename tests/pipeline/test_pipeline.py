@@ -1,0 +1,365 @@
+"""The Pipeline in one process: batches, the last of them, epochs, stages, devices, state."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests import oracle
+from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+
+
+def make(files: Any, transforms: Any = (decode,), batch_size: int = 32, options: Any = None, **config: Any) -> Pipeline:
+    config = {"num_epochs": 2, "shuffle_files": True} | config
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), files, transforms=transforms)
+    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **(options or {}))
+
+
+def indices(pipeline: Pipeline) -> list[list[int]]:
+    return [np.asarray(batch["index"]).tolist() for batch in pipeline]
+
+
+def add_keys(batch: Any, keys: Any) -> Any:
+    return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
+
+
+class Dropped(nnx.Module):
+    def __init__(self, seed: int = 3) -> None:
+        self.dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(seed))
+
+    def __call__(self, batch: Any) -> Any:
+        return batch | {"dropped": self.dropout(jnp.ones(batch["values"].shape))}
+
+
+class TestBatches:
+    @pytest.mark.parametrize("batch_size", [1, 7, 32, 240, 1000])
+    def test_they_are_the_plain_loops(self, files: list[Path], batch_size: int) -> None:
+        transforms = [decode, AddNoise(), DropThirds()]
+        stream = oracle.elements(oracle.stored(files), seed=42, num_epochs=2, transforms=transforms, rng_seed=42)
+        want = oracle.batches(stream, batch_size, 240)
+        got = []
+        with make(files, transforms, batch_size) as pipeline:
+            for batch in pipeline:
+                got.append((pipeline.position, batch))
+        assert [position for position, _ in got] == [position for position, _ in want]
+        for (_, batch), (_, columns) in zip(got, want, strict=True):
+            narrowed = {k: [np.int32(v) for v in column] if k == "index" else column for k, column in columns.items()}
+            oracle.assert_same(batch, narrowed)
+
+    def test_the_last_one_is_short_or_dropped_and_never_wrapped(self, files: list[Path]) -> None:
+        assert [len(rows) for rows in indices(make(files, batch_size=50, num_epochs=1))] == [50, 50, 20]
+        dropping = make(files, batch_size=50, num_epochs=1, options={"drop_remainder": True})
+        assert [len(rows) for rows in indices(dropping)] == [50, 50]
+
+    def test_batches_run_across_epochs_and_num_epochs_ends_them(self, files: list[Path]) -> None:
+        rows = list(itertools.chain(*indices(make(files, batch_size=50, num_epochs=3))))
+        assert [sorted(rows[e * 120 : (e + 1) * 120]) for e in range(3)] == [list(range(120))] * 3
+
+    def test_an_endless_source_goes_on(self, files: list[Path]) -> None:
+        with make(files, batch_size=100, num_epochs=-1) as pipeline:
+            assert len(list(itertools.islice(pipeline, 20))) == 20
+            assert pipeline.position == 2000
+
+    def test_a_second_loop_goes_on_and_after_the_end_says_so(
+        self, files: list[Path], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pipeline = make(files)
+        want = indices(make(files))
+        got = [np.asarray(next(iter(pipeline))["index"]).tolist() for _ in range(3)]
+        assert got + indices(pipeline) == want
+        assert indices(pipeline) == []
+        assert "at its end (position 240)" in caplog.text
+        pipeline.seek(0)
+        assert indices(pipeline) == want
+
+    def test_step_gives_the_next_batch_and_stops_at_the_end(self, files: list[Path]) -> None:
+        pipeline = make(files, batch_size=100, num_epochs=1)
+        assert [len(pipeline.step()["index"]) for _ in range(2)] == [100, 20]
+        with pytest.raises(StopIteration):
+            pipeline.step()
+
+    def test_records_without_transforms_are_bytes_on_the_host(self, files: list[Path]) -> None:
+        batch = next(iter(make(files, (), 4, shuffle_files=False)))
+        assert batch.tolist() == oracle.stored(files)[:4]
+
+
+class TestFields:
+    def test_strings_and_lists_pass_by_the_stages_untouched(self, files: list[Path]) -> None:
+        seen = []
+
+        def look(batch: Any) -> Any:
+            seen.append(sorted(batch))
+            return {"values": batch["values"] * 2}
+
+        batch = next(iter(make(files, batch_size=4, shuffle_files=False, options={"stages": [look]})))
+        assert seen == [["index", "values"]]
+        assert isinstance(batch["values"], jax.Array)
+        assert batch["values"][:, 0].tolist() == [0, 2, 4, 6]
+        assert batch["name"].tolist() == ["r0", "r1", "r2", "r3"]
+        assert batch["ragged"].tolist() == [[], [0], [0, 1], [0, 1, 2]]
+
+    def test_a_stage_that_leaves_no_place_for_them_is_an_error(self, files: list[Path]) -> None:
+        pipeline = make(files, options={"stages": [lambda batch: batch["values"]]})
+        with pytest.raises(ValueError, match=r"stages return .* the fields \['name', 'ragged'\] stay on the host"):
+            next(iter(pipeline))
+
+    def test_numbers_that_32_bits_do_not_hold_are_refused(self, files: list[Path]) -> None:
+        for value, kind in ((2**31, "int64"), (1e300, "float64")):
+            pipeline = make(files, [lambda _, value=value: {"x": value}])
+            with pytest.raises(OverflowError, match=rf"\['x'\], row 0: a value of {kind} .*jax_enable_x64"):
+                next(iter(pipeline))
+
+    def test_with_64_bits_they_are_kept(self, files: list[Path]) -> None:
+        jax.config.update("jax_enable_x64", True)
+        try:
+            batch = make(files, [lambda _: {"x": 2**40}]).step()
+        finally:
+            jax.config.update("jax_enable_x64", False)
+        assert np.asarray(batch["x"]).tolist() == [2**40] * 32
+
+    def test_nested_fields_keep_their_shape(self, files: list[Path]) -> None:
+        pipeline = make(files, [lambda r: {"a": {"b": len(r), "text": "t"}}], 4)
+        batch = next(iter(pipeline))
+        assert batch["a"]["b"].tolist() == [20] * 4
+        assert batch["a"]["text"].tolist() == ["t"] * 4
+
+
+class TestStages:
+    def test_random_stages_depend_on_the_position_alone(self, files: list[Path]) -> None:
+        def pipeline() -> Pipeline:
+            return make(files, options={"stages": [add_keys, Dropped()]})
+
+        batches, states = run_saving(pipeline())
+        assert len({float(x) for batch in batches for x in batch["uniform"]}) == 240
+        assert len({batch["dropped"].tobytes() for batch in batches}) == len(batches)
+        assert_resumes(lambda _: pipeline(), batches, states)
+
+    def test_keys_are_of_the_row_whatever_the_batch_size(self, files: list[Path]) -> None:
+        def uniforms(batch_size: int) -> list[float]:
+            pipeline = make(files, batch_size=batch_size, options={"stages": [add_keys]})
+            return [float(x) for batch in pipeline for x in batch["uniform"]]
+
+        assert uniforms(32) == uniforms(7)
+
+    def test_another_key_is_refused_only_where_it_is_used(self, files: list[Path]) -> None:
+        def pipeline(seed: int, stages: Any) -> Pipeline:
+            pipeline = make(files)
+            return Pipeline(source=pipeline.source, batch_size=32, rngs=nnx.Rngs(seed), stages=stages)
+
+        pipeline(1, []).set_state(pipeline(0, []).get_state())
+        with pytest.raises(DriftError, match="stages.key"):
+            pipeline(1, [add_keys]).set_state(pipeline(0, [add_keys]).get_state())
+
+    def test_a_stage_that_writes_to_itself_is_refused(self, files: list[Path]) -> None:
+        class Normalised(nnx.Module):
+            def __init__(self) -> None:
+                self.norm = nnx.BatchNorm(5, rngs=nnx.Rngs(0))
+
+            def __call__(self, batch: Any) -> Any:
+                return batch | {"values": self.norm(batch["values"].astype(jnp.float32))}
+
+        with pytest.raises(ValueError, match="changes its own variables .*mean.*could not be resumed"):
+            next(iter(make(files, options={"stages": [Normalised()]})))
+        frozen = Normalised()
+        frozen.eval()
+        assert next(iter(make(files, options={"stages": [frozen]})))["values"].dtype == jnp.float32
+
+    def test_one_shape_is_compiled_once(self, files: list[Path]) -> None:
+        traces = []
+
+        def count(batch: Any) -> Any:
+            traces.append(batch["values"].shape)
+            return batch
+
+        list(make(files, options={"stages": [count]}))
+        assert traces == [(32, 5), (16, 5)]
+
+    def test_a_graph_runs_branches_and_their_merge(self, files: list[Path]) -> None:
+        base = make(files, shuffle_files=False)
+        pipeline = Pipeline.from_dag(
+            source=base.source,
+            nodes={
+                "merge": lambda a, b: a | {"sum": a["values"] + b["values"]},
+                "twice": lambda batch: batch | {"values": batch["values"] * 2},
+                "thrice": lambda batch: batch | {"values": batch["values"] * 3},
+            },
+            edges={"twice": [], "thrice": [], "merge": ["twice", "thrice"]},
+            sink="merge",
+            batch_size=3,
+            rngs=nnx.Rngs(0),
+        )
+        assert next(iter(pipeline))["sum"][:, 0].tolist() == [0, 5, 10]
+        assert len(pipeline.stages) == 3
+
+    @pytest.mark.parametrize(
+        ("options", "error", "message"),
+        [
+            ({"stages": [], "sink": "a"}, ValueError, "not both"),
+            ({"nodes": {"a": len}}, ValueError, "needs sink"),
+            ({"nodes": {"a": len}, "edges": {"a": ["b"]}, "sink": "a"}, ValueError, r"name \['b'\], the nodes are"),
+            ({"nodes": {"a": len, "b": len}, "edges": {"a": ["b"], "b": ["a"]}, "sink": "a"}, ValueError, "cycle"),
+            ({"nodes": {"a": len, "b": len}, "edges": {}, "sink": "a"}, ValueError, r"nothing uses .*\['b'\]"),
+            ({"stages": [Dropped]}, TypeError, "a stage is an nnx.Module or a function"),
+            ({"stages": [3]}, TypeError, "is 3; a stage is"),
+            ({"prefetch": -1}, ValueError, "prefetch must be at least 0, got -1"),
+            ({"process_index": 2, "process_count": 2}, ValueError, r"process_index must be in \[0, process_count=2\)"),
+            ({"process_index": 0, "process_count": 5}, ValueError, "batch_size=32 .*process_count=5"),
+        ],
+    )
+    def test_options_that_make_no_pipeline_are_refused(
+        self, files: list[Path], options: dict[str, Any], error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            make(files, options=options)
+
+    def test_batch_size_below_one_is_refused(self, files: list[Path]) -> None:
+        with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+            make(files, batch_size=0)
+
+    def test_what_is_no_source_is_refused(self) -> None:
+        with pytest.raises(TypeError, match="got list"):
+            Pipeline(source=[1, 2], batch_size=1)  # type: ignore[arg-type]
+
+    def test_calling_it_applies_the_stages(self, files: list[Path]) -> None:
+        pipeline = make(files, options={"stages": [lambda batch: {"y": batch["x"] + 1}]})
+        assert pipeline({"x": jnp.arange(3)})["y"].tolist() == [1, 2, 3]
+
+
+class TestDevices:
+    def sharding(self) -> NamedSharding:
+        return NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
+
+    def test_batches_are_sharded_over_the_given_mesh(self, files: list[Path]) -> None:
+        options = {"sharding": self.sharding(), "drop_remainder": True, "stages": [add_keys]}
+        plain = make(files, options={"drop_remainder": True, "stages": [add_keys]})
+        sharded = make(files, options=options)
+        first = next(iter(sharded))
+        assert first["values"].sharding.is_equivalent_to(self.sharding(), 2)
+        assert {shard.data.shape for shard in first["values"].addressable_shards} == {(16, 5)}
+        sharded.seek(0)
+        assert_equal([on_host(b) for b in sharded], [on_host(b) for b in plain])
+
+    def test_a_batch_that_does_not_divide_over_the_devices_is_refused_at_once(self, files: list[Path]) -> None:
+        with pytest.raises(ValueError, match="a batch has 31 rows"):
+            make(files, batch_size=31, options={"sharding": self.sharding()})
+        with pytest.raises(ValueError, match="the last batch has 1 rows.*drop_remainder=True"):
+            make([files[0]], batch_size=6, num_epochs=1, options={"sharding": self.sharding()})
+        make([files[0]], batch_size=6, num_epochs=1, options={"sharding": self.sharding(), "drop_remainder": True})
+
+
+class TestTrainers:
+    @pytest.mark.parametrize("process_count", [2, 4])
+    def test_rows_concatenated_by_rank_are_the_batch(self, files: list[Path], process_count: int) -> None:
+        want = [on_host(batch) for batch in make(files, [decode, AddNoise()], batch_size=16)]
+        parts = [
+            [
+                on_host(batch)
+                for batch in make(
+                    files,
+                    [decode, AddNoise()],
+                    batch_size=16,
+                    options={"process_index": rank, "process_count": process_count},
+                )
+            ]
+            for rank in range(process_count)
+        ]
+        joined = [{key: np.concatenate([p[key] for p in part]) for key in part[0]} for part in zip(*parts, strict=True)]
+        assert_equal(joined, want)
+
+    def test_the_state_of_any_trainer_restores_any_other_number(self, files: list[Path]) -> None:
+        want = indices(make(files, batch_size=16))
+        trainer = make(files, batch_size=16, options={"process_index": 1, "process_count": 4})
+        for _ in range(3):
+            trainer.step()
+        alone = make(files, batch_size=16)
+        alone.set_state(trainer.get_state())
+        assert indices(alone) == want[3:]
+
+
+class TestState:
+    @pytest.mark.parametrize("batch_size", [1, 9, 120])
+    def test_restored_after_every_batch_the_rest_is_the_same(self, tmp_path: Path, batch_size: int) -> None:
+        files = write_files(tmp_path, (3, 20))
+
+        def pipeline() -> Pipeline:
+            return make(files, [decode, AddNoise(), DropThirds()], batch_size)
+
+        batches, states = run_saving(pipeline())
+        assert_resumes(lambda _: pipeline(), batches, states)
+
+    def test_batches_made_ahead_are_not_in_it(self, files: list[Path]) -> None:
+        pipeline = make(files, options={"prefetch": 5})
+        pipeline.step()
+        assert pipeline.get_state()["position"] == 32
+
+    @pytest.mark.parametrize("position", [10**12, 2**31 - 3, 2**40])
+    def test_positions_far_beyond_32_bits_cost_nothing(self, files: list[Path], position: int) -> None:
+        pipeline = make(files, num_epochs=-1, options={"stages": [add_keys]})
+        state = pipeline.get_state() | {"position": position}
+        pipeline.set_state(state)
+        epoch, offset = divmod(position, 120)
+        want = (oracle.order(120, epoch, 42) + oracle.order(120, epoch + 1, 42))[offset : offset + 32]
+        assert on_host(pipeline.step())["index"].tolist() == want
+        assert pipeline.position == position + 32
+        assert len(json.dumps(pipeline.get_state())) < 4096
+
+    @pytest.mark.parametrize(
+        ("options", "named"),
+        [
+            ({"batch_size": 16}, "batch_size: the checkpoint was written with 32, this pipeline has 16"),
+            ({"options": {"drop_remainder": True}}, "drop_remainder: .* with False, this pipeline has True"),
+            ({"options": {"stages": [add_keys]}}, "stages"),
+            ({"seed": 43}, "order.seed: .* with 42, this pipeline has 43; records would be repeated"),
+        ],
+    )
+    def test_another_pipeline_is_refused_with_both_values(
+        self, files: list[Path], options: dict[str, Any], named: str
+    ) -> None:
+        state = make(files).get_state()
+        with pytest.raises(DriftError, match=named):
+            make(files, **options).set_state(state)
+
+    def test_a_change_that_is_meant_is_allowed_by_name(self, files: list[Path]) -> None:
+        want = list(itertools.chain(*indices(make(files))))
+        pipeline = make(files)
+        pipeline.step()
+        smaller = make(files, batch_size=16)
+        smaller.set_state(pipeline.get_state(), allow_drift=["batch_size"])
+        assert list(itertools.chain(*indices(smaller))) == want[32:]
+        with pytest.raises(ValueError, match="names no setting"):
+            smaller.set_state(pipeline.get_state(), allow_drift=["batchsize"])
+
+
+class TestClosing:
+    def test_it_ends_the_prefetch_thread(self, files: list[Path]) -> None:
+        before = threading.active_count()
+        pipeline = make(files, num_epochs=-1)
+        pipeline.step()
+        assert threading.active_count() > before
+        pipeline.close()
+        assert threading.active_count() == before
+        assert pipeline.get_state()["position"] == 32
+
+    def test_an_error_comes_when_its_batch_is_due_and_ends_the_thread(self, files: list[Path]) -> None:
+        before = threading.active_count()
+        pipeline = make(files, [decode, FailAt(50)], shuffle_files=False, options={"prefetch": 4})
+        assert pipeline.step()["index"].tolist() == list(range(32))
+        with pytest.raises(RecordError, match="transform FailAt"):
+            pipeline.step()
+        assert pipeline.position == 32
+        assert threading.active_count() == before

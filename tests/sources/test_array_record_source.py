@@ -1,0 +1,311 @@
+"""ArrayRecordSourceModule: datarax's documented surface, and each of its observed defects absent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests import oracle
+from tests.data import DropThirds, FailAt, decode, record, write_files
+
+
+def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), paths, transforms=transforms)
+
+
+def indices(elements: Any) -> list[int]:
+    return [element["index"] for element in elements]
+
+
+class TestConfig:
+    def test_defaults_are_datarax_s(self) -> None:
+        config = ArrayRecordSourceConfig()
+        assert (config.seed, config.num_epochs, config.shuffle_files, config.local_files_only) == (42, -1, False, False)
+        assert (config.cacheable, config.batch_stats_fn, config.precomputed_stats) == (False, None, None)
+        assert (config.stochastic, config.stream_name) == (False, None)
+
+    def test_it_is_frozen(self) -> None:
+        with pytest.raises(AttributeError, match="seed"):
+            ArrayRecordSourceConfig().seed = 1  # type: ignore[misc]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"seed": -1}, r"seed must be in \[0, 2\*\*32\), got -1"),
+            ({"seed": 2**32}, "got 4294967296"),
+            ({"num_epochs": 0}, "num_epochs must be at least 1, or -1 for endless, got 0"),
+            ({"num_epochs": -5}, "got -5"),
+            ({"rounds": 3}, "rounds must be even and at least 4, got 3"),
+            ({"stochastic": True}, "needs stream_name"),
+            ({"stream_name": "shuffle"}, "no use in a source that is not stochastic"),
+            ({"batch_stats_fn": len, "precomputed_stats": {}}, "not both"),
+        ],
+    )
+    def test_contradictions_are_refused(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            ArrayRecordSourceConfig(**options)
+
+    def test_on_error_is_checked_when_the_source_is_made(self, files: list[Path]) -> None:
+        with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
+            make(files, on_error="ignore")
+
+
+class TestReading:
+    def test_without_transforms_elements_are_the_stored_bytes(self, files: list[Path]) -> None:
+        source = make(files, (), num_epochs=1)
+        assert list(source) == [record(i) for i in range(120)]
+        assert source.get_batch_at(118, 2) == [record(118), record(119)]
+
+    def test_a_glob_and_a_directory_are_the_list_of_files(self, files: list[Path]) -> None:
+        want = indices(make(files, num_epochs=1))
+        assert indices(make(str(files[0].parent / "part-*"), num_epochs=1)) == want
+        assert indices(make(files[0].parent, num_epochs=1)) == want
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_get_batch_at_is_epoch_aware_and_never_wraps(self, files: list[Path], shuffle: bool) -> None:
+        source = make(files, shuffle_files=shuffle, num_epochs=3)
+        seed = 42 if shuffle else None
+        want = [i for epoch in range(3) for i in oracle.order(120, epoch, seed)]
+        assert indices(source.get_batch_at(0, 360)) == want
+        assert indices(source.get_batch_at(115, 10)) == want[115:125]
+        assert indices(source.get_batch_at(np.int64(358), 10)) == want[358:]
+        assert source.get_batch_at(360, 10) == []
+        assert int(source.current_index.get_value()) == 0
+
+    def test_epoch_e_is_shuffled_by_seed_plus_e(self, files: list[Path]) -> None:
+        second = make(files, shuffle_files=True, seed=43)
+        assert indices(make(files, shuffle_files=True).get_batch_at(120, 120)) == indices(second.get_batch_at(0, 120))
+
+    def test_get_batch_at_under_jit_says_what_to_do(self, files: list[Path]) -> None:
+        source = make(files)
+        with pytest.raises(TypeError, match="needs a concrete integer as start.*Pipeline"):
+            jax.jit(lambda start: source.get_batch_at(start, 2))(jnp.int32(0))
+
+    def test_items_follow_the_current_epoch(self, files: list[Path]) -> None:
+        source = make(files, shuffle_files=True)
+        first = oracle.order(120, 0, 42)
+        assert [source[0]["index"], source[-1]["index"]] == [first[0], first[-1]]
+        for _ in range(120):
+            next(source)
+        assert source[0]["index"] == oracle.order(120, 1, 42)[0]
+        with pytest.raises(IndexError, match="index 120 is outside an epoch of 120 records"):
+            source[120]
+
+    def test_get_batch_stacks_and_ends_with_an_empty_dict(self, files: list[Path]) -> None:
+        source = make(files, num_epochs=1)
+        sizes = []
+        while batch := source.get_batch(50):
+            sizes.append((batch["values"].shape, batch["name"][0]))
+        assert sizes == [((50, 5), "r0"), ((50, 5), "r50"), ((20, 5), "r100")]
+
+    def test_a_filtered_record_is_no_item(self, files: list[Path]) -> None:
+        source = make(files, [decode, DropThirds()])
+        with pytest.raises(IndexError, match="drops the element at index 3"):
+            source[3]
+        assert indices(source.get_batch_at(0, 6)) == [1, 2, 4, 5]
+
+    def test_element_spec_describes_an_element_and_consumes_nothing(self, files: list[Path]) -> None:
+        source = make(files)
+        spec = source.element_spec()
+        assert spec["values"] == jax.ShapeDtypeStruct((5,), np.int32)
+        assert spec["index"] == jax.ShapeDtypeStruct((), np.int64)
+        assert spec["name"].dtype == object
+        assert next(source)["index"] == 0
+
+    def test_skipped_records_are_counted_and_listed(self, files: list[Path]) -> None:
+        source = make(files, [decode, FailAt(7)], num_epochs=1, on_error="skip")
+        assert indices(source) == [i for i in range(120) if i != 7]
+        assert source.get_operation_stats() == {"applied_count": 119, "skipped_count": 1}
+        assert [(s.position, s.reason) for s in source.skipped] == [
+            (7, "transform FailAt raised ZeroDivisionError: cannot divide element 7")
+        ]
+
+
+class TestState:
+    def test_keys_are_datarax_s_and_the_size_is_constant(self, files: list[Path]) -> None:
+        source = make(files, shuffle_files=True)
+        for _ in range(130):
+            next(source)
+        state = source.get_state()
+        assert (state["current_index"], state["current_epoch"], state["total_records"]) == (10, 1, 120)
+        assert state["shuffled_indices"] is None
+        assert len(json.dumps(state)) < 4096
+
+    @pytest.mark.parametrize("taken", [0, 1, 119, 120, 121, 359, 360])
+    def test_set_state_then_for_goes_on_from_there(self, files: list[Path], taken: int) -> None:
+        source = make(files, shuffle_files=True, num_epochs=3)
+        want = indices(source.get_batch_at(0, 360))
+        for _ in range(taken):
+            next(source)
+        other = make(files, shuffle_files=True, num_epochs=3)
+        other.set_state(json.loads(json.dumps(source.get_state())))
+        assert indices(other) == want[taken:]
+        assert (int(other.current_epoch.get_value()), int(other.current_index.get_value())) == (3, 0)
+
+    def test_for_after_a_break_goes_on(self, files: list[Path]) -> None:
+        source = make(files, num_epochs=1)
+        for element in source:
+            if element["index"] == 4:
+                break
+        assert indices(source) == list(range(5, 120))
+
+    def test_elements_fetched_ahead_are_not_in_the_state(self, files: list[Path]) -> None:
+        source = make(files, [decode, DropThirds()], num_epochs=1)
+        taken = [next(source)["index"] for _ in range(3)]
+        assert taken == [1, 2, 4]
+        other = make(files, [decode, DropThirds()], num_epochs=1)
+        other.set_state(source.get_state())
+        assert next(other)["index"] == 5
+
+    def test_current_index_moves_the_stream(self, files: list[Path]) -> None:
+        source = make(files)
+        next(source)
+        source.current_index.set_value(50)
+        assert next(source)["index"] == 50
+
+    @pytest.mark.parametrize(
+        ("change", "named"),
+        [
+            ({"seed": 7}, r"order.seed: the checkpoint was written with 42, this pipeline has 7"),
+            ({"shuffle_files": False}, r"order.shuffle: .* with 'global', this pipeline has 'none'"),
+            ({"num_epochs": 2}, r"order.num_epochs: .* with -1, this pipeline has 2"),
+            ({"rounds": 4}, r"order.rounds: .* with 8, this pipeline has 4"),
+            ({"on_error": "skip"}, r"on_error: .* with 'raise', this pipeline has 'skip'"),
+        ],
+    )
+    def test_another_config_is_refused_with_both_values(
+        self, files: list[Path], change: dict[str, Any], named: str
+    ) -> None:
+        state = make(files, shuffle_files=True).get_state()
+        with pytest.raises(DriftError, match=named):
+            make(files, **({"shuffle_files": True} | change)).set_state(state)
+
+    def test_other_files_and_transforms_are_refused_with_both_values(self, files: list[Path], tmp_path: Path) -> None:
+        state = make(files).get_state()
+        with pytest.raises(DriftError, match="files.num_files: the checkpoint was written with 4, this pipeline has 3"):
+            make(files[:3]).set_state(state)
+        changed = write_files(tmp_path, (7, 5, 8, 99))
+        with pytest.raises(DriftError, match=r"files.num_records: .* with 120, this pipeline has 119; resuming would"):
+            make(changed).set_state(state)
+        reordered = [files[1], files[0], *files[2:]]
+        with pytest.raises(DriftError, match=r"files.digest: "):
+            make(reordered).set_state(state)
+        with pytest.raises(DriftError, match=r"transforms.names: .*\['decode'\].*\['decode', 'DropThirds'\]"):
+            make(files, [decode, DropThirds()]).set_state(state)
+
+    def test_moved_files_are_the_same_files(self, files: list[Path], tmp_path: Path) -> None:
+        source = make(files)
+        next(source)
+        moved = make(write_files(tmp_path, (7, 5, 8, 100)))
+        moved.set_state(source.get_state())
+        assert next(moved)["index"] == 1
+
+    @pytest.mark.parametrize(
+        ("state", "error", "message"),
+        [
+            ([], TypeError, "a state is a dict, got list"),
+            ({}, ValueError, "it has no version"),
+            ({"current_index": 3, "current_epoch": 0}, ValueError, "has no version, only"),
+            ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
+            ({"version": 1, "position": "3", "settings": {}}, ValueError, "position must be an integer"),
+            ({"version": 1, "position": -3, "settings": {}}, ValueError, "got -3"),
+            ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
+            ({"version": 1, "position": 3}, ValueError, "settings must be a dict"),
+        ],
+    )
+    def test_what_is_no_state_is_refused(
+        self, files: list[Path], state: Any, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            make(files).set_state(state)
+
+
+class TestModule:
+    def test_it_is_an_nnx_module_with_datarax_s_attributes(self, files: list[Path]) -> None:
+        source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), files, rngs=nnx.Rngs(0), name="train")
+        assert isinstance(source, nnx.Module)
+        assert (source.name, len(source), int(source.total_records.get_value())) == ("train", 120, 120)
+        assert source.shuffled_indices is None
+        assert not source.iterator_initialized.get_value()
+        assert source.prefetch_cache.get_value() == {}
+        assert isinstance(source.rngs, nnx.Rngs)
+        assert source.supports_indexed_access()
+        assert "num_records=120" in repr(source)
+
+    def test_shuffled_indices_are_the_epoch_s_order(self, files: list[Path]) -> None:
+        source = make(files, shuffle_files=True)
+        assert source.shuffled_indices.tolist() == oracle.order(120, 0, 42)
+        for _ in range(121):
+            next(source)
+        assert source.shuffled_indices.tolist() == oracle.order(120, 1, 42)
+
+    def test_statistics(self, files: list[Path]) -> None:
+        source = make(files, batch_stats_fn=lambda data: {"mean": float(np.mean(data))})
+        assert source.get_statistics() is None
+        assert source.compute_statistics([1, 2]) == {"mean": 1.5}
+        assert source.get_statistics() == {"mean": 1.5}
+        source.set_statistics({"mean": 0.0})
+        assert source.get_statistics() == {"mean": 0.0}
+        source.reset_statistics()
+        assert source.get_statistics() is None
+        known = make(files, precomputed_stats={"mean": 3.0})
+        assert known.get_statistics() == {"mean": 3.0}
+        known.reset_statistics()
+        assert known.get_statistics() is None
+        assert known.compute_statistics([1]) is None
+
+    def test_rng_streams(self, files: list[Path]) -> None:
+        config = ArrayRecordSourceConfig(stochastic=True, stream_name="shuffle")
+        with pytest.raises(ValueError, match="pass rngs"):
+            ArrayRecordSourceModule(config, files)
+        source = ArrayRecordSourceModule(config, files, rngs=nnx.Rngs(0))
+        assert source.requires_rng_streams() == ["shuffle"]
+        source.ensure_rng_streams(["params", "shuffle"])
+        with pytest.raises(ValueError, match=r"\['shuffle'\].*only \['params'\]"):
+            source.ensure_rng_streams(["params"])
+        assert make(files).requires_rng_streams() is None
+
+    def test_copy_changes_what_is_given_and_clone_keeps_the_state(self, files: list[Path]) -> None:
+        source = make(files, shuffle_files=True)
+        next(source)
+        assert indices(source.copy(name="b").get_batch_at(0, 3)) == indices(source.get_batch_at(0, 3))
+        assert source.copy(config=ArrayRecordSourceConfig(num_epochs=1)).config.num_epochs == 1
+        clone = source.clone()
+        assert next(clone)["index"] == next(source)["index"]
+        next(clone)
+        assert int(source.current_index.get_value()) == 2
+
+    def test_process_is_not_for_sources(self, files: list[Path]) -> None:
+        with pytest.raises(NotImplementedError, match="is a source"):
+            make(files)([1])
+
+    def test_closing_twice_is_harmless_and_reading_opens_again(self, files: list[Path]) -> None:
+        with make(files, cacheable=True) as source:
+            assert next(source)["index"] == 0
+        source.close()
+        assert next(source)["index"] == 1
+
+    def test_a_cache_is_read_once_and_can_be_reset(self, tmp_path: Path) -> None:
+        paths = write_files(tmp_path, (6,))
+        source = make(paths, cacheable=True, num_epochs=2)
+        assert indices(source.get_batch_at(0, 6)) == list(range(6))
+        source._files.close()
+        paths[0].unlink()
+        assert indices(source.get_batch_at(6, 6)) == list(range(6))
+        source.reset_cache()
+        with pytest.raises(FileNotFoundError, match="part-00000"):
+            source.get_batch_at(0, 1)
+
+    def test_datarax_s_module_path_imports(self) -> None:
+        from datarax_ray.sources import array_record_source
+
+        assert array_record_source.ArrayRecordSourceModule is ArrayRecordSourceModule
