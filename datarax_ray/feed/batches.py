@@ -23,14 +23,15 @@ class HostBatch:
     """One trainer's rows of one global batch.
 
     columns: arrays of shape (num_rows, ...), written by nobody else. positions: int64 (num_rows,), of each row.
-    start, stop: the positions that the global batch covers; stop is where the stream goes on after it. skipped: the
-    broken records among them.
+    start, stop: the positions that the global batch covers; stop is where the stream goes on after it. global_rows: of
+    all trainers together. skipped: the broken records among them.
     """
 
     columns: Columns
     positions: Indices
     start: int
     stop: int
+    global_rows: int
     skipped: tuple[Skipped, ...] = ()
 
     @property
@@ -101,6 +102,11 @@ class Batcher:
             assert self._stop is not None
             yield self._emit(self._stop)
 
+    @property
+    def left_over(self) -> tuple[Skipped, ...]:
+        """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
+        return tuple(sorted(self._skipped, key=lambda skip: skip.position))
+
     def _survivors(self, start: int, stop: int, blocks: Sequence[Block]) -> np.ndarray:
         if not self._may_drop:
             return np.arange(start, stop, dtype=np.int64)
@@ -157,7 +163,7 @@ class Batcher:
             columns, positions = map_leaves(lambda array: array[lo:hi], columns), positions[lo:hi]
         skipped = tuple(sorted((s for s in self._skipped if s.position < stop), key=lambda s: s.position))
         self._skipped = [s for s in self._skipped if s.position >= stop]
-        batch = HostBatch(columns, positions, self._start, stop, skipped)
+        batch = HostBatch(columns, positions, self._start, stop, self._row, skipped)
         self._begin(stop)
         return batch
 

@@ -105,7 +105,9 @@ class IndexedSource:
         self.seek(position_in(state, self.description.settings(), allow_drift))
 
     def seek(self, position: int) -> None:
-        """Go on from a position, at no cost."""
+        """Go on from a position, at no cost. Raises: ValueError for a negative one."""
+        if position < 0:
+            raise ValueError(f"a position must not be negative, got {position}")
         self._drop_stream()
         self.skipped = []
         self._position = position
@@ -119,10 +121,17 @@ class IndexedSource:
         options = StreamOptions(size)
         if self._stream is None or options != self._stream_options or self._pending:
             self._drop_stream()
+            self.skipped = [skip for skip in self.skipped if skip.position < self._position]  # others come again
             self._stream, self._stream_options = self.batches(self._position, options), options
-        batch = next(self._stream, None)
-        if batch is not None:
-            self.skipped += batch.skipped
+        try:
+            batch = next(self._stream)
+        except StopIteration as end:
+            self.skipped += end.value or ()  # after the last batch; told once
+            return None
+        except BaseException:
+            self._drop_stream()  # or the next call would take the end of a failed stream for the end of the data
+            raise
+        self.skipped += batch.skipped
         return batch
 
     def _drop_stream(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from datarax_ray.plan.position import Rows, check_trainers
 from datarax_ray.plan.shards import assign, cut
 from datarax_ray.read.blocks import Block, read_block
 from datarax_ray.read.description import Description
+from datarax_ray.read.errors import Skipped
 
 DEFAULT_MAX_NBYTES = 256 * 2**20  # of blocks in flight: many batches ahead for most, small beside a trainer's memory
 _MAX_RUN_RECORDS = 1024
@@ -97,17 +98,20 @@ class StreamOptions:
             raise ValueError(f"max_nbytes must be at least 1, got {self.max_nbytes}")
 
 
-def batches(description: Description, pool: Pool, start: int, options: StreamOptions) -> Iterator[HostBatch]:
+def batches(
+    description: Description, pool: Pool, start: int, options: StreamOptions
+) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
     """The batches of the stream from this position on. Reading goes on while a batch is in use, up to the bound.
 
-    The pool is told to forget what is in flight when the iterator is closed.
+    Its value (StopIteration.value) is the broken records after the last batch, which no batch tells of. The pool is
+    told to forget what is in flight when the iterator is closed.
 
     Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
-    where an endless stream has no element in a whole epoch.
+    where no element of a whole epoch is kept.
     """
     stop = description.stop
     if stop is not None and start >= stop:
-        return
+        return ()
     trainer = (options.process_index, options.process_count)
     rows = None
     if not description.may_drop and options.process_count > 1:
@@ -160,14 +164,24 @@ def batches(description: Description, pool: Pool, start: int, options: StreamOpt
                 last_survivor = last
             blocks.clear()
             window.release()
-            if description.may_drop and last - last_survivor >= order.num_records:
+            if description.may_drop and _has_whole_epoch(last_survivor, last, order.num_records):
                 raise RuntimeError(
                     f"no element of the {order.num_records} records up to position {last} was kept: the filters drop "
                     "everything, or every record is broken."
                 )
         yield from batcher.finish()
+        return batcher.left_over
     finally:
         pool.discard(sent)
+
+
+def _has_whole_epoch(start: int, stop: int, num_records: int) -> bool:
+    """Whether some epoch lies in [start, stop): ceil(start / N) * N + N <= stop.
+
+    N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one epoch
+    and the last of the next.
+    """
+    return -(-start // num_records) * num_records + num_records <= stop
 
 
 def run_records(description: Description) -> int:

@@ -19,7 +19,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import position_in
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.graph import StageGraph
-from datarax_ray.pipeline.stages import Stages
+from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
 from datarax_ray.plan.fingerprint import VERSION
 from datarax_ray.read.description import Description
@@ -142,7 +142,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
         rows = jax.tree.leaves(batch)[0].shape[0]
-        return self._stages(batch, self._position, np.arange(self._position, self._position + rows))
+        return self._stages(batch, self._position, words(np.arange(self._position, self._position + rows)))
 
     def __iter__(self) -> Iterator[Any]:
         if self._is_at_end:
@@ -246,9 +246,9 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         for host_batch in self.source.batches(self._position, self._options):
             on_device, on_host = split_host(host_batch.columns)
             if on_device is not None:
-                rows = self.batch_size if host_batch.num_rows * self._options.process_count >= self.batch_size else None
-                on_device = to_device(on_device, self.sharding, rows or host_batch.num_rows)
-                on_device = self._stages(on_device, host_batch.start, host_batch.positions)
+                row_words = words(host_batch.positions)
+                on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
+                on_device = self._stages(on_device, host_batch.start, row_words)
             yield _Ready(merge_host(on_device, on_host), host_batch.stop, host_batch.skipped)
 
     def _end_session(self) -> None:

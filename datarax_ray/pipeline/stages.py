@@ -47,15 +47,15 @@ class Stages:
             settings["key"] = np.asarray(jax.random.key_data(self._base_key)).tobytes().hex()
         return settings
 
-    def __call__(self, batch: Any, start: int, positions: np.ndarray) -> Any:
-        """The sink's output. batch: device arrays. start: the batch's first position; positions: int64 (rows,)."""
+    def __call__(self, batch: Any, start: int, row_words: Any) -> Any:
+        """The sink's output. batch: device arrays. start: its first position; row_words: `words` of its rows'."""
         if not self.graph.nodes:
             return batch
         graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
-        return self._apply(graphdef, *state, self._base_key, _words(np.int64(start)), _words(positions), batch)
+        return self._apply(graphdef, *state, self._base_key, words(np.int64(start)), row_words, batch)
 
     def _trace(
-        self, graphdef: Any, keys: Any, counts: Any, rest: Any, base_key: Any, start: Any, positions: Any, batch: Any
+        self, graphdef: Any, keys: Any, counts: Any, rest: Any, base_key: Any, start: Any, row_words: Any, batch: Any
     ) -> Any:
         keys = jax.tree.map(lambda key: _fold(key, start), keys)
         counts = jax.tree.map(jnp.zeros_like, counts)
@@ -65,7 +65,7 @@ class Stages:
         def call(name: str, inputs: list[Any]) -> Any:
             stage = modules[name] if name in self._modules else self.graph.nodes[name]
             if self._takes_keys[name]:
-                return stage(*inputs, keys=jax.vmap(_fold, (None, 0))(base_key, positions))
+                return stage(*inputs, keys=jax.vmap(_fold, (None, 0))(base_key, row_words))
             return stage(*inputs)
 
         out = self.graph.run(call, batch)
@@ -92,11 +92,11 @@ def _takes_keys(stage: Any) -> bool:
         return False
 
 
-def _words(positions: Any) -> np.ndarray:
+def words(positions: Any) -> np.ndarray:
     """int64 positions (...) as uint32 (..., 2), high word first: JAX may be limited to 32 bits."""
     positions = np.asarray(positions, np.int64)
     return np.stack([positions >> 32, positions & 0xFFFFFFFF], axis=-1).astype(np.uint32)
 
 
-def _fold(key: Any, words: Any) -> Any:
-    return jax.random.fold_in(jax.random.fold_in(key, words[0]), words[1])
+def _fold(key: Any, pair: Any) -> Any:
+    return jax.random.fold_in(jax.random.fold_in(key, pair[0]), pair[1])

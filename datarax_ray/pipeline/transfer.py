@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 # Kinds of NumPy dtypes that no accelerator holds: objects (strings, bytes, lists), text, times, records.
 _HOST_KINDS = "OUSVMm"
@@ -58,11 +58,7 @@ def to_device(columns: Any, sharding: NamedSharding | None, global_rows: int) ->
     columns = jax.tree.map_with_path(_narrow, columns)
     if sharding is None:
         return jax.device_put(columns)
-    if jax.process_count() == 1:
-        return jax.device_put(columns, sharding)
-    return jax.tree.map(
-        lambda array: jax.make_array_from_process_local_data(sharding, array, (global_rows, *array.shape[1:])), columns
-    )
+    return jax.tree.map(lambda array: _shard(array, sharding, global_rows), columns)
 
 
 def check_sharding(sharding: NamedSharding | None, rows: int, what: str) -> None:
@@ -76,6 +72,13 @@ def check_sharding(sharding: NamedSharding | None, rows: int, what: str) -> None
             f"{what} has {rows} rows, which {sharding.spec} does not divide over the mesh {dict(sharding.mesh.shape)}. "
             "Use a batch_size that divides, and drop_remainder=True for the last batch."
         ) from error
+
+
+def _shard(array: np.ndarray, sharding: NamedSharding, global_rows: int) -> jax.Array:
+    # a spec may name more axes than a label has
+    fitting = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[: array.ndim]))
+    rows = global_rows if jax.process_count() > 1 else len(array)
+    return jax.make_array_from_process_local_data(fitting, array, (rows, *array.shape[1:]))
 
 
 def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
