@@ -75,9 +75,11 @@ class RayPool:
         self._options = options
         self._members = {index: self._start(index) for index in range(num_actors)}
         self._polled = 0.0
+        self._is_closed = False
 
     def actors(self) -> tuple[int, ...]:
         """Ids of the actors that run; waits for the first, and a little for the others."""
+        self._check_open()
         waiting = [member for member in self._members.values() if member.ready is not None]
         if waiting and (len(waiting) == len(self._members) or time.monotonic() - self._polled > 1.0):
             self._gather(waiting)
@@ -87,13 +89,14 @@ class RayPool:
         return self._members[part.actor].handle.read.remote(part.ticket)
 
     def receive(self, sent: Mapping[Part, ray.ObjectRef]) -> Arrived | Lost:
-        """Wait for one of the parts. What the read raised is raised here."""
+        """Wait for one of the parts. What the read raised is raised here; RuntimeError once the pool is closed."""
         parts = {ref: part for part, ref in sent.items()}
         begin = time.monotonic()
         while True:
             ready, _ = ray.wait(list(parts), num_returns=1, timeout=_PATIENCE_S)
             if ready:
                 break
+            self._check_open()
             actors = {part.actor for part in sent}
             if absent := self._absent(actors):
                 return _lost(
@@ -110,6 +113,7 @@ class RayPool:
                 sorted(actors),
             )
         part = parts[ready[0]]
+        self._check_open()
         try:
             block: Block = ray.get(ready[0])
         except RayTaskError as error:
@@ -133,10 +137,15 @@ class RayPool:
 
     def close(self) -> None:
         """Kill the actors. Named ones live on for the other drivers and end with the driver that made them."""
+        self._is_closed = True
         members, self._members = self._members, {}
         if ray.is_initialized() and self._options.name is None:
             for member in members.values():
                 ray.kill(member.handle)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("this RaySource is closed, its actors are gone; make a new one")
 
     def _start(self, index: int) -> _Member:
         options: dict[str, Any] = {

@@ -164,8 +164,9 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             self._session = _Session(self._make(), self._prefetch)
         try:
             ready = self._session.next()
-        except BaseException:
-            self._end_session()
+        except BaseException as error:
+            # Ctrl-C must not wait for a batch that may never come; close() ends what is left running.
+            self._end_session(wait=not isinstance(error, KeyboardInterrupt))
             raise
         self._position = ready.stop
         self.num_skipped += len(ready.skipped)
@@ -208,10 +209,10 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def close(self) -> None:
         """Stop reading ahead and close the source. The state can still be taken."""
-        self._end_session()
         close = getattr(self.source, "close", None)
         if close is not None:
-            close()
+            close()  # first, so that nobody waits for actors any more
+        self._end_session()
 
     def __enter__(self) -> Self:
         return self
@@ -251,10 +252,10 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
                 on_device = self._stages(on_device, host_batch.start, row_words)
             yield _Ready(merge_host(on_device, on_host), host_batch.stop, host_batch.skipped)
 
-    def _end_session(self) -> None:
+    def _end_session(self, *, wait: bool = True) -> None:
         session, self._session = self._session, None
         if session is not None:
-            session.close()
+            session.close(wait)
 
 
 class _Session:
@@ -279,9 +280,9 @@ class _Session:
             self._pending.append(self._worker.submit(next, self._items, None))
         return ready
 
-    def close(self) -> None:
-        """Drop what was made ahead. Waits for the batch that is being made, then closes the stream in its thread."""
+    def close(self, wait: bool) -> None:
+        """Drop what was made ahead, let the batch that is being made end, and close the stream in its thread."""
         for future in self._pending:
             future.cancel()
         self._worker.submit(self._items.close)  # type: ignore[attr-defined]
-        self._worker.shutdown(wait=True)
+        self._worker.shutdown(wait)

@@ -320,3 +320,16 @@ def test_resume_helper_finds_a_lost_batch(files: list[Path]) -> None:
     batches, states = run_saving(pipeline(source))
     with pytest.raises(AssertionError):
         assert_resumes(lambda _: pipeline(source), [*batches[:1], *batches[2:]], states[:2])
+
+
+def test_a_closed_source_says_so(files: list[Path]) -> None:
+    source = ray_source(make(files), 1)
+    going = pipeline(source)
+    going.step()
+    source.close()
+    source.close()
+    with pytest.raises(RuntimeError, match="this RaySource is closed"):
+        list(going)
+    with pytest.raises(RuntimeError, match="this RaySource is closed"):
+        source.get_batch(3)
+    assert going.get_state()["position"] >= 32
