@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -105,14 +106,17 @@ class RaySource(IndexedSource):
 
 
 def connect(num_cpus: float) -> None:
-    """Make sure that there is a Ray: the program's, else a running cluster, else a local one with that many CPUs."""
+    """Make sure that there is a Ray: the program's, else a running cluster, else a local one with that many CPUs.
+
+    A running cluster is what ray.init() takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
+    """
     if ray.is_initialized():
         return
+    # Room for every actor that was asked for, and the driver: in a local Ray they share this machine's cores anyway.
+    cpus = max(os.cpu_count() or 1, math.ceil(num_cpus) + 1)
     try:
-        ray.init(address="auto", log_to_driver=False)
-        logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
-    except ConnectionError:
-        # Room for every actor that was asked for, and the driver: they share this machine's cores.
-        cpus = max(os.cpu_count() or 1, int(num_cpus) + 1)
         ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
         logger.info("no Ray cluster is running here: started a local one, which ends with this program")
+    except ValueError:  # num_cpus is not for clusters that run already
+        ray.init(log_to_driver=False)
+        logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)

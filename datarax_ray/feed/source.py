@@ -13,7 +13,7 @@ from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import read_elements
 from datarax_ray.read.columns import Columns, spec, unstack
 from datarax_ray.read.description import Description
-from datarax_ray.read.errors import Skipped
+from datarax_ray.read.errors import RecordError, Skipped
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
@@ -53,7 +53,10 @@ class IndexedSource:
     def next_element(self) -> Any:
         """The next element. Raises: StopIteration after the last epoch."""
         if not self._pending:
-            batch = self._next_batch(_ELEMENTS_AHEAD)
+            try:
+                batch = self._next_batch(_ELEMENTS_AHEAD)
+            except RecordError:
+                batch = self._next_batch(1)  # the elements before a failing record are good: they come one by one
             if batch is None:
                 raise StopIteration
             ends = [*batch.positions[1:].tolist(), batch.stop]  # filtered positions belong to the element before them

@@ -162,12 +162,13 @@ class ArrayRecordReader:
             self._open.popitem(last=False)[1].close()
         file = self.files[index]
         reader = _open(file.path)
-        if reader.num_records() != file.num_records:
-            found = reader.num_records()
+        found = reader.num_records(), os.path.getsize(file.path)
+        if found != (file.num_records, file.nbytes):
             reader.close()
             raise ValueError(
-                f"{file.path} held {file.num_records} records when the source was made and holds {found} now; it was "
-                "replaced, and reading on would mix two datasets. Make a new source."
+                f"{file.path} held {file.num_records} records in {file.nbytes:,} bytes when the source was made and "
+                f"holds {found[0]} in {found[1]:,} now; it was replaced, and reading on would mix two datasets. Make a "
+                "new source."
             )
         self._open[index] = reader
         return reader

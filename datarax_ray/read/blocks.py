@@ -100,9 +100,14 @@ def _decode(progress: Progress, step: Step) -> Columns:
 
 def _call_decoder(step: Step, records: list[bytes]) -> Columns:
     columns = step.call(records)
-    for path, array in leaves(columns):
+    found = list(leaves(columns))
+    if not found:
+        raise ValueError("its result has no fields; an element needs at least one")
+    for path, array in found:
+        name = ".".join(path) or "its result"
+        if not isinstance(array, np.ndarray) or not array.ndim:
+            raise TypeError(f"{name} is a {type(array).__name__}; decode gives arrays with a row for each record")
         if len(array) != len(records):
-            name = ".".join(path) or "its result"
             raise ValueError(f"{name} has {len(array)} rows for {len(records)} records")
     return columns
 

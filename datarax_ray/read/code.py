@@ -7,12 +7,15 @@ object. It does not follow the functions that these call: a transform may have `
 from __future__ import annotations
 
 import ast
+import copyreg
 import functools
 import hashlib
 import inspect
+import json
+import os
 import textwrap
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
+_MAX_NAME = 80  # bytes, as JSON
 _MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
 
 
@@ -33,7 +37,10 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
 
 
 def _label(transform: Any) -> str:
-    return (getattr(transform, "__qualname__", None) or type(transform).__qualname__)[:80]
+    name = (getattr(transform, "__qualname__", None) or type(transform).__qualname__)[:_MAX_NAME]
+    while len(json.dumps(name)) > _MAX_NAME:  # a character may take six bytes there
+        name = name[:-1]
+    return name
 
 
 def _value(value: Any, depth: int) -> Any:
@@ -44,6 +51,10 @@ def _value(value: Any, depth: int) -> Any:
         return repr(value)
     if depth > _MAX_DEPTH:
         return type(value).__qualname__
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.hasobject:  # whose bytes are addresses
+        return [str(value.dtype), list(value.shape), _value(value.tolist(), depth + 1)]
     if isinstance(value, np.ndarray | np.generic):
         return [
             str(value.dtype),
@@ -56,6 +67,10 @@ def _value(value: Any, depth: int) -> Any:
         return [_value(v, depth + 1) for v in value]
     if isinstance(value, set | frozenset):
         return sorted(map(repr, value))
+    if (
+        hasattr(value, "__array__") and hasattr(value, "shape") and not inspect.isclass(value)
+    ):  # arrays of other libraries: jax, torch
+        return _value(np.asarray(value), depth)
     return _code(value, depth)
 
 
@@ -73,12 +88,31 @@ def _code(value: Any, depth: int) -> Any:
     if inspect.isclass(value):
         # This package's own classes keep what they do from release to release; their text may change.
         own = value.__module__.startswith("datarax_ray.")
-        return [value.__qualname__, "" if own else _source(value)]  # type: ignore[arg-type]
+        return [value.__qualname__, *([] if own else map(_source, _own_bases(value)))]
     if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
         return [type(value).__qualname__, _value(value.__wrapped__, depth + 1)]
     if hasattr(value, "__name__"):  # builtins, ufuncs, modules
         return [type(value).__qualname__, value.__name__]
-    return [_value(type(value), depth + 1), _value(value.__getstate__(), depth + 1)]
+    return [_value(type(value), depth + 1), *(_value(part, depth + 1) for part in _state(value))]
+
+
+def _own_bases(cls: type) -> list[type]:
+    """The class and those that it inherits from in its own package: a library's may change with its release."""
+    package = cls.__module__.partition(".")[0]
+    return [base for base in cls.__mro__ if base.__module__.partition(".")[0] == package]
+
+
+def _state(value: Any) -> list[Any]:
+    """What pickle would save of an object beside its class: for a pattern, a deque or a Decimal that is all of it."""
+    try:
+        reduce = copyreg.dispatch_table.get(type(value))
+        saved = reduce(value) if reduce else value.__reduce_ex__(2)
+    except TypeError:  # a lock, an open file: nothing in it is a setting
+        return []
+    if isinstance(saved, str):
+        return [saved]
+    _, arguments, *rest = saved
+    return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
 
 
 @functools.cache
@@ -104,5 +138,14 @@ def _bytecode(code: Any) -> str:
     body = getattr(code, "__code__", None)
     if body is None:
         return f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
-    constants = [c.co_code.hex() if isinstance(c, types.CodeType) else repr(c) for c in body.co_consts]
-    return repr((body.co_code.hex(), constants, body.co_names, body.co_varnames))
+    return repr(_code_object(body))
+
+
+def _code_object(code: types.CodeType) -> tuple[Any, ...]:
+    constants = [_code_object(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
+    return code.co_code.hex(), constants, code.co_names, code.co_varnames
+
+
+def _constant(value: Any) -> str:
+    # `x in {"a", "b"}` makes a frozenset, whose repr has another order in every process
+    return f"frozenset({sorted(map(repr, value))})" if isinstance(value, frozenset) else repr(value)

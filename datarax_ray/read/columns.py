@@ -126,8 +126,8 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
             )
     if first is None:
         return np.fromiter(values, object, len(values))
-    if type(values[0]) in _SCALARS:
-        return np.array(values, first)
+    if all(type(value) in _SCALARS for value in values):
+        return _numbers(values, first, path)
     shape = np.shape(values[0])
     for index, value in enumerate(values):
         if np.shape(value) != shape:
@@ -138,6 +138,19 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
                 index,
             )
     return np.stack([np.asarray(value) for value in values])
+
+
+def _numbers(values: Sequence[Any], dtype: np.dtype, path: Path) -> NDArray:
+    try:
+        return np.array(values, dtype)
+    except OverflowError as error:  # only int has values that its dtype has not
+        info = np.iinfo(dtype)
+        index = next(i for i, value in enumerate(values) if not info.min <= value <= info.max)
+        raise ColumnError(
+            f"{_name(path)} is {values[index]}, which does not fit in int64; make it a float, an np.uint64 or a str in "
+            "a transform",
+            index,
+        ) from error
 
 
 def _kind(value: Any) -> str:

@@ -5,7 +5,8 @@ Sources make it, actors receive it, checkpoints record its settings. It holds no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from datarax_ray.plan.cipher import Indices
@@ -53,13 +54,17 @@ class Description:
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
+    # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
+    _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "num_epochs", operator.index(self.num_epochs))  # NumPy's integers are not JSON
         if self.num_epochs < 1 and self.num_epochs != -1:
             raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
         if self.on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
         steps(self.transforms)
+        object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
 
     @property
     def stop(self) -> int | None:
@@ -83,6 +88,6 @@ class Description:
         return {
             "files": self.reader.fingerprint(),
             "order": order,
-            "transforms": code_fingerprint(self.transforms),
+            "transforms": self._transforms,
             "on_error": self.on_error,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import operator
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,8 @@ class FileSlice:
     expected: int | None = None
 
     def __post_init__(self) -> None:
+        if "://" in self.path:
+            raise _url_error(self.path)
         if self.skip < 0 or (self.take is not None and self.take < 0):
             raise ValueError(f"{self.path}: skip and take must not be negative, got {self.skip} and {self.take}")
 
@@ -50,11 +53,12 @@ def _each(paths: Any) -> Iterator[FileSlice]:
     if isinstance(paths, str | os.PathLike):
         yield from _from_path(os.fspath(paths))
     elif hasattr(paths, "filename"):
+        take = _integer(getattr(paths, "take", None))
         yield FileSlice(
             os.fspath(paths.filename),
-            int(getattr(paths, "skip", 0)),
-            getattr(paths, "take", None),
-            getattr(paths, "examples_in_shard", None),
+            _integer(getattr(paths, "skip", 0)) or 0,
+            None if take == -1 else take,  # TFDS writes -1 for all that follow
+            _integer(getattr(paths, "examples_in_shard", None)),
         )
     elif isinstance(paths, Iterable) and not isinstance(paths, bytes):
         for path in paths:
@@ -63,12 +67,20 @@ def _each(paths: Any) -> Iterator[FileSlice]:
         raise TypeError(f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}")
 
 
+def _url_error(path: str) -> ValueError:
+    return ValueError(
+        f"{path}: array_record opens local paths only, and waits for minutes on others. "
+        "Mount the bucket (gcsfuse, mountpoint-s3) or copy the files, and give the local path."
+    )
+
+
+def _integer(value: Any) -> int | None:
+    return None if value is None else operator.index(value)  # a plain one: NumPy's are not JSON
+
+
 def _from_path(path: str) -> Iterator[FileSlice]:
     if "://" in path:
-        raise ValueError(
-            f"{path}: array_record opens local paths only, and waits for minutes on others. "
-            "Mount the bucket (gcsfuse, mountpoint-s3) or copy the files, and give the local path."
-        )
+        raise _url_error(path)
     if os.path.isdir(path):
         yield from _from_directory(path)
     elif os.path.exists(path):
@@ -76,7 +88,8 @@ def _from_path(path: str) -> Iterator[FileSlice]:
     elif match := _SLICE.fullmatch(path):
         yield from _from_slice(path, **match.groupdict())
     elif glob.has_magic(path):
-        found = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
+        # what is no directory, and not what is a file: a broken link is an error when it is opened
+        found = sorted(p for p in glob.glob(path, recursive=True) if not os.path.isdir(p))
         if not found:
             raise FileNotFoundError(f"{path}: no file matches this glob (seen from {os.getcwd()})")
         yield from map(FileSlice, found)
@@ -94,7 +107,7 @@ def _from_slice(text: str, path: str, start: str, stop: str) -> Iterator[FileSli
 
 
 def _from_directory(path: str) -> Iterator[FileSlice]:
-    entries = sorted(e.name for e in os.scandir(path) if e.is_file() and not e.name.startswith("."))
+    entries = sorted(e.name for e in os.scandir(path) if not e.is_dir() and not e.name.startswith("."))
     found = [name for name in entries if _NAME.search(name)]
     if not found:
         raise FileNotFoundError(

@@ -1,0 +1,209 @@
+"""A training job that resumes by itself: model, optimizer and place in the data are one Orbax step.
+
+Submit it again after whatever ended it, with any number of actors: it goes on from the newest complete step, and the
+batches are those of a run that was never stopped. It attaches to the cluster that RAY_ADDRESS names, which is how
+`ray job submit` starts it; with --num-actors 0 it reads in its own process, without Ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from flax import nnx
+from learner import Learner, learn
+from report import Report, progress
+from stop_request import StopRequest
+from stream_log import StreamLog
+
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.checkpoint import PipelineRestore, PipelineSave
+from datarax_ray.read.decode import DecodeFields
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+
+_MAX_TO_KEEP = 3  # steps: the newest, and two to go back to should a disk spoil it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train until the data ends, --steps are done, or SIGTERM or Ctrl-C comes; what was done is saved in each case."""
+    options = _parser().parse_args(argv)
+    logging.basicConfig()
+    logging.getLogger("datarax_ray").setLevel(logging.INFO)  # which cluster it attached to, what was lost and retried
+    learner = Learner(math.prod(options.fields["image"][1]), options.num_classes, options.seed)
+    with contextlib.ExitStack() as stack:
+        manager = stack.enter_context(checkpoints(options.checkpoint_dir))
+        pipeline = stack.enter_context(make_pipeline(options))
+        step = restore(manager, learner, pipeline)
+        if step is None:
+            _say(f"no checkpoint in {options.checkpoint_dir}: starting anew")
+        else:
+            _say(f"resumed from step {step} (position {pipeline.position}) of {options.checkpoint_dir}")
+        log = stack.enter_context(StreamLog(options.stream_log, step or 0)) if options.stream_log else None
+        # Only now: Ray's own SIGTERM handler came with the pipeline, and until here there was nothing to save.
+        stop = stack.enter_context(StopRequest())
+        report = stack.enter_context(progress(_num_steps(pipeline), options.log_every))
+        outcome = train(learner, pipeline, manager, step or 0, options, stop, report, log)
+    _say(outcome)
+    return 0
+
+
+def train(
+    learner: Learner,
+    pipeline: Pipeline,
+    manager: ocp.CheckpointManager,
+    step: int,
+    options: argparse.Namespace,
+    stop: StopRequest,
+    report: Report,
+    log: StreamLog | None,
+) -> str:
+    """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned."""
+    last = math.inf if options.steps is None else step + options.steps
+    saved = step
+    why = f"stopped after --steps {options.steps}"
+    while step < last:
+        if stop.signal_name is not None:
+            why = f"stopped by {stop.signal_name}"
+            break
+        begin = time.perf_counter()
+        try:
+            batch = pipeline.step()
+        except StopIteration:
+            why = "complete"
+            break
+        report.waited(time.perf_counter() - begin)
+        loss = learn(learner, batch)
+        step += 1
+        if log is not None:
+            log.append(step, pipeline.position, float(loss), batch)
+        if step % options.checkpoint_every == 0:
+            save(manager, step, learner, pipeline, log)
+            saved = step
+        report.step(step, pipeline.position, loss)
+    if step != saved:
+        save(manager, step, learner, pipeline, log)
+    manager.wait_until_finished()
+    return f"{why} at step {step} (position {pipeline.position}); step {manager.latest_step()} is saved"
+
+
+def make_pipeline(options: argparse.Namespace) -> Pipeline:
+    """The pipeline over --data, read by --num-actors Ray actors, or in this process for 0."""
+    config = ArrayRecordSourceConfig(seed=options.seed, shuffle_files=True, num_epochs=options.num_epochs)
+    source: Any = ArrayRecordSourceModule(config, options.data, transforms=[DecodeFields(options.fields)])
+    if options.num_actors != 0:
+        source = RaySource(source, num_actors=options.num_actors, label_selector=dict(options.actor_label) or None)
+    return Pipeline(source=source, batch_size=options.batch_size)
+
+
+def checkpoints(directory: Path) -> ocp.CheckpointManager:
+    """Steps in `directory`, saved while training goes on; a step that was not finished is none, and is removed."""
+    options = ocp.CheckpointManagerOptions(max_to_keep=_MAX_TO_KEEP, cleanup_tmp_directories=True)
+    return ocp.CheckpointManager(directory.absolute(), options=options)
+
+
+def save(
+    manager: ocp.CheckpointManager, step: int, learner: Learner, pipeline: Pipeline, log: StreamLog | None
+) -> None:
+    """Begin to save one step: the model, the optimizer, and the position after the batch that they learned last."""
+    if log is not None:
+        log.sync()
+    state = ocp.args.StandardSave(nnx.state(learner))
+    manager.save(step, args=ocp.args.Composite(model=state, data=PipelineSave(pipeline)))
+
+
+def restore(manager: ocp.CheckpointManager, learner: Learner, pipeline: Pipeline) -> int | None:
+    """Bring learner and pipeline back to the newest complete step; that step, None where there is none.
+
+    Raises: DriftError where the checkpoint belongs to other data, seed or batch size; what Orbax raises for a model of
+    another shape.
+    """
+    step = manager.latest_step()
+    if step is None:
+        return None
+    shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, nnx.state(learner))
+    args = ocp.args.Composite(model=ocp.args.StandardRestore(shapes), data=PipelineRestore(pipeline))
+    try:
+        restored = manager.restore(step, args=args)
+    except Exception as error:
+        error.add_note(f"while restoring step {step} of {manager.directory}")
+        raise
+    nnx.update(learner, restored.model)
+    return step
+
+
+def fields_of(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The layout of a record, as DecodeFields takes it. Raises: ValueError for what is none, or has no image and label.
+
+    >>> fields_of("image:uint8:8x8,label:uint8")
+    {'image': ('uint8', (8, 8)), 'label': ('uint8', ())}
+    """
+    fields = {}
+    for part in text.split(","):
+        name, _, kind = part.partition(":")
+        dtype, _, shape = kind.partition(":")
+        fields[name] = (dtype, tuple(int(size) for size in shape.split("x") if size))
+    if missing := {"image", "label"} - fields.keys():
+        raise ValueError(f"{text!r} has the fields {list(fields)}, and this model learns label from image: {missing}")
+    DecodeFields(fields)
+    return fields
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("job.py", description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--data", nargs="+", required=True, help="ArrayRecord files: paths, globs or directories that every node sees")
+    add("--fields", type=_fields, default="image:uint8:8x8,label:uint8", help="of a record, in order: %(default)s")
+    add("--num-classes", type=_count, default=10)
+    add("--checkpoint-dir", type=Path, required=True, help="where steps are saved and resumed from")
+    add("--checkpoint-every", type=_count, default=500, help="steps between checkpoints (%(default)s)")
+    add("--num-actors", type=int, help="reader actors: by default one per CPU but one; 0 reads here, without Ray")
+    add("--actor-label", type=_label, action="append", default=[], metavar="KEY=VALUE", help="nodes that actors run on")
+    add("--batch-size", type=_count, default=64)
+    add("--num-epochs", type=int, default=-1, help="-1 for endless (%(default)s)")
+    add("--seed", type=int, default=0, help="of the order and of the model (%(default)s)")
+    add("--steps", type=_count, help="stop after so many steps of this submission")
+    add("--log-every", type=_count, default=100, help="steps between progress lines (%(default)s)")
+    add("--stream-log", type=Path, help="append step, position, loss and sha256 of every batch to this JSON-lines file")
+    return parser
+
+
+def _count(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def _fields(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    try:
+        return fields_of(text)
+    except ValueError as error:  # argparse shows the text of its own errors only
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"a label is KEY=VALUE, got {text!r}")
+    return key, value
+
+
+def _num_steps(pipeline: Pipeline) -> int | None:
+    stop = pipeline.source.describe().stop
+    return None if stop is None else -(-stop // pipeline.batch_size)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""How the training goes: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import jax
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+
+@dataclass
+class Report:
+    """Progress as `show(step, line)` every log_every steps: records/s, loss and waiting share since the last one."""
+
+    show: Callable[[int, str], None]
+    log_every: int
+    position: int | None = None
+    since: float = 0.0
+    waited_s: float = 0.0
+
+    def waited(self, seconds: float) -> None:
+        self.waited_s += seconds
+
+    def step(self, step: int, position: int, loss: jax.Array) -> None:
+        if self.position is None:  # the first step compiles and waits for the actors, and would spoil the rates
+            self._begin(position)
+        elif step % self.log_every == 0:
+            value = float(loss)  # waits for the device, so that the time is that of all the work
+            elapsed = time.perf_counter() - self.since
+            rate, share = (position - self.position) / elapsed, self.waited_s / elapsed
+            self.show(step, f"step {step}: {rate:,.0f} records/s, loss {value:.4f}, {share:.0%} waiting for data")
+            self._begin(position)
+
+    def _begin(self, position: int) -> None:
+        self.position, self.since, self.waited_s = position, time.perf_counter(), 0.0
+
+
+@contextlib.contextmanager
+def progress(num_steps: int | None, log_every: int) -> Iterator[Report]:
+    """A bar on a terminal, a line each time elsewhere (the log of a Ray job). num_steps: None if endless."""
+    if not sys.stdout.isatty():
+        yield Report(lambda step, line: print(line, flush=True), log_every)
+        return
+    with Progress(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")) as bar:
+        task = bar.add_task("", total=num_steps)
+        yield Report(lambda step, line: bar.update(task, completed=step, description=line), log_every)

@@ -1,0 +1,34 @@
+"""SIGTERM and Ctrl-C as a request that the training loop looks at between two steps."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Any, final
+
+
+@final
+class StopRequest:
+    """Whether SIGTERM (`ray job stop`) or SIGINT (Ctrl-C) has come. The first asks, a second one kills.
+
+    signal_name: of the one that came, None until then.
+    """
+
+    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        self._before = {number: signal.signal(number, self._on_signal) for number in self._SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.signal_name = signal.Signals(number).name
+        for each in self._SIGNALS:
+            signal.signal(each, signal.SIG_DFL)

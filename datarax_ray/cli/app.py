@@ -1,0 +1,133 @@
+"""The commands and their options. What they do is loaded when one runs, so that help comes at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from datarax_ray import __version__
+from datarax_ray.cli.screen import INTERRUPTED, err, out, told
+
+app = typer.Typer(
+    help="One exact stream of training batches from Ray actors to JAX.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,  # `told` says what a user can cause; the rest wants its traceback
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Seed = Annotated[int, typer.Option(metavar="N", help="Of the order and of random transforms; 32 bits.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"datarax-ray {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the checkpoint here; must be empty or new. Default: a temporary directory, removed at the end.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Train on handwritten digits, stop halfway, go on with more actors, and prove that no batch changed.
+
+    Runs offline on this machine in well under a minute: a small local Ray, 1,497 packaged images, and a small
+    classifier in JAX. Exits with 1 if a single batch differs, or if the classifier has learned nothing.
+    """
+    with told(err):
+        from datarax_ray.cli.demo import run
+
+        run(seed, checkpoint_dir, out)
+
+
+@app.command()
+def ingest(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            help="ArrayRecord files, globs (quoted), directories, or `'FILE[start:stop]'` for some records of one.",
+            metavar="PATHS",
+            show_default=False,
+        ),
+    ],
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Records in a batch.")] = 1024,
+    num_actors: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Ray actors that read; 0 reads in this process, without Ray. Default: one per CPU of the cluster but "
+            "one.",
+            show_default=False,
+        ),
+    ] = None,
+    num_epochs: Annotated[
+        int, typer.Option(min=-1, metavar="N", help="Passes over all records; -1 goes on until Ctrl-C.")
+    ] = 1,
+    shuffle: Annotated[
+        bool, typer.Option(help="Shuffle all records anew in every epoch, or read in file order.")
+    ] = True,
+    seed: Seed = 0,
+    decoder: Annotated[str, typer.Option(metavar="DECODER", help="What a record is; see the list above.")] = "none",
+    max_batches: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Stop after this many batches.", show_default=False)
+    ] = None,
+) -> None:
+    """Stream ArrayRecord files through Ray actors at full speed, and report how fast that was.
+
+    Batches end in this process's memory as NumPy arrays; JAX is not loaded and no device is used. Actors run on the
+    Ray cluster that RAY_ADDRESS names or that runs on this host, else on a local one that ends with this command.
+    The progress goes to stderr, the report to stdout. After Ctrl-C the report is printed and the exit status is 130.
+
+    Decoders:
+
+    - `none`: a record is its bytes
+
+    - `raw:uint8:8,8`: one array of this dtype and shape
+
+    - `'fields:image=uint8:8,8;label=uint8'`: arrays one after the other (the quotes are for the `;`)
+
+    - `msgpack`, `json`: a map
+
+    - `example`: a tf.train.Example with all its features
+
+    - `'example:x=float32:3;tags=bytes:*'`: with these features, `*` for any number of values
+
+    - `image`, `image:224,224,3`: a JPEG or PNG, resized where a shape is given
+    """
+    if num_epochs == 0:
+        raise typer.BadParameter(
+            "it is 0, which reads nothing; give at least 1, or -1 for endless", param_hint="--num-epochs"
+        )
+    from datarax_ray.cli.decoder_option import parse_decoder
+
+    try:
+        transforms = parse_decoder(decoder)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--decoder") from error
+    with told(err):
+        from datarax_ray.cli.ingest import Request, run
+
+        request = Request(tuple(paths), batch_size, num_actors, num_epochs, shuffle, seed, transforms, max_batches)
+        is_whole = run(request, out, err)
+    if not is_whole:
+        raise typer.Exit(INTERRUPTED)

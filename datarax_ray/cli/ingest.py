@@ -1,0 +1,179 @@
+"""`datarax-ray ingest`: reads a stream as fast as it comes, and reports how fast that was. Loads no JAX."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from datarax_ray.cli.progress import RecordProgress
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.source import IndexedSource
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.plan.order import Order
+from datarax_ray.read.array_record import ArrayRecordReader
+from datarax_ray.read.columns import nbytes
+from datarax_ray.read.description import Description
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to read and how. num_actors: 0 for none, without Ray; None to choose. num_epochs: -1 for endless."""
+
+    paths: tuple[str, ...]
+    batch_size: int
+    num_actors: int | None
+    num_epochs: int
+    shuffle: bool
+    seed: int
+    transforms: tuple[Any, ...]
+    max_batches: int | None
+
+
+@dataclass
+class Tally:
+    """What came, and when, in seconds from the first request on.
+
+    first_s, first_records: until the first batch was there, and what was in it. waited_s: inside next(). elapsed_s: in
+    all.
+    """
+
+    num_records: int = 0
+    num_batches: int = 0
+    nbytes: int = 0
+    first_s: float = 0.0
+    first_records: int = 0
+    waited_s: float = 0.0
+    elapsed_s: float = 0.0
+    actors: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+def run(request: Request, out: Console, err: Console) -> bool:
+    """Read, with the progress on `err`, then print the report on `out`. Returns False where Ctrl-C ended it."""
+    description = describe(request)
+    tally = Tally()
+    if request.num_actors != 0:
+        err.print("connecting to Ray ...")
+    with contextlib.closing(open_source(description, request.num_actors)) as source:
+        options = StreamOptions(request.batch_size)
+        batches = islice(source.batches(0, options), request.max_batches)
+        is_whole = True
+        try:
+            with RecordProgress(err, "ingest", expected_records(description, request), show_nbytes=True) as progress:
+                count(batches, tally, progress)
+        except KeyboardInterrupt:
+            is_whole = False
+            err.print("stopped by Ctrl-C; this came until then:")
+        stats = getattr(source, "stats", None)  # without Ray there are no actors to ask
+        tally.actors = stats() if stats is not None else {}
+    report(tally, description, out)
+    return is_whole
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A description as RaySource takes it: from something that describes itself."""
+
+    description: Description
+
+    def describe(self) -> Description:
+        return self.description
+
+
+def describe(request: Request) -> Description:
+    """The stream that is asked for. Raises: FileNotFoundError, ValueError for files that cannot be read."""
+    reader = ArrayRecordReader.of(list(request.paths))
+    order = Order(reader.num_records, request.seed, "global" if request.shuffle else "none")
+    return Description(reader, order, request.num_epochs, request.transforms)
+
+
+def open_source(description: Description, num_actors: int | None) -> IndexedSource:
+    """The source in this process for 0 actors, else a RaySource."""
+    if num_actors == 0:
+        return IndexedSource(description)
+    from datarax_ray.actors.source import RaySource  # in here: 0 actors must work where no Ray is
+
+    return RaySource(_Described(description), num_actors=num_actors)
+
+
+def expected_records(description: Description, request: Request) -> int | None:
+    """Records that will come, None for endless."""
+    bounds = [description.stop, request.max_batches and request.max_batches * request.batch_size]
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) -> None:
+    """Take every batch and drop it. The tally holds also when an error or Ctrl-C ends this."""
+    begin = time.perf_counter()
+    while True:
+        asked = time.perf_counter()
+        batch = next(batches, None)
+        now = time.perf_counter()
+        tally.waited_s += now - asked
+        tally.elapsed_s = now - begin
+        if batch is None:
+            return
+        if not tally.num_batches:
+            tally.first_s, tally.first_records = tally.elapsed_s, batch.num_rows
+        size = nbytes(batch.columns)
+        tally.num_batches += 1
+        tally.num_records += batch.num_rows
+        tally.nbytes += size
+        progress.advance(batch.num_rows, size)
+
+
+def report(tally: Tally, description: Description, out: Console) -> None:
+    """Print the tally as tables."""
+    out.print(_stream_table(tally, description))
+    if tally.actors:
+        out.print(_actor_table(tally.actors))
+
+
+def _stream_table(tally: Tally, description: Description) -> Table:
+    elapsed = max(tally.elapsed_s, 1e-9)
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    epochs = tally.num_records / description.order.num_records
+    table.add_row("records", f"{tally.num_records:,}", "")
+    table.add_row("batches", f"{tally.num_batches:,}", "")
+    table.add_row("epochs", f"{epochs:,.2f}".removesuffix(".00"), f"of {description.order.num_records:,} records")
+    table.add_row("time", f"{tally.elapsed_s:,.2f} s", "from the first request")
+    table.add_row("records/s", f"{tally.num_records / elapsed:,.0f}", _after_first(tally))
+    table.add_row("MB/s", f"{tally.nbytes / elapsed / 1e6:,.1f}", "decoded")
+    table.add_row("first batch after", f"{tally.first_s:,.2f} s", "actors start meanwhile" if tally.actors else "")
+    table.add_row("consumer waited", f"{tally.waited_s:,.2f} s", f"{tally.waited_s / elapsed:.0%} of the time")
+    return table
+
+
+def _after_first(tally: Tally) -> str:
+    """The rate without the start, which a short run is mostly made of; "" where nothing came later."""
+    seconds, records = tally.elapsed_s - tally.first_s, tally.num_records - tally.first_records
+    return f"{records / seconds:,.0f} after the first batch" if records and seconds > 0 else ""
+
+
+def _actor_table(actors: dict[int, dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("actor", justify="right")
+    table.add_column("node")
+    for name in ("pid", "max RSS", "records", "MB", "reading"):
+        table.add_column(name, justify="right")
+    for index, facts in sorted(actors.items()):
+        table.add_row(
+            str(index),
+            str(facts["node_id"])[:12],  # as `ray list nodes` is searched by, and enough to tell nodes apart
+            str(facts["pid"]),
+            f"{facts['max_rss_nbytes'] / 2**20:,.0f} MiB",
+            f"{facts['num_elements']:,}",
+            f"{facts['nbytes'] / 1e6:,.1f}",
+            f"{facts['read_s']:,.2f} s",
+        )
+    return table

@@ -1,0 +1,92 @@
+"""Progress of a stream of records: a bar at a terminal, an occasional plain line where there is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+# A bar need not be newer than the eye; a batch may take 20 us, which drawing must not double.
+_BAR_S = 0.1
+# A log that is read later wants few lines; somebody who waits wants a sign of life.
+_LINE_S = 5.0
+
+
+class RecordProgress:
+    """Shows how many records came of how many, and how fast.
+
+    title: what is being read. num_records: that will come, None if nobody knows. show_nbytes: whether MB/s are shown.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        num_records: int | None,
+        *,
+        show_nbytes: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console
+        self._title = title
+        self._total = num_records
+        self._show_nbytes = show_nbytes
+        self._clock = clock
+        self._done = self._said = 0
+        self._nbytes = 0
+        self._note = ""
+        self._shown = clock()
+        self._begin: tuple[float, int, int] | None = None  # when the first records were there, how many, their bytes
+        self._bar: Progress | None = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.fields[facts]}"), console=console
+            )
+            self._task = self._bar.add_task(title, total=num_records, facts="")
+
+    def advance(self, num_records: int, nbytes: int = 0, note: str = "") -> None:
+        """More records have come, of so many bytes. note: said beside the rate, such as the loss."""
+        self._done += num_records
+        self._nbytes += nbytes
+        self._note = note
+        if self._begin is None:
+            self._begin = (self._clock(), self._done, self._nbytes)
+        if self._clock() - self._shown >= (_LINE_S if self._bar is None else _BAR_S):
+            self._show()
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._done != self._said:
+            self._show()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show(self) -> None:
+        self._shown, self._said = self._clock(), self._done
+        if self._bar is None:
+            self._console.print(f"{self._title}: {self._facts()}", markup=False, soft_wrap=True)
+        else:
+            self._bar.update(self._task, completed=self._done, facts=self._facts())
+
+    def _facts(self) -> str:
+        of = "" if self._total is None else f" of {self._total:,} ({self._done / self._total:.0%})"
+        return ", ".join([f"{self._done:,}{of}", *self._rates(), *([self._note] if self._note else [])])
+
+    def _rates(self) -> list[str]:
+        """Since the first records came, as the time before was the start's; [] while there is nothing since."""
+        if self._begin is None or self._done == self._begin[1]:
+            return []
+        begin, records, nbytes = self._begin
+        elapsed = max(self._shown - begin, 1e-9)
+        rates = [f"{(self._done - records) / elapsed:,.0f} records/s"]
+        return [*rates, f"{(self._nbytes - nbytes) / elapsed / 1e6:,.1f} MB/s"] if self._show_nbytes else rates

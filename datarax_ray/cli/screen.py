@@ -1,0 +1,61 @@
+"""What a person sees of a command beside its output: one clear message for an error, and no noise from libraries."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+# What a shell says of a program that Ctrl-C ended: 128 + SIGINT.
+INTERRUPTED = 130
+
+
+@contextmanager
+def told(console: Console) -> Iterator[None]:
+    """Turn what the world can cause (files, records, memory, a cluster) into a message and exit status 1.
+
+    What only a bug can cause rises, with its traceback. Ctrl-C exits with 130.
+    """
+    _quieten(console)
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print("stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    except (OSError, ValueError, RuntimeError, ImportError, MemoryError) as error:
+        console.print(_message(error), style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def _message(error: BaseException) -> str:
+    """The error's text and its notes, except for tracebacks: the text says where it was and why."""
+    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith("Traceback")]
+    return "\n  ".join([f"error: {str(error) or type(error).__name__}", *notes])
+
+
+def _quieten(console: Console) -> None:
+    """Show this package's log in one line each; of libraries, only what is wrong."""
+    handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False, highlighter=None)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    ours = logging.getLogger("datarax_ray")
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    ours.propagate = False
+    # The error of one ticket is raised at the consumer; Ray would print those of the tickets behind it as well.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    # ray.init sets the level of "ray" itself, but not of the logger that says "Started a local Ray instance."
+    logging.getLogger("ray._private.worker").setLevel(logging.WARNING)
+    # Says at every start of a local Ray that it wants a token, which is Ray's default and asks nothing of the user.
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    # Orbax says through absl how long each save took and which default it chose.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(ray|orbax|flax)\.")

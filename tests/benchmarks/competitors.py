@@ -1,0 +1,345 @@
+"""Everyone who delivers records in this benchmark, one function each: a Task in, the Batches of its stream out.
+
+Each runs in a process of its own (see one.py), so imports and threads of one do not slow another. All give globally
+shuffled, decoded, batched records in the process that trains, except `raw`, which only reads them where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.data import KINDS, Kind
+
+SEED = 42
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to deliver, and how. records: to deliver, whole epochs or a part of one. seconds: stop then, if earlier.
+
+    workers: processes, actors or Grain workers. setting: of the competitor, what its grid varies. identify: collect
+    the identity of every record, which costs time.
+    """
+
+    competitor: str
+    kind: str
+    paths: list[str]
+    num_records: int
+    records: int
+    seconds: float
+    workers: int = 0
+    setting: dict[str, Any] = field(default_factory=dict)
+    identify: bool = False
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What came: records after the first batch, the seconds that took, and those of CPU; seconds until the first batch.
+
+    cpu_s: of this process and everything that it started (of Ray: all of it), the one figure that a busy machine leaves
+    nearly alone.
+    """
+
+    records: int
+    seconds: float
+    first_batch_s: float
+    cpu_s: float
+    identities: list[int] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def deliver(task: Task) -> Delivery:
+    return {
+        "raw": raw,
+        "raw+decode": raw,
+        "grain.DataLoader": grain_data_loader,
+        "grain.MapDataset": grain_map_dataset,
+        "in-process": in_process,
+        "RaySource": ray_source,
+        "RaySource memory": ray_memory,
+    }[task.competitor](task)
+
+
+def raw(task: Task) -> Delivery:
+    """ArrayRecordReader alone, in `workers` processes that own whole files: what the disk format can give.
+
+    setting: call "list" (one read(list) for a batch) or "single" (read(i, i + 1) for each), batch: records in one.
+    Raw reads sort what they ask for within a batch, as it is faster. With "+decode", batches are decoded and dropped.
+    """
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(task.workers, _set_barrier, (context.Barrier(task.workers),)) as pool:
+        parts = pool.starmap(_read_raw, [(task, index) for index in range(task.workers)], chunksize=1)
+    begin, end = min(part["first"] for part in parts), max(part["end"] for part in parts)
+    identities = [identity for part in parts for identity in part["identities"]]
+    return Delivery(
+        sum(part["records"] for part in parts),
+        end - begin,
+        max(part["startup"] for part in parts),
+        sum(part["cpu_s"] for part in parts),
+        identities,
+    )
+
+
+def _set_barrier(barrier: Any) -> None:
+    globals()["_barrier"] = barrier
+
+
+def _read_raw(task: Task, worker: int) -> dict[str, Any]:
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    kind, decode = KINDS[task.kind], task.competitor == "raw+decode"
+    mine = range(len(task.paths))[worker :: task.workers]
+    rng = np.random.default_rng(SEED + worker)
+    globals()["_barrier"].wait()
+    begin = time.monotonic()
+    readers = [
+        ArrayRecordReader(task.paths[index], "readahead_buffer_size:0", file_reader_buffer_size=32 * 1024)
+        for index in mine
+    ]
+    starts = np.cumsum([0, *(reader.num_records() for reader in readers)])
+    identities: list[int] = []
+    done, first, end, wanted = 0, 0.0, 0.0, task.records // task.workers
+    while done < wanted and (not first or end - first < task.seconds):
+        order = rng.permutation(int(starts[-1]))
+        for start in range(0, len(order), task.setting["batch"]):
+            chosen = np.sort(order[start : start + min(task.setting["batch"], wanted - done)])
+            records = _read_chosen(readers, starts, chosen, task.setting["call"])
+            if decode:
+                _decode_block(kind, records)
+            if task.identify:
+                identities += kind.identify(np.stack([kind.decode_row(record) for record in records])).tolist()
+            end = time.monotonic()
+            first = first or end
+            done += len(records)
+            if end == first:
+                first_records, first_cpu = len(records), time.process_time()
+            if done >= wanted or end - first >= task.seconds:
+                break
+    return {
+        "first": first,
+        "end": end,
+        "records": done - first_records,
+        "startup": first - begin,
+        "cpu_s": time.process_time() - first_cpu,
+        "identities": identities,
+    }
+
+
+def _read_chosen(readers: list[Any], starts: np.ndarray, chosen: np.ndarray, call: str) -> list[bytes]:
+    records: list[bytes] = []
+    bounds = np.searchsorted(chosen, starts)
+    for reader, start, lo, hi in zip(readers, starts, bounds, bounds[1:], strict=False):
+        indices = (chosen[lo:hi] - start).tolist()
+        if call == "list" and indices:
+            records += reader.read(indices)
+        elif call == "single":
+            for index in indices:
+                records += reader.read(index, index + 1)
+    return records
+
+
+def _decode_block(kind: Kind, records: list[bytes]) -> Any:
+    decoder = kind.decoder()
+    if hasattr(decoder, "decode"):
+        return decoder.decode(records)
+    return np.stack([kind.decode_row(record) for record in records])
+
+
+def grain_data_loader(task: Task) -> Delivery:
+    """Grain's DataLoader. setting: threads that read in each process, 0 for none but the caller's."""
+    grain = _import_grain()
+    kind = KINDS[task.kind]
+
+    class Decode(grain.transforms.Map):
+        def map(self, record: bytes) -> np.ndarray:
+            return kind.decode_row(record)
+
+    begin = time.monotonic()
+    source = grain.sources.ArrayRecordDataSource(task.paths)
+    loader = grain.DataLoader(
+        data_source=source,
+        sampler=grain.samplers.IndexSampler(
+            len(source),
+            shard_options=grain.sharding.NoSharding(),
+            shuffle=True,
+            num_epochs=_num_epochs(task),
+            seed=SEED,
+        ),
+        operations=[Decode(), grain.transforms.Batch(kind.batch_size)],
+        worker_count=task.workers,
+        read_options=_read_options(grain, task),
+    )
+    return _consume(task, iter(loader), begin)
+
+
+def grain_map_dataset(task: Task) -> Delivery:
+    """Grain's MapDataset with mp_prefetch.
+
+    setting: threads as above; batch "map" (a thread makes a whole batch) or "iter" (threads read records).
+    """
+    grain = _import_grain()
+    kind = KINDS[task.kind]
+    begin = time.monotonic()
+    dataset = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(task.paths)).shuffle(seed=SEED)
+    dataset = dataset.repeat(_num_epochs(task)).map(kind.decode_row)
+    if task.setting["batch"] == "map":
+        dataset = dataset.batch(kind.batch_size)
+    stream = dataset.to_iter_dataset(_read_options(grain, task))
+    if task.setting["batch"] == "iter":
+        stream = stream.batch(kind.batch_size)
+    if task.workers:
+        stream = stream.mp_prefetch(grain.MultiprocessingOptions(num_workers=task.workers))
+    return _consume(task, iter(stream), begin)
+
+
+def _import_grain() -> Any:
+    from absl import flags
+
+    # Grain's worker processes read absl's flags, which a script without absl.app.run never parses (grain #1355).
+    flags.FLAGS.mark_as_parsed()
+    import grain
+
+    return grain
+
+
+def _read_options(grain: Any, task: Task) -> Any:
+    threads = task.setting["threads"]
+    ahead = 500  # Grain's default: in records, or batches where a thread makes a whole batch; that many would be GBs
+    if task.setting.get("batch") == "map":
+        ahead = max(2, 2 * threads)
+    return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=ahead if threads else 0)
+
+
+def in_process(task: Task) -> Delivery:
+    """This project's source without Ray: it reads when it is asked, in the process that consumes."""
+    from datarax_ray.feed.stream import StreamOptions
+
+    _import_sources()
+    begin = time.monotonic()
+    source = _source(task)
+    delivery = _consume(task, source.batches(0, StreamOptions(KINDS[task.kind].batch_size)), begin)
+    source.close()
+    return delivery
+
+
+def ray_source(task: Task) -> Delivery:
+    """This project's RaySource with `workers` actors, on a Ray of its own."""
+    from datarax_ray.actors.source import RaySource
+    from datarax_ray.feed.stream import StreamOptions
+
+    notes = _start_ray(task)
+    begin = time.monotonic()
+    with RaySource(_source(task), num_actors=task.workers, num_cpus=0.1) as source:
+        notes["actor_max_rss_nbytes"] = max(actor["max_rss_nbytes"] for actor in source.stats().values())
+        stream = source.batches(0, StreamOptions(KINDS[task.kind].batch_size))
+        delivery = _consume(task, stream, begin)
+        notes["num_blocks"] = sum(actor["num_blocks"] for actor in source.stats().values())
+    return replace(delivery, notes=notes)
+
+
+def ray_memory(task: Task) -> Delivery:
+    """The largest use of the object store: a consumer that stops now and then, so that the window fills up.
+
+    Asks the node's object store itself (`object_store_bytes_used` of the raylet's statistics); that costs time, so the
+    rate of this run means nothing.
+    """
+    import ray
+    from ray._private.internal_api import get_memory_info_reply, get_state_from_address
+
+    from datarax_ray.actors.source import RaySource
+    from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
+
+    notes = _start_ray(task)
+    state = get_state_from_address(ray.get_runtime_context().gcs_address)
+    used: list[int] = []
+
+    def sample(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not used or time.monotonic() < until:
+            used.append(get_memory_info_reply(state).store_stats.object_store_bytes_used)
+            time.sleep(0.02)
+
+    def sampled(stream: Iterator[Any]) -> Iterator[Any]:
+        pause_at = time.monotonic() + 0.2
+        for batch in stream:
+            yield batch
+            if time.monotonic() > pause_at:
+                sample(1.0)  # time enough for actors to read everything that was asked for
+                pause_at = time.monotonic() + 0.5
+
+    begin = time.monotonic()
+    with RaySource(_source(task), num_actors=task.workers, num_cpus=0.1) as source:
+        delivery = _consume(task, sampled(source.batches(0, StreamOptions(KINDS[task.kind].batch_size))), begin)
+    notes |= {"object_store_max_nbytes": max(used, default=0), "window_max_nbytes": DEFAULT_MAX_NBYTES}
+    return replace(delivery, notes=notes)
+
+
+def _start_ray(task: Task) -> dict[str, Any]:
+    import ray
+
+    _import_sources()
+    begin = time.monotonic()
+    # "local": never somebody else's cluster on this host.
+    ray.init(address="local", num_cpus=max(2, task.workers + 1), include_dashboard=False, log_to_driver=False)
+    return {"ray_init_s": time.monotonic() - begin}
+
+
+def _import_sources() -> None:
+    """Before the clock starts: imports are the same for everyone's script (jax, mostly)."""
+    import datarax_ray.sources  # noqa: F401
+
+
+def _source(task: Task) -> Any:
+    from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+
+    config = ArrayRecordSourceConfig(seed=SEED, shuffle_files=True, num_epochs=_num_epochs(task))
+    return ArrayRecordSourceModule(config, task.paths, transforms=[KINDS[task.kind].decoder()])
+
+
+def _num_epochs(task: Task) -> int:
+    return -(-task.records // task.num_records)
+
+
+def _consume(task: Task, batches: Iterable[Any], begin: float) -> Delivery:
+    """Take batches until the records or the seconds are reached. The clock starts when the first batch is here."""
+    kind = KINDS[task.kind]
+    identities: list[int] = []
+    first = end = first_cpu = 0.0
+    done = first_rows = 0
+    for batch in batches:
+        end = time.monotonic()
+        rows = _rows(batch, kind)
+        done += len(rows)
+        if not first:
+            first, first_rows, first_cpu = end, len(rows), _cpu_s()
+        if task.identify:
+            identities += kind.identify(rows).tolist()
+        if done >= task.records or end - first >= task.seconds:
+            break
+    return Delivery(done - first_rows, end - first, first - begin, _cpu_s() - first_cpu, identities)
+
+
+def _cpu_s() -> float:
+    """CPU seconds so far of this process and those below it that still run."""
+    import psutil
+
+    this = psutil.Process()
+    total = 0.0
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def _rows(batch: Any, kind: Kind) -> np.ndarray:
+    rows = batch if isinstance(batch, np.ndarray) else batch.columns[kind.field]
+    assert rows.dtype.kind in "iu", rows.dtype
+    return rows

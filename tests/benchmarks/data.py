@@ -1,0 +1,133 @@
+"""The benchmark's datasets: three kinds of records in ArrayRecord files, written once and kept in a cache directory.
+
+Record i of a dataset is a function of i alone. Every record can be told from the others by `identify`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NUM_FILES = 4  # each of 1, 2 and 4 actors or processes owns whole files
+_IMAGE_SIDE = 256
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of records. num_records: in the dataset by default. nbytes: of one decoded. field: its name there."""
+
+    name: str
+    num_records: int
+    batch_size: int
+    nbytes: int
+    field: str
+    write: Callable[[int, int], Iterator[bytes]]
+
+    def decoder(self) -> Any:
+        """The transform that decodes a record, the same work for everyone who decodes."""
+        from datarax_ray.read.decode import DecodeImage, DecodeRaw
+
+        if self.name == "small":
+            return DecodeRaw("int64", (8,), field=self.field)
+        if self.name == "tokens":
+            return DecodeRaw("int32", (1024,), field=self.field)
+        return DecodeImage((_IMAGE_SIDE, _IMAGE_SIDE, 3), field=self.field)
+
+    def decode_row(self, record: bytes) -> np.ndarray:
+        """One record decoded by itself, as a Grain user would write it."""
+        if self.name == "jpeg":
+            decoded: np.ndarray = self.decoder().map(record)[self.field]
+            return decoded
+        return np.frombuffer(record, np.int64 if self.name == "small" else np.int32)
+
+    def identify(self, rows: np.ndarray) -> np.ndarray:
+        """A number for each decoded record, int64 (k,): its index where it holds one, else the sum of its pixels."""
+        return (
+            rows.reshape(len(rows), -1).sum(axis=1, dtype=np.int64)
+            if self.name == "jpeg"
+            else rows[:, 0].astype(np.int64)
+        )
+
+
+def _small(start: int, stop: int) -> Iterator[bytes]:
+    """8 int64: the index and random numbers of a few bytes, as in rows of features."""
+    rows = np.random.default_rng(start).integers(0, 2**24, (stop - start, 8))
+    rows[:, 0] = np.arange(start, stop)
+    for row in rows:
+        yield row.tobytes()
+
+
+def _tokens(start: int, stop: int) -> Iterator[bytes]:
+    """1,024 int32: the index and tokens in a text's distribution, rare ones rare."""
+    for index in range(start, stop):
+        row = np.minimum(np.random.default_rng(index).zipf(1.2, 1024), 50_000).astype("<i4")
+        row[0] = index
+        yield row.tobytes()
+
+
+def _jpeg(start: int, stop: int) -> Iterator[bytes]:
+    """256 x 256 photographs, nearly: clouds of several scales with edges and grain; about 17 KB each."""
+    import cv2
+
+    for index in range(start, stop):
+        rng = np.random.default_rng(index)
+        image = np.zeros((_IMAGE_SIDE, _IMAGE_SIDE, 3), np.float32)
+        for octave in range(2, 7):
+            noise = rng.normal(0, 90 / octave, (2**octave, 2**octave, 3)).astype(np.float32)
+            image += cv2.resize(noise, (_IMAGE_SIDE, _IMAGE_SIDE), interpolation=cv2.INTER_CUBIC)
+        for _ in range(6):
+            (x, y, radius), colour = rng.integers(10, 246, 3).tolist(), rng.normal(0, 80, 3).tolist()
+            cv2.circle(image, (x, y), radius // 4, colour, -1)
+        image += rng.normal(128, 6, image.shape)
+        yield cv2.imencode(".jpg", np.clip(image, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("small", 400_000, 1024, 64, "data", _small),
+        Kind("tokens", 40_000, 256, 4096, "data", _tokens),
+        Kind("jpeg", 3_000, 64, _IMAGE_SIDE**2 * 3, "image", _jpeg),
+    )
+}
+
+
+def dataset(kind: Kind, num_records: int, cache_dir: Path) -> list[str]:
+    """Paths of the dataset's files, in order; writes them unless they are there. Whole or not at all."""
+    directory = cache_dir / f"{kind.name}-{num_records}"
+    if not directory.is_dir():
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=cache_dir))
+        try:
+            _write(kind, num_records, scratch)
+            scratch.rename(directory)
+        except BaseException:
+            shutil.rmtree(scratch)
+            raise
+    return [str(path) for path in sorted(directory.iterdir())]
+
+
+def warm(paths: list[str]) -> int:
+    """Read the files into the page cache; their bytes."""
+    return sum(len(Path(path).read_bytes()) for path in paths)
+
+
+def _write(kind: Kind, num_records: int, directory: Path) -> None:
+    from array_record.python import array_record_module
+
+    print(f"writing {num_records} {kind.name} records once ...", file=sys.stderr)
+    cuts = [num_records * index // NUM_FILES for index in range(NUM_FILES + 1)]
+    for index, (start, stop) in enumerate(pairwise(cuts)):
+        path = directory / f"{kind.name}.array_record-{index:05d}-of-{NUM_FILES:05d}"
+        writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+        for record in kind.write(start, stop):
+            writer.write(record)
+        writer.close()

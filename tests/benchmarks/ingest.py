@@ -1,0 +1,167 @@
+"""The ingestion benchmark, run by hand: records/s that reach the process that trains, beside raw reads and Grain.
+
+    python -m tests.benchmarks.ingest [--kinds small,tokens,jpeg] [--actors 1,2,4] [--repeats 3] [--json FILE]
+
+Globally shuffled, decoded and batched records from files in the page cache. Each run is a process of its own; runs of
+the competitors take turns (A B C, A B C), so that a busy spell of the machine meets all of them. The clock starts
+when the first batch is there; what came before is told apart. Raw reads and Grain run in the best of a small grid of
+settings, measured first. Nothing here is a test: only a person can say whether the machine was quiet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__" and not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run as a file, not with -m
+
+from tests.benchmarks.competitors import Delivery, Task
+from tests.benchmarks.data import KINDS, dataset, warm
+from tests.benchmarks.one import run
+from tests.benchmarks.report import Summary, machine, rate, show, summarise, verdicts
+
+VERSION = 1
+_EPOCHS = 4  # of the small datasets: at some 100,000 records/s a run takes a few seconds
+_PILOT_S = 2.0  # for each setting of a grid; they differ by far more than such a run's noise
+_MEMORY_S = 4.0
+# read(list) in batches that an actor would also ask for, and larger ones
+_RAW_BATCHES = {"small": (4096, 65536), "tokens": (1024, 8192), "jpeg": (128, 1024)}
+_THREADS = {0: (0, 16), 1: (16,), 2: (1, 16)}  # by Grain workers; 16 is its default
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Run it all, print the tables, and give what --json writes."""
+    options = _options(arguments)
+    chosen: list[Task] = []
+    grids: list[dict[str, Any]] = []
+    for kind in options.kinds:
+        tasks, pilots = _choose(_base(kind, options), options)
+        chosen += tasks
+        grids += pilots
+    deliveries: dict[int, list[Delivery]] = {index: [] for index in range(len(chosen))}
+    for repeat in range(options.repeats):
+        for index, task in enumerate(chosen):
+            deliveries[index].append(_run(task, f"run {repeat + 1} of {options.repeats}"))
+    summaries = [_with_memory(task, summarise(task, deliveries[index]), options) for index, task in enumerate(chosen)]
+    found = {
+        "version": VERSION,
+        "machine": machine(),
+        "options": {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()},
+        "results": [asdict(summary) | {"rate": summary.rate} for summary in summaries],
+        "runs": [
+            asdict(task) | {"deliveries": [asdict(delivery) for delivery in deliveries[index]]}
+            for index, task in enumerate(chosen)
+        ],
+        "grids": grids,
+        "verdicts": verdicts(summaries),
+    }
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    show(summaries, options.markdown)
+    return found
+
+
+def _choose(base: Task, options: argparse.Namespace) -> tuple[list[Task], list[dict[str, Any]]]:
+    """The tasks of one kind of records, and the grids that were measured to choose them."""
+    grids: list[dict[str, Any]] = []
+
+    def best(grid: Iterator[Task]) -> Task:
+        candidates = list(grid)
+        if len(candidates) == 1:
+            return candidates[0]
+        measured = [
+            (task, rate(_run(replace(task, seconds=min(task.seconds, _PILOT_S)), "pilot"))) for task in candidates
+        ]
+        grids.extend(asdict(task) | {"rate": found} for task, found in measured)
+        return max(measured, key=lambda pair: pair[1])[0]
+
+    tasks = []
+    for actors in options.actors:
+        raw = best(_raw_grid(replace(base, competitor="raw", workers=actors), options.quick))
+        tasks += [raw, replace(raw, competitor="raw+decode")]
+    tasks += [best(_loader_grid(base, options.quick)), best(_dataset_grid(base, options.quick))]
+    tasks.append(replace(base, competitor="in-process"))
+    tasks += [replace(base, competitor="RaySource", workers=actors) for actors in options.actors]
+    return tasks, grids
+
+
+def _raw_grid(base: Task, quick: bool) -> Iterator[Task]:
+    for batch in _RAW_BATCHES[base.kind][: 1 if quick else None]:
+        for call in ("single",) if quick else ("list", "single"):
+            yield replace(base, setting={"call": call, "batch": batch})
+
+
+def _loader_grid(base: Task, quick: bool) -> Iterator[Task]:
+    for workers, threads in _workers_and_threads(quick):
+        yield replace(base, competitor="grain.DataLoader", workers=workers, setting={"threads": threads})
+
+
+def _dataset_grid(base: Task, quick: bool) -> Iterator[Task]:
+    for workers, threads in _workers_and_threads(quick):
+        for batch in ("map",) if quick else ("map", "iter"):
+            setting = {"threads": threads, "batch": batch}
+            yield replace(base, competitor="grain.MapDataset", workers=workers, setting=setting)
+
+
+def _workers_and_threads(quick: bool) -> list[tuple[int, int]]:
+    return [(0, 16)] if quick else [(workers, threads) for workers, some in _THREADS.items() for threads in some]
+
+
+def _with_memory(task: Task, summary: Summary, options: argparse.Namespace) -> Summary:
+    """A RaySource's summary with the most that the object store held, in a run of its own unless it is to be quick."""
+    if task.competitor != "RaySource" or options.quick:
+        return summary
+    # ten times the records: it ends by its time, since it pauses often
+    memory = replace(
+        task, competitor="RaySource memory", records=10 * task.records, seconds=min(task.seconds, _MEMORY_S)
+    )
+    return replace(summary, notes=summary.notes | _run(memory, "memory").notes)
+
+
+def _base(kind_name: str, options: argparse.Namespace) -> Task:
+    kind = KINDS[kind_name]
+    num_records = options.records or kind.num_records
+    paths = dataset(kind, num_records, options.cache_dir)
+    warm(paths)
+    records = num_records * (1 if options.quick else _EPOCHS)
+    return Task("", kind_name, paths, num_records, records, options.seconds, identify=options.identify)
+
+
+def _run(task: Task, what: str) -> Delivery:
+    delivery = run(task)
+    setting = f" {task.setting}" if task.setting else ""
+    print(f"{what}: {task.kind} {task.competitor} {task.workers}{setting}: {rate(delivery):,.0f}/s", file=sys.stderr)
+    return delivery
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests.benchmarks.ingest", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--records", type=int, help="in each dataset (default: 400,000 small, 40,000 tokens, 3,000 jpeg)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each competitor (default: 3)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="at most this long a run (default: 6)")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="of records")
+    parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4])
+    parser.add_argument("--json", type=Path, help="write every run and the machine's description here")
+    parser.add_argument("--markdown", action="store_true", help="print the tables for a README")
+    parser.add_argument("--quick", action="store_true", help="one epoch, one setting of each grid, no memory run")
+    parser.add_argument("--identify", action="store_true", help="also collect which records came (slower)")
+    cache = Path(tempfile.gettempdir()) / "datarax_ray-benchmarks"
+    parser.add_argument("--cache-dir", type=Path, default=cache, help=f"of the datasets (default: {cache})")
+    options = parser.parse_args(arguments)
+    unknown = set(options.kinds) - set(KINDS)
+    if unknown:
+        parser.error(f"--kinds knows {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""What the runs of a benchmark amount to: a summary for each competitor, one table for a kind, the machine in words."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.competitors import Delivery, Task
+from tests.benchmarks.data import KINDS
+
+# What each kind of records asks of RaySource, on 2 cores: of raw reads by as many processes, of Grain's best setting.
+TARGETS = {"small": (0.8, 10.0), "tokens": (0.8, 3.0), "jpeg": (None, 1.0)}  # raw reads decode no JPEG
+_PACKAGES = ("datarax-ray", "ray", "grain", "array_record", "jax", "numpy", "opencv-python-headless")
+_HEADERS = (
+    "",
+    "records/s",
+    "min to max",
+    "of raw",
+    "of Grain's best",
+    "MB/s",
+    "CPU µs a record",
+    "first batch, s",
+    "notes",
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One competitor's runs, in its setting. rate: median records/s. cpu_us: median CPU microseconds a record."""
+
+    kind: str
+    competitor: str
+    workers: int
+    name: str
+    rates: list[float]
+    cpu_us: float
+    first_batch_s: float
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        return median(self.rates)
+
+    @property
+    def is_grain(self) -> bool:
+        return self.competitor.startswith("grain.")
+
+
+def rate(delivery: Delivery) -> float:
+    """Records a second after the first batch; 0 where there was no second one."""
+    return delivery.records / delivery.seconds if delivery.seconds else 0.0
+
+
+def summarise(task: Task, deliveries: Sequence[Delivery]) -> Summary:
+    return Summary(
+        task.kind,
+        task.competitor,
+        task.workers,
+        _name(task),
+        [rate(delivery) for delivery in deliveries],
+        median(delivery.cpu_s / max(1, delivery.records) * 1e6 for delivery in deliveries),
+        median(delivery.first_batch_s for delivery in deliveries),
+        {key: max(delivery.notes[key] for delivery in deliveries) for key in deliveries[0].notes},
+    )
+
+
+def ratios(summary: Summary, everyone: Sequence[Summary]) -> tuple[float | None, float | None]:
+    """The rate over raw's with as many processes (the in-process source: with one), and over Grain's best."""
+    kind = [other for other in everyone if other.kind == summary.kind]
+    raw = [s.rate for s in kind if s.competitor == "raw" and s.workers == max(1, summary.workers)]
+    grain = [s.rate for s in kind if s.is_grain]
+    return (
+        summary.rate / raw[0] if raw and raw[0] and not summary.is_grain else None,
+        summary.rate / max(grain) if grain and max(grain) else None,
+    )
+
+
+def verdicts(everyone: Sequence[Summary]) -> list[str]:
+    """One sentence for each target: what RaySource reached, and whether that is enough."""
+    said = []
+    for kind, (of_raw, of_grain) in TARGETS.items():
+        rays = [s for s in everyone if s.kind == kind and s.competitor == "RaySource"]
+        for label, target, index in (("raw reads", of_raw, 0), ("Grain's best", of_grain, 1)):
+            # Against raw, each number of actors on its own; the best counts, since more actors than cores only share.
+            found = [(ratio, s.workers) for s in rays if (ratio := ratios(s, everyone)[index]) is not None]
+            if target is None or not found:
+                continue
+            best, workers = max(found)
+            verb = "reaches" if best >= target else "misses"
+            said.append(f"{kind}: {best:.2f} x {label} with {workers} actors {verb} the target of {target:g}")
+    return said
+
+
+def show(everyone: Sequence[Summary], as_markdown: bool) -> None:
+    for kind in dict.fromkeys(summary.kind for summary in everyone):
+        rows = [_row(summary, everyone) for summary in everyone if summary.kind == kind]
+        spec = KINDS[kind]
+        title = f"{kind}: records of {spec.nbytes:,} bytes decoded, batches of {spec.batch_size}"
+        if as_markdown:
+            lines = [_HEADERS, ["---", *["---:"] * (len(_HEADERS) - 2), "---"], *rows]
+            print(f"\n**{title}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines))
+            continue
+        table = Table(*_HEADERS, title=title)
+        for column in table.columns[1:-1]:
+            column.justify = "right"
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table)
+    print()
+    for verdict in verdicts(everyone):
+        print(f"- {verdict}")
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions, in plain values."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []  # not Linux
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.processor() or platform.machine(),
+        "num_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_nbytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {package: importlib.metadata.version(package) for package in _PACKAGES},
+        "load_average": list(os.getloadavg()),
+    }
+
+
+def _name(task: Task) -> str:
+    one, many = {"RaySource": ("actor", "actors")}.get(task.competitor, ("process", "processes"))
+    parts = [f"{task.workers} {one if task.workers == 1 else many}"]
+    parts += [f"{key} {value}" for key, value in task.setting.items()]
+    return task.competitor if task.competitor == "in-process" else f"{task.competitor}, {', '.join(parts)}"
+
+
+def _row(summary: Summary, everyone: Sequence[Summary]) -> list[str]:
+    of_raw, of_grain = (f"{ratio:.2f}" if ratio is not None else "" for ratio in ratios(summary, everyone))
+    return [
+        summary.name,
+        f"{summary.rate:,.0f}",
+        f"{min(summary.rates):,.0f} to {max(summary.rates):,.0f}",
+        of_raw,
+        of_grain,
+        f"{summary.rate * KINDS[summary.kind].nbytes / 1e6:,.0f}",
+        f"{summary.cpu_us:,.1f}",
+        f"{summary.first_batch_s:.2f}",
+        ", ".join(_notes(summary.notes)),
+    ]
+
+
+def _notes(notes: dict[str, Any]) -> list[str]:
+    said = []
+    if "actor_max_rss_nbytes" in notes:
+        said.append(f"actor {notes['actor_max_rss_nbytes'] / 1e6:.0f} MB before data")
+    if "object_store_max_nbytes" in notes:
+        store, bound = notes["object_store_max_nbytes"] / 2**20, notes["window_max_nbytes"] / 2**20
+        said.append(f"object store at most {store:.0f} of {bound:.0f} MiB")
+    return said

@@ -1,0 +1,87 @@
+"""`datarax-ray demo`, once for real, and what it says when its proof fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from datarax_ray.cli import demo
+from datarax_ray.cli.classifier import Training
+
+
+@pytest.fixture(scope="module")
+def shown(command, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("demo") / "checkpoint"
+    return command("demo", "--checkpoint-dir", directory, "--seed", 3), directory
+
+
+def test_it_resumes_exactly_and_learns(shown):
+    result, _ = shown
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "batches 1..175: 175 of 175 identical, read by 2 actors" in result.stdout
+    assert "batches 176..351: 176 of 176 identical, read by 3 actors" in result.stdout
+    accuracy = re.search(r"accuracy on 300 test images: ([\d.]+)%", result.stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) >= 95
+
+
+def test_it_leaves_no_noise(shown):
+    result, _ = shown
+    assert result.stderr == ""
+    assert len(result.stdout.splitlines()) < 20
+
+
+def test_its_checkpoint_holds_model_and_position_in_one_step(shown):
+    _, directory = shown
+    step = directory / "175"
+    assert {"model", "data"} <= {path.name for path in step.iterdir()}
+    [state] = [json.loads(path.read_text()) for path in (step / "data").glob("*.json")]
+    assert state["position"] == 175 * 64
+
+
+def test_a_directory_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(ValueError, match=r"--checkpoint-dir .* is not empty; the demo would mix"):
+        demo.run(0, tmp_path, Console(file=io.StringIO()))
+
+
+@pytest.mark.parametrize("found", [["a", "x"], ["a"], ["a", "b", "c"]], ids=["other", "missing", "one too many"])
+def test_a_batch_that_differs_fails_the_demo(found):
+    with pytest.raises(RuntimeError, match=r"batches 5\.\.6: [12] of 2 identical, read by 3 actors \(\d came\)"):
+        demo.compare(["a", "b"], found, 5, "3 actors", Console(file=io.StringIO()))
+
+
+def test_a_model_that_has_not_learned_fails_the_demo():
+    with pytest.raises(RuntimeError, match=r"accuracy on 300 test images: .*; below 95% the model was not trained"):
+        demo.judge(Training(0), Console(file=io.StringIO()))
+
+
+def test_a_digest_tells_values_dtypes_and_names_apart():
+    import numpy as np
+
+    one = {"x": np.array([1, 2], np.int32)}
+    others = [{"x": np.array([1, 3], np.int32)}, {"x": np.array([1, 2], np.uint32)}, {"y": one["x"]}]
+    assert len({demo.digest(batch) for batch in [one, *others]}) == 4
+    assert demo.digest(one) == demo.digest({"x": np.array([1, 2], np.int32)})
+
+
+def test_state_moves_a_training_to_another():
+    import jax
+
+    first, second = Training(0), Training(1)
+    second.state = first.state
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), first.state, second.state))
+
+
+def test_a_temporary_directory_is_removed(monkeypatch):
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+        directory: Path = demo._empty_directory(None, stack)
+        assert directory.is_dir()
+    assert not directory.exists()

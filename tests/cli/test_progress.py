@@ -1,0 +1,57 @@
+"""Progress by value, with a clock that the test turns."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from rich.console import Console
+
+from datarax_ray.cli.progress import RecordProgress
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_end():
+    file, clock = io.StringIO(), Clock()
+    with RecordProgress(Console(file=file), "ingest", 4000, show_nbytes=True, clock=clock) as progress:
+        for second in range(1, 9):
+            clock.now = float(second)
+            progress.advance(500, 1_000_000)
+    assert file.getvalue().splitlines() == [
+        "ingest: 2,500 of 4,000 (62%), 500 records/s, 1.0 MB/s",
+        "ingest: 4,000 of 4,000 (100%), 500 records/s, 1.0 MB/s",
+    ]
+
+
+def test_what_was_said_is_not_said_again_at_the_end():
+    file, clock = io.StringIO(), Clock()
+    with RecordProgress(Console(file=file), "read", None, clock=clock) as progress:
+        clock.now = 6.0
+        progress.advance(500, note="loss 0.100")
+    assert file.getvalue() == "read: 500, loss 0.100\n"
+
+
+def test_nothing_read_says_nothing():
+    file = io.StringIO()
+    with RecordProgress(Console(file=file), "read", 10):
+        pass
+    assert file.getvalue() == ""
+
+
+def test_at_a_terminal_there_is_a_bar_on_one_line_however_narrow():
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=40, color_system=None)
+    with RecordProgress(console, "ingest", 1000) as progress:
+        progress.advance(1000)
+    drawn = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", file.getvalue()).split("\r")
+    lines = [line for line in map(str.strip, "\n".join(drawn).splitlines()) if line]
+    assert "1,000 of 1,000 (100%)" in lines[-1]
+    assert max(map(len, lines)) <= 40

@@ -1,0 +1,183 @@
+"""Digits-shaped ArrayRecord files, and a real Ray head with token authentication that leaves no process behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
+
+CLUSTER = Path(__file__).parents[2] / "cluster"
+sys.path.insert(0, str(CLUSTER))  # as for `python job.py`, which finds the files beside it
+
+_MARK = "DATARAX_RAY_TEST_HEAD"  # in the environment of the head, and so of every process that comes from it
+
+
+def write_digits(directory: Path, sizes: tuple[int, ...]) -> list[bytes]:
+    """Write one file for each size; all records in the order of the files: image uint8 (8, 8), label uint8."""
+    directory.mkdir()
+    random = np.random.default_rng(0)
+    records = [random.integers(0, 17, 64, np.uint8).tobytes() + random.bytes(1) for _ in range(sum(sizes))]
+    records = [record[:64] + bytes([record[64] % 10]) for record in records]
+    rest = iter(records)
+    for index, size in enumerate(sizes):
+        writer = ArrayRecordWriter(str(directory / f"digits-{index}.array_record"), "group_size:1")
+        for _ in range(size):
+            writer.write(next(rest))
+        writer.close()
+    return records
+
+
+@pytest.fixture(scope="session")
+def digits_writer() -> Callable[[Path, tuple[int, ...]], list[bytes]]:
+    return write_digits
+
+
+def until(condition: Callable[[], Any], what: str, timeout_s: float = 120.0) -> Any:
+    """The condition's first true value. Other processes give no event to wait on, so this looks every 20 ms."""
+    end = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"{what} did not happen within {timeout_s:.0f} s"
+        time.sleep(0.02)
+    return value
+
+
+@dataclass(frozen=True)
+class Head:
+    """A running head. env: what a client of it needs; holds the path of the token, not the token."""
+
+    address: str
+    token: str
+    env: dict[str, str]
+
+    def request(self, path: str, *, token: str | None, method: str = "GET") -> Any:
+        """What the job server answers. Raises: urllib.error.HTTPError for a refusal."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(self.address + path, method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def submit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run submit.sh as a user would; output holds stdout and stderr."""
+        command = [CLUSTER / "submit.sh", "--address", self.address, "--python", sys.executable, *arguments]
+        return subprocess.run(
+            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False
+        )
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        return until(condition, what)
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    # Not pytest's tmp_path: Ray puts UNIX sockets in there, whose paths are limited to 107 characters.
+    temp = Path(tempfile.mkdtemp(prefix="dr-", dir="/tmp"))
+    mark = uuid.uuid4().hex
+    token = uuid.uuid4().hex
+    (temp / "token").write_text(token)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(temp / "token"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "JAX_PLATFORMS": "cpu",
+    }
+    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    command = ["ray", "start", "--head", "--block", "--disable-usage-stats", "--num-cpus=4"]
+    # Only the dashboard can be kept on loopback: Ray replaces a loopback --node-ip-address by the host's own address.
+    command += ["--dashboard-host=127.0.0.1", f"--object-store-memory={100 * 2**20}", "--labels=role=cpu"]
+    command += [f"--temp-dir={temp / 'ray'}", *(f"--{name}={port}" for name, port in ports.items())]
+    output = temp / "head.log"
+    with output.open("w") as log:
+        process = subprocess.Popen(command, env=env | {_MARK: mark}, stdout=log, stderr=subprocess.STDOUT)
+
+    def is_ready() -> bool:
+        assert process.poll() is None, output.read_text()
+        return "Ray runtime started" in output.read_text() and _answers(running)
+
+    running = Head(f"http://127.0.0.1:{ports['dashboard-port']}", token, env)
+    try:
+        until(is_ready, "the start of a head")
+        yield running
+    finally:
+        _end(process, mark)
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+# All that `ray start` would otherwise put at a fixed number, where another cluster on this machine may be.
+_PORTS = (
+    "port",
+    "dashboard-port",
+    "ray-client-server-port",
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "metrics-export-port",
+)
+
+
+def _free_ports(number: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _answers(head: Head) -> bool:
+    try:
+        return head.request("/api/jobs/", token=head.token) == []
+    except OSError:  # not listening yet, or not ready
+        return False
+
+
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """Kill every process that comes from this head, and see that none is left.
+
+    SIGKILL at once: on SIGTERM `ray start --block` takes 10 s while a job runs, and leaves what its processes made.
+    """
+    ours: set[tuple[int, int]] = set()
+
+    def none_left() -> bool:
+        process.poll()  # reaps it
+        alive = {(pid, started): parent for pid, parent, started in _processes()}
+        ours.update(key for key in alive if key[0] == process.pid or _is_marked(key[0], mark))
+        # Ray's agents write their titles over their environment; those are found as children of ours.
+        while more := {key for key, parent in alive.items() if parent in {pid for pid, _ in ours}} - ours:
+            ours.update(more)
+        left = ours & alive.keys()
+        for pid, _ in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    until(none_left, "the end of the head's processes", 20)
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """(pid, parent's pid, start time) of each process that is not a zombie; with the start time a pid is unique."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            state, parent, *rest = entry.read_text().rpartition(")")[2].split()
+            if state != "Z":
+                yield int(entry.parent.name), int(parent), int(rest[17])
+
+
+def _is_marked(pid: int, mark: str) -> bool:
+    with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+        return f"{_MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False

@@ -1,0 +1,221 @@
+"""The training job: however often it is stopped, its stream and its model are those of one uninterrupted run."""
+
+from __future__ import annotations
+
+import doctest
+import hashlib
+import json
+import signal
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import job
+import numpy as np
+import pytest
+from stop_request import StopRequest
+from stream_log import StreamLog
+
+from datarax_ray.plan.fingerprint import DriftError
+from tests import oracle
+
+BATCH_SIZE = 8
+SEED = 5
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def plain_stream(records: list[bytes], num_epochs: int) -> list[tuple[int, int, str]]:
+    """(step, stop, sha256) of each batch by a plain loop: Grain's scalar shuffle, NumPy, nothing of this project."""
+    stream = [records[index] for epoch in range(num_epochs) for index in oracle.order(len(records), epoch, SEED)]
+    expected = []
+    for step, start in enumerate(range(0, len(stream), BATCH_SIZE), 1):
+        rows = np.frombuffer(b"".join(stream[start : start + BATCH_SIZE]), np.uint8).reshape(-1, 65)
+        num_rows = len(rows)
+        text = f"image uint8 ({num_rows}, 8, 8)\n".encode() + rows[:, :64].tobytes()
+        text += f"label uint8 ({num_rows},)\n".encode() + rows[:, 64].tobytes()
+        expected.append((step, start + num_rows, hashlib.sha256(text).hexdigest()))
+    return expected
+
+
+class Run:
+    """One run in a directory: its options, its log. 21 records, 2 epochs: 5 full batches and one of 2 rows."""
+
+    def __init__(self, data: Path, directory: Path) -> None:
+        self.directory = directory
+        self.log = directory / "stream.jsonl"
+        self.options = {
+            "--data": data,
+            "--checkpoint-dir": directory / "checkpoints",
+            "--stream-log": self.log,
+            "--batch-size": BATCH_SIZE,
+            "--seed": SEED,
+            "--num-epochs": 2,
+            "--num-actors": 0,
+        }
+
+    def arguments(self, **changes: Any) -> list[str]:
+        options = self.options | {"--" + name.replace("_", "-"): value for name, value in changes.items()}
+        return [str(part) for pair in options.items() for part in pair]
+
+    def __call__(self, **changes: Any) -> None:
+        assert job.main(self.arguments(**changes)) == 0
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, digits_writer: Callable[..., list[bytes]]) -> Run:
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    records = digits_writer(directory / "data", (9, 12))
+    run = Run(directory / "data", directory)
+    run()
+    assert [(line["step"], line["stop"], line["sha256"]) for line in lines(run.log)] == plain_stream(records, 2)
+    return run
+
+
+@pytest.fixture
+def run(uninterrupted: Run, tmp_path: Path) -> Run:
+    return Run(uninterrupted.options["--data"], tmp_path)
+
+
+def test_stopped_after_every_step_it_goes_on_as_if_it_had_not_been(
+    run: Run, uninterrupted: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for done in range(6):
+        run(steps=1)
+        said = capsys.readouterr().out
+        assert (f"resumed from step {done} (position {8 * done}) of" if done else "starting anew") in said
+        assert f"step {done + 1} is saved" in said
+    run()
+    assert "complete at step 6 (position 42); step 6 is saved" in capsys.readouterr().out
+    assert lines(run.log) == lines(uninterrupted.log)  # the losses too, so the model and the optimizer went on
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_the_step_that_it_came_in(
+    run: Run,
+    uninterrupted: Run,
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class SignalledLog(StreamLog):  # type: ignore[misc]
+        def append(self, step: int, *rest: Any) -> None:
+            super().append(step, *rest)
+            if step == 3:
+                signal.raise_signal(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "StreamLog", SignalledLog)
+        run()
+    assert f"stopped by {number.name} at step 3 (position 24); step 3 is saved" in capsys.readouterr().out
+    run()
+    assert lines(run.log) == lines(uninterrupted.log)
+
+
+def test_after_a_crash_the_steps_since_the_checkpoint_are_done_again_and_logged_once(
+    run: Run, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(1, 6))
+
+    def crash(learner: Any, batch: Any) -> Any:
+        if next(calls) == 4:
+            raise MemoryError("out of memory")
+        return learn(learner, batch)
+
+    learn = job.learn
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "learn", crash)
+        with pytest.raises(MemoryError):
+            run(checkpoint_every=2)
+    assert len(lines(run.log)) == 3
+    run()
+    assert lines(run.log) == lines(uninterrupted.log)
+
+
+def test_another_seed_is_refused_with_the_step_and_its_place(run: Run) -> None:
+    run(steps=2)
+    with pytest.raises(DriftError, match="seed") as caught:
+        run(seed=6)
+    assert caught.value.__notes__ == [f"while restoring step 2 of {run.directory}/checkpoints"]
+    assert len(lines(run.log)) == 2
+
+
+def test_the_second_signal_is_left_to_the_system_and_the_handlers_come_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with StopRequest() as stop:
+        assert stop.signal_name is None
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.signal_name == "SIGTERM"
+        assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_help_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        job.main(["--help"])
+    assert "--checkpoint-dir" in capsys.readouterr().out
+    assert doctest.testmod(job).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fields": "image:uint8:8x8"}, "has the fields ['image']"),
+        ({"fields": "image:text,label:uint8"}, "'text' is not a fixed-size number"),
+        ({"batch_size": 0}, "must be at least 1, got 0"),
+        ({"actor_label": "cpu"}, "a label is KEY=VALUE, got 'cpu'"),
+    ],
+)
+def test_what_makes_no_job_is_refused(
+    run: Run, changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        job.main(run.arguments(**changes))
+    assert message in capsys.readouterr().err
+
+
+def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupted_one(
+    head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]]
+) -> None:
+    # 12 epochs are 1,500 steps and 3 s or more: long enough to be stopped half-way.
+    expected = plain_stream(digits_writer(tmp_path / "data", (400, 333, 267)), 12)
+    run = Run(tmp_path / "data", tmp_path)
+
+    ended = head.submit(*run.arguments(num_epochs=12, num_actors=2, steps=100, actor_label="role=cpu"))
+    assert ended.returncode == 0, ended.stdout
+    assert "stopped after --steps 100 at step 100 (position 800); step 100 is saved" in ended.stdout
+
+    stopped = head.submit("--no-wait", "--submission-id", "stopped", *run.arguments(num_epochs=12, num_actors=3))
+    assert stopped.returncode == 0, stopped.stdout
+    head.until(lambda: run.log.read_bytes().count(b"\n") > 110, "step 110 of the second submission")
+    head.request("/api/jobs/stopped/stop", token=head.token, method="POST")
+    head.until(lambda: _status(head, "stopped") == "STOPPED", "the end of the stopped job")
+    stopped_logs = head.request("/api/jobs/stopped/logs", token=head.token)["logs"]
+    step = len(lines(run.log))
+    assert 110 < step < len(expected), "stopped half-way"
+    assert f"stopped by SIGTERM at step {step} (position {8 * step}); step {step} is saved" in stopped_logs
+
+    completed = head.submit(*run.arguments(num_epochs=12, num_actors=1))
+    assert completed.returncode == 0, completed.stdout
+    assert f"resumed from step {step} (position {8 * step})" in completed.stdout
+    assert f"complete at step {len(expected)} (position 12000)" in completed.stdout
+
+    assert [(line["step"], line["stop"], line["sha256"]) for line in lines(run.log)] == expected
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert head.token.encode() not in b"".join([*written, stopped_logs.encode()])
+    assert head.token not in ended.stdout + stopped.stdout + completed.stdout
+
+
+@pytest.mark.parametrize(("token", "code"), [(None, 401), ("0" * 32, 403)])
+def test_the_job_server_refuses_whoever_has_not_its_token(head: Any, token: str | None, code: int) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        head.request("/api/jobs/", token=token)
+    assert caught.value.code == code
+    caught.value.close()
+
+
+def _status(head: Any, submission_id: str) -> str:
+    return head.request(f"/api/jobs/{submission_id}", token=head.token)["status"]

@@ -1,0 +1,235 @@
+"""The batcher against a plain loop over positions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.feed.batches import Batcher
+from datarax_ray.plan.position import trainer_rows
+from datarax_ray.read.blocks import Block
+from datarax_ray.read.columns import stack
+from datarax_ray.read.errors import Skipped
+
+PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
+
+
+def element(position: int) -> dict:
+    return {
+        "x": np.array([position, -position], np.float64),
+        "deep": {"name": f"p{position}", "list": list(range(position % 3))},
+        "n": position,
+    }
+
+
+def block(positions, skipped=()) -> Block:
+    positions = list(positions)
+    columns = stack([element(p) for p in positions]) if positions else None
+    return Block(np.array(positions, np.int64), columns, tuple(skip(p) for p in skipped))
+
+
+def skip(position: int) -> Skipped:
+    return Skipped(f"f[{position}]", position, "broken")
+
+
+def as_rows(batch) -> list[dict]:
+    columns = batch.columns
+    return [
+        {"x": columns["x"][i].tolist(), "n": int(columns["n"][i]), "name": columns["deep"]["name"][i],
+         "list": columns["deep"]["list"][i]}
+        for i in range(batch.num_rows)
+    ]  # fmt: skip
+
+
+def rows_of(positions) -> list[dict]:
+    return [{"x": [p, -p], "n": p, "name": f"p{p}", "list": list(range(p % 3))} for p in positions]
+
+
+@st.composite
+def streams(draw):
+    """(start, stop, chunks, kept, broken, may_drop, process_count, batch_size): all that a window or filter may do."""
+    start = draw(st.sampled_from([0, 3, 10**12]))
+    length = draw(st.integers(1, 40))
+    cuts = sorted(draw(st.sets(st.integers(1, length), max_size=8)) | {length})
+    may_drop = draw(st.booleans())
+    fates = draw(st.lists(st.sampled_from("kkkdb" if may_drop else "k"), min_size=length, max_size=length))
+    owners = draw(st.lists(st.integers(0, 3), min_size=length, max_size=length))
+    process_count = draw(st.integers(1, 4))
+    batch_size = process_count * draw(st.integers(1, 7))
+    chunks, at = [], 0
+    for cut in cuts:
+        parts = {o: ([], []) for o in set(owners[at:cut])}
+        for i in range(at, cut):
+            if fates[i] == "k":
+                parts[owners[i]][0].append(start + i)
+            elif fates[i] == "b":
+                parts[owners[i]][1].append(start + i)
+        chunks.append((start + at, start + cut, draw(st.permutations(list(parts.values())))))
+        at = cut
+    kept = [start + i for i in range(length) if fates[i] == "k"]
+    broken = [start + i for i in range(length) if fates[i] == "b"]
+    return start, start + length, chunks, kept, broken, may_drop, process_count, batch_size
+
+
+def plain_loop(start, stop, kept, broken, batch_size, drop_remainder):
+    """(start, stop, kept positions, broken positions) of every batch, and the broken ones after the last."""
+    out, begin = [], start
+    for at in range(0, len(kept), batch_size):
+        rows = kept[at : at + batch_size]
+        if len(rows) < batch_size and drop_remainder:
+            break
+        end = rows[-1] + 1 if len(rows) == batch_size else stop
+        out.append((begin, end, rows, [p for p in broken if begin <= p < end]))
+        begin = end
+    return out, [p for p in broken if p >= begin]
+
+
+@given(streams(), st.booleans(), st.booleans())
+@PROFILE
+def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_trainers(stream, drop_remainder, only_mine):
+    start, stop, chunks, kept, broken, may_drop, process_count, batch_size = stream
+    wanted, left = plain_loop(start, stop, kept, broken, batch_size, drop_remainder)
+    for rank in range(process_count):
+        mine = {p for _, _, rows, _ in wanted for p in rows[slice(*trainer_rows(len(rows), rank, process_count))]}
+        batcher = Batcher(
+            start=start,
+            stop=stop,
+            batch_size=batch_size,
+            drop_remainder=drop_remainder,
+            may_drop=may_drop,
+            process_index=rank,
+            process_count=process_count,
+        )
+        got = []
+        feed = lambda positions, keep=mine: [p for p in positions if may_drop or not only_mine or p in keep]  # noqa: E731
+        try:
+            for first, last, parts in chunks:
+                got += batcher.add(first, last, [block(feed(good), bad) for good, bad in parts])
+            got += batcher.finish()
+        except ValueError as error:
+            assert "fewer elements than there are trainers" in str(error)  # noqa: PT017  it depends on the data
+            assert not mine
+            continue
+        assert [(b.start, b.stop) for b in got] == [(begin, end) for begin, end, _, _ in wanted]
+        for batch, (_, _, rows, bad) in zip(got, wanted, strict=True):
+            own = rows[slice(*trainer_rows(len(rows), rank, process_count))]
+            assert batch.positions.tolist() == own
+            assert batch.positions.dtype == np.int64
+            assert as_rows(batch) == rows_of(own)
+            assert batch.columns["x"].dtype == np.float64
+            assert [s.position for s in batch.skipped] == bad
+        assert [s.position for s in batcher.left_over] == left
+
+
+def batches_of(batcher: Batcher, *chunks) -> list:
+    out = []
+    for first, last, blocks in chunks:
+        out += batcher.add(first, last, blocks)
+    return out + list(batcher.finish())
+
+
+def test_a_batch_is_not_changed_by_later_ones_nor_by_its_block():
+    batcher = Batcher(start=0, stop=4, batch_size=2)
+    source = block(range(4))
+    first, second = batches_of(batcher, (0, 4, [source]))
+    source.columns["x"][:] = 99
+    assert as_rows(first) == rows_of([0, 1])
+    first.columns["x"][:] = 7
+    assert as_rows(second) == rows_of([2, 3])
+
+
+def test_a_batch_that_is_exactly_one_block_is_a_copy_of_it():
+    batcher = Batcher(start=0, stop=4, batch_size=4)
+    source = block(range(4))
+    (batch,) = batches_of(batcher, (0, 4, [source]))
+    assert not np.shares_memory(batch.columns["x"], source.columns["x"])
+
+
+def test_the_stop_of_a_full_batch_is_after_its_last_row_and_of_the_short_one_the_end():
+    batcher = Batcher(start=0, stop=10, batch_size=2, may_drop=True)
+    full, short = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([7])]))
+    assert (full.start, full.stop) == (0, 4)
+    assert (short.start, short.stop) == (4, 10)
+
+
+def test_nothing_follows_the_last_batch_when_the_rest_is_dropped():
+    batcher = Batcher(start=0, stop=10, batch_size=2, may_drop=True)
+    got = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([], skipped=[9])]))
+    assert [(b.start, b.stop) for b in got] == [(0, 4)]
+    assert batcher.left_over == (skip(9),)
+
+
+def test_a_record_skipped_before_the_rest_of_its_batch_arrives_is_counted_once_and_there():
+    batcher = Batcher(start=0, stop=9, batch_size=3, may_drop=True)
+    got = batches_of(
+        batcher,
+        (0, 3, [block([0, 2], skipped=[1])]),
+        (3, 6, [block([5], skipped=[3]), block([4])]),
+        (6, 9, [block([6, 7, 8])]),
+    )
+    assert [[s.position for s in batch.skipped] for batch in got] == [[1, 3], [], []]
+    assert [batch.positions.tolist() for batch in got] == [[0, 2, 4], [5, 6, 7], [8]]
+
+
+def test_positions_and_stops_are_plain_integers():
+    batcher = Batcher(start=0, stop=3, batch_size=2, may_drop=True)
+    for batch in batches_of(batcher, (0, 3, [block(range(3))])):
+        assert {type(batch.start), type(batch.stop)} == {int}
+
+
+def columns_block(start: int, columns) -> Block:
+    count = len(next(iter(columns.values())))
+    return Block(np.arange(start, start + count), columns)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"x": np.zeros(2, "f4")}, {"x": np.zeros(2, "f8")}, r"x was float32 \(\) so far and is float64 \(\) from"),
+        ({"x": np.zeros((2, 3))}, {"x": np.zeros((2, 4))}, r"x was float64 \(3,\) so far and is float64 \(4,\)"),
+        ({"x": np.zeros(2)}, {"x": np.zeros(2), "y": np.zeros(2)}, "y was missing so far and is float64"),
+        ({"x": np.zeros(2), "y": np.zeros(2)}, {"x": np.zeros(2)}, r"y was float64 \(\) so far and is missing"),
+        ({"x": np.zeros(2)}, {"x": {"z": np.zeros(2)}}, "was missing so far|is missing from"),
+        ({"x": np.zeros(2, object)}, {"x": np.zeros(2)}, r"x was object \(\) so far and is float64"),
+    ],
+)  # fmt: skip
+def test_blocks_that_do_not_fit_together_are_refused_with_both_sides(first, second, message):
+    batcher = Batcher(start=0, stop=4, batch_size=4)
+    blocks = [columns_block(0, first), Block(np.arange(2, 4), second)]
+    with pytest.raises(ValueError, match=message):
+        list(batcher.add(0, 4, blocks))
+
+
+def test_elements_that_are_no_dicts_become_one_array():
+    batcher = Batcher(start=0, stop=3, batch_size=2)
+    one, two = batches_of(batcher, (0, 3, [Block(np.arange(3), np.array([5, 6, 7], np.int16))]))
+    assert (one.columns.tolist(), two.columns.tolist(), one.columns.dtype) == ([5, 6], [7], np.int16)
+
+
+def test_keys_in_another_order_are_the_same_fields():
+    batcher = Batcher(start=0, stop=2, batch_size=2)
+    blocks = [
+        Block(np.array([0]), {"a": np.array([1]), "b": np.array([2.0])}),
+        Block(np.array([1]), {"b": np.array([4.0]), "a": np.array([3])}),
+    ]
+    (batch,) = batches_of(batcher, (0, 2, blocks))
+    assert {k: v.tolist() for k, v in batch.columns.items()} == {"a": [1, 3], "b": [2.0, 4.0]}
+
+
+def test_missing_rows_are_an_error_and_not_garbage():
+    batcher = Batcher(start=0, stop=4, batch_size=4)
+    with pytest.raises(RuntimeError, match=r"positions \[0, 4\) came with 3 of 4 rows"):
+        list(batcher.add(0, 4, [block([0, 1, 3])]))
+
+
+def test_a_trainer_without_any_element_is_told_so():
+    batcher = Batcher(start=0, stop=1, batch_size=4, process_index=0, process_count=2)
+    with pytest.raises(ValueError, match=r"fewer elements than there are trainers \(2\).*process_index 0"):
+        batches_of(batcher, (0, 1, [block([])]))
+
+
+def test_a_trainer_without_rows_in_the_last_batch_gets_empty_arrays_of_the_same_kind():
+    batcher = Batcher(start=0, stop=5, batch_size=4, process_index=0, process_count=2)
+    full, short = batches_of(batcher, (0, 5, [block([0, 1])]))
+    assert (full.num_rows, short.num_rows) == (2, 0)
+    assert (short.columns["x"].shape, short.columns["x"].dtype) == ((0, 2), np.float64)

@@ -1,0 +1,598 @@
+"""The in-process stream against the plain loop of tests/oracle.py, and resume at every position."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from datarax_ray.feed.source import IndexedSource, position_in
+from datarax_ray.feed.stream import Arrived, LocalPool, Lost, StreamOptions
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.position import trainer_rows
+from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
+from datarax_ray.read.blocks import read_block
+from datarax_ray.read.description import Description
+from datarax_ray.read.errors import RecordError
+from tests import oracle
+from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
+
+SEED = 42
+TRANSFORMS = {"plain": [decode], "noise": [decode, AddNoise()], "filter": [decode, AddNoise(), DropThirds()]}
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory) -> dict[int, list[Path]]:
+    """Files of n records in all, of uneven sizes and some empty."""
+    out = {}
+    for n, counts in {1: (1,), 2: (0, 2), 10: (3, 0, 7), 23: (11, 12), 1000: (1, 333, 666)}.items():
+        directory = tmp_path_factory.mktemp(f"n{n}")
+        out[n] = write_files(directory, counts)
+    return out
+
+
+def describe(
+    paths, shuffle="global", *, num_epochs=3, transforms=(decode,), on_error="raise", seed=SEED
+) -> Description:
+    reader = ArrayRecordReader.of(paths)
+    return Description(reader, Order(reader.num_records, seed, shuffle), num_epochs, tuple(transforms), on_error)
+
+
+def stream(description: Description, start=0, pool=None, **options):
+    return IndexedSource(description, pool).batches(start, StreamOptions(**options))
+
+
+def wanted_batches(paths, shuffle, *, num_epochs, transforms, batch_size, drop_remainder=False):
+    records = oracle.stored(paths)
+    elements = oracle.elements(
+        records,
+        seed=SEED if shuffle == "global" else None,
+        num_epochs=num_epochs,
+        transforms=transforms,
+        rng_seed=SEED,
+    )
+    return oracle.batches(elements, batch_size, num_epochs * len(records), drop_remainder)
+
+
+def assert_batches(got, want) -> None:
+    got = list(got)
+    assert [batch.stop for batch in got] == [stop for stop, _ in want]
+    for batch, (_, columns) in zip(got, want, strict=True):
+        oracle.assert_same(batch.columns, columns)
+
+
+def joined(parts):
+    """The columns of trainers' parts, joined by rank."""
+    return {key: np.concatenate([part.columns[key] for part in parts]) for key in parts[0].columns}
+
+
+# The stream
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 23])
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_the_stream_is_the_plain_loops_for_any_batch_and_chunk_size(sets, n, shuffle, kind):
+    if (n, kind) == (1, "filter"):
+        pytest.skip("record 0 is dropped, so nothing is left")
+    description = describe(sets[n], shuffle, transforms=TRANSFORMS[kind])
+    for batch_size in (1, 7, 64):
+        want = wanted_batches(sets[n], shuffle, num_epochs=3, transforms=TRANSFORMS[kind], batch_size=batch_size)
+        for chunk_size in (1, 5, None):
+            assert_batches(stream(description, batch_size=batch_size, chunk_size=chunk_size), want)
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_the_stream_is_the_plain_loops_for_a_thousand_records(sets, shuffle, kind):
+    transforms = TRANSFORMS[kind]
+    description = describe(sets[1000], shuffle, transforms=transforms, num_epochs=2)
+    want = wanted_batches(sets[1000], shuffle, num_epochs=2, transforms=transforms, batch_size=97)
+    for chunk_size in (13, None):
+        assert_batches(stream(description, batch_size=97, chunk_size=chunk_size), want)
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_the_short_last_batch_is_dropped_on_request(sets, kind):
+    description = describe(sets[23], transforms=TRANSFORMS[kind])
+    want = wanted_batches(
+        sets[23], "global", num_epochs=3, transforms=TRANSFORMS[kind], batch_size=8, drop_remainder=True
+    )
+    assert_batches(stream(description, batch_size=8, drop_remainder=True), want)
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+@pytest.mark.parametrize("process_count", [2, 3])
+@pytest.mark.parametrize("chunk_size", [1, 4, None])
+def test_trainers_rows_joined_by_rank_are_the_batch(sets, kind, process_count, chunk_size):
+    description = describe(sets[23], transforms=TRANSFORMS[kind])
+    want = wanted_batches(sets[23], "global", num_epochs=3, transforms=TRANSFORMS[kind], batch_size=12)
+    ranks = [
+        list(
+            stream(
+                description,
+                batch_size=12,
+                process_index=rank,
+                process_count=process_count,
+                chunk_size=chunk_size,
+            )
+        )
+        for rank in range(process_count)
+    ]
+    for parts, (stop, columns) in zip(zip(*ranks, strict=True), want, strict=True):
+        assert {part.stop for part in parts} == {stop}
+        rows = len(columns["index"])
+        assert [part.num_rows for part in parts] == [
+            hi - lo for lo, hi in (trainer_rows(rows, rank, process_count) for rank in range(process_count))
+        ]
+        oracle.assert_same(joined(parts), columns)
+
+
+def test_positions_tell_where_each_row_stands(sets):
+    description = describe(sets[23], transforms=TRANSFORMS["filter"])
+    got = np.concatenate([batch.positions for batch in stream(description, batch_size=5)]).tolist()
+    elements = oracle.elements(
+        oracle.stored(sets[23]), seed=SEED, num_epochs=3, transforms=TRANSFORMS["filter"], rng_seed=SEED
+    )
+    assert got == [position for position, _ in elements]
+
+
+class TangledPool(LocalPool):
+    """Answers in any order, loses every third part once, and changes its actors all the time."""
+
+    def __init__(self, description: Description) -> None:
+        super().__init__(description)
+        self.random = np.random.default_rng(0)
+        self.roster = [0, 1, 2]
+        self.lost: set = set()
+
+    def actors(self):
+        if self.random.random() < 0.2:
+            self.roster = sorted(self.random.choice(9, size=self.random.integers(1, 6), replace=False).tolist())
+        return tuple(self.roster)
+
+    def receive(self, parts):
+        part = list(parts)[self.random.integers(len(parts))]
+        key = (part.chunk, part.index)
+        if key not in self.lost and self.random.random() < 0.3:
+            self.lost.add(key)
+            return Lost(part, "lost on purpose")
+        return Arrived(part, read_block(self._description, part.ticket))
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_losses_and_changing_actors_change_nothing(sets, shuffle, kind):
+    description = describe(sets[23], shuffle, transforms=TRANSFORMS[kind])
+    want = wanted_batches(sets[23], shuffle, num_epochs=3, transforms=TRANSFORMS[kind], batch_size=6)
+    for chunk_size in (1, 9, None):
+        pool = TangledPool(description)
+        assert_batches(stream(description, pool=pool, batch_size=6, chunk_size=chunk_size), want)
+
+
+def test_an_endless_stream_goes_on_and_its_epochs_differ(sets):
+    description = describe(sets[10], num_epochs=-1)
+    batches = list(islice(stream(description, batch_size=10), 30))
+    assert all(sorted(batch.columns["index"].tolist()) == list(range(10)) for batch in batches)
+    assert len({tuple(batch.columns["index"].tolist()) for batch in batches}) > 20
+    assert batches[-1].stop == 300
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+def test_far_positions_cost_nothing_and_are_right(sets, shuffle):
+    description = describe(sets[1000], shuffle, num_epochs=-1, transforms=TRANSFORMS["noise"])
+    start = 10**12 + 999
+    batch = next(stream(description, start, batch_size=4))
+    assert (batch.start, batch.stop) == (start, start + 4)
+    records = oracle.order(1000, 10**9, SEED if shuffle == "global" else None)
+    after = oracle.order(1000, 10**9 + 1, SEED if shuffle == "global" else None)
+    assert batch.columns["index"].tolist() == [records[999], *after[:3]]
+
+
+# Filters that drop everything
+
+
+class DropAll:
+    def filter(self, element):
+        return False
+
+
+class KeepOnly:
+    def __init__(self, index):
+        self.index = index
+
+    def filter(self, element):
+        return element["index"] == self.index
+
+
+@pytest.mark.parametrize("num_epochs", [-1, 3])
+@pytest.mark.parametrize("chunk_size", [1, 7, None])
+def test_filters_that_drop_a_whole_epoch_are_an_error_and_not_an_endless_wait(sets, num_epochs, chunk_size):
+    description = describe(sets[10], num_epochs=num_epochs, transforms=[decode, DropAll()])
+    with pytest.raises(RuntimeError, match="no element of the 10 records up to position .* was kept: the filters drop"):
+        list(stream(description, batch_size=2, chunk_size=chunk_size))
+
+
+@pytest.mark.parametrize("n", [2, 10, 23])
+@pytest.mark.parametrize("chunk_size", [1, 3, None])
+def test_a_filter_that_keeps_one_element_of_each_epoch_is_no_error(sets, n, chunk_size):
+    # Shuffled, two of the kept ones may be up to 2n - 1 positions apart.
+    transforms = [decode, KeepOnly(1)]
+    description = describe(sets[n], num_epochs=8, transforms=transforms)
+    want = wanted_batches(sets[n], "global", num_epochs=8, transforms=transforms, batch_size=4)
+    assert_batches(stream(description, batch_size=4, chunk_size=chunk_size), want)
+
+
+# Resume
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+@pytest.mark.parametrize("kind", TRANSFORMS)
+@pytest.mark.parametrize("batch_size", [4, 24])
+def test_from_the_state_after_any_batch_exactly_the_rest_is_left(sets, shuffle, kind, batch_size):
+    description = describe(sets[23], shuffle, transforms=TRANSFORMS[kind])
+    source = IndexedSource(description)
+    batches, states = [], [json.dumps(source.get_state())]
+    while batch := source.get_batch(batch_size):
+        batches.append(batch)
+        states.append(json.dumps(source.get_state()))
+    want = wanted_batches(sets[23], shuffle, num_epochs=3, transforms=TRANSFORMS[kind], batch_size=batch_size)
+    assert len(batches) == len(want)
+    for number, state in enumerate(states):
+        again = IndexedSource(describe(sets[23], shuffle, transforms=TRANSFORMS[kind]))
+        again.set_state(json.loads(state))
+        for _, columns in want[number:]:
+            oracle.assert_same(again.get_batch(batch_size), columns)
+        assert again.get_batch(batch_size) == {}
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_from_the_state_after_any_element_exactly_the_rest_is_left(sets, kind):
+    description = describe(sets[10], transforms=TRANSFORMS[kind])
+    source = IndexedSource(description)
+    elements, states = [], [json.dumps(source.get_state())]
+    for element in source:
+        elements.append(element)
+        states.append(json.dumps(source.get_state()))
+    want = [
+        element["index"]
+        for _, element in oracle.elements(
+            oracle.stored(sets[10]), seed=SEED, num_epochs=3, transforms=TRANSFORMS[kind], rng_seed=SEED
+        )
+    ]
+    assert [int(e["index"]) for e in elements] == want
+    for number, state in enumerate(states):
+        again = IndexedSource(description)
+        again.set_state(json.loads(state))
+        assert [int(e["index"]) for e in again] == want[number:]
+    assert IndexedSource(description).position == 0
+
+
+def test_elements_and_batches_share_one_position_in_any_mixture(sets):
+    want = [
+        element["index"]
+        for _, element in oracle.elements(
+            oracle.stored(sets[23]), seed=SEED, num_epochs=3, transforms=TRANSFORMS["filter"], rng_seed=SEED
+        )
+    ]
+    source = IndexedSource(describe(sets[23], transforms=TRANSFORMS["filter"]))
+    got: list[int] = []
+    for size in (0, 1, 5, 0, 0, 256, 3):
+        if size:
+            got += source.get_batch(size).get("index", np.array([], int)).tolist()
+        else:
+            got.append(int(source.next_element()["index"]))
+    assert got == want
+    with pytest.raises(StopIteration):
+        source.next_element()
+    assert source.get_batch(3) == {}
+
+
+def test_iterating_goes_on_after_a_break_and_ends_once(sets):
+    source = IndexedSource(describe(sets[10], "none", num_epochs=1))
+    first = [int(e["index"]) for e in islice(source, 4)]
+    assert first + [int(e["index"]) for e in source] == list(range(10))
+    assert list(source) == []
+    source.seek(8)
+    assert [int(e["index"]) for e in source] == [8, 9]
+
+
+def test_the_state_is_what_was_consumed_not_what_was_fetched(sets):
+    source = IndexedSource(describe(sets[1000], "none"))
+    source.next_element()
+    assert source.position == 1
+    source.get_batch(5)
+    assert source.position == 6
+
+
+def test_get_batch_at_is_stateless_and_runs_through_epochs(sets):
+    source = IndexedSource(describe(sets[10], "global", num_epochs=2))
+    order = oracle.order(10, 0, SEED) + oracle.order(10, 1, SEED)
+    assert [e["index"] for e in source.get_batch_at(7, 6)] == order[7:13]
+    assert [e["index"] for e in source.get_batch_at(18, 6)] == order[18:]
+    assert source.get_batch_at(20, 6) == []
+    assert source.get_batch_at(10**12, 1) == []
+    assert source.get_batch_at(3, 0) == []
+    assert source.position == 0
+    for start, size in ((-1, 3), (0, -1)):
+        with pytest.raises(ValueError, match="must not be negative"):
+            source.get_batch_at(start, size)
+
+
+def test_a_negative_position_is_refused(sets):
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        IndexedSource(describe(sets[10])).seek(-1)
+
+
+def test_closing_keeps_the_position_and_reading_opens_again(sets):
+    source = IndexedSource(describe(sets[10], "none", num_epochs=1))
+    source.get_batch(3)
+    source.close()
+    assert source.position == 3
+    assert source.get_batch(3)["index"].tolist() == [3, 4, 5]
+
+
+def test_the_spec_of_an_element_consumes_nothing(sets):
+    source = IndexedSource(describe(sets[23], transforms=TRANSFORMS["noise"]))
+    spec = source.element_spec()
+    assert {k: (v.shape, str(v.dtype)) for k, v in spec.items()} == {
+        "index": ((), "int64"),
+        "name": ((), "object"),
+        "noise": ((2,), "float32"),
+        "ragged": ((), "object"),
+        "values": ((5,), "int32"),
+    }
+    assert source.position == 0
+
+
+# Failures
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, None])
+@pytest.mark.parametrize("batch_size", [3, 4])
+def test_every_batch_before_a_failing_record_is_delivered_whatever_the_chunks(sets, chunk_size, batch_size):
+    description = describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(14)])
+    got = []
+    with pytest.raises(
+        RecordError, match=r"part-00001\.array_record\[3\] \(position 14\): transform FailAt raised Zero"
+    ):
+        got.extend(b.stop for b in stream(description, batch_size=batch_size, chunk_size=chunk_size))
+    assert got == list(range(batch_size, 15, batch_size))
+
+
+def test_after_a_failure_the_stream_does_not_pretend_to_be_at_its_end(sets):
+    source = IndexedSource(describe(sets[23], "none", transforms=[decode, FailAt(5)]))
+    assert source.get_batch(4)["index"].tolist() == [0, 1, 2, 3]
+    for _ in range(3):
+        with pytest.raises(RecordError, match="position 5"):
+            source.get_batch(4)
+        assert source.position == 4
+    source.seek(6)
+    assert source.get_batch(4)["index"].tolist() == [6, 7, 8, 9]
+
+
+def test_elements_before_a_failing_one_are_given_before_it(sets):
+    source = IndexedSource(describe(sets[23], "none", transforms=[decode, FailAt(5)]))
+    got = []
+    for _ in range(2):
+        with pytest.raises(RecordError, match="position 5"):
+            got.extend(int(element["index"]) for element in source)
+    assert got == [0, 1, 2, 3, 4]
+    assert source.position == 5
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, None])
+def test_skipped_records_are_left_out_and_each_told_once(sets, chunk_size):
+    description = describe(sets[23], "none", num_epochs=2, transforms=[decode, FailAt(22)], on_error="skip")
+    told, rows = [], []
+    running = stream(description, batch_size=4, chunk_size=chunk_size)
+    while True:
+        try:
+            batch = next(running)
+        except StopIteration as end:
+            told += end.value
+            break
+        told += batch.skipped
+        rows += batch.columns["index"].tolist()
+    assert rows == [*range(22), *range(22)]
+    assert [skip.position for skip in told] == [22, 45]
+    assert told[0].where.endswith("part-00001.array_record[11]")
+    assert "ZeroDivisionError: cannot divide element 22" in told[0].reason
+
+
+def test_a_record_skipped_after_the_last_batch_is_told_too(sets):
+    source = IndexedSource(describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(22)], on_error="skip"))
+    while source.get_batch(11):
+        pass
+    assert [skip.position for skip in source.skipped] == [22]
+    assert source.get_batch(11) == {}
+    source.close()
+    assert [skip.position for skip in source.skipped] == [22]
+
+
+def test_a_record_fetched_twice_is_told_once(sets):
+    source = IndexedSource(describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(7)], on_error="skip"))
+    for _ in range(4):
+        source.next_element()
+    while source.get_batch(2):
+        pass
+    assert [skip.position for skip in source.skipped] == [7]
+
+
+def test_skipping_every_record_is_an_error(sets):
+    class Fail:
+        def map(self, element):
+            raise ValueError("no")
+
+    with pytest.raises(RuntimeError, match="every record is broken"):
+        list(stream(describe(sets[10], transforms=[Fail()], on_error="skip", num_epochs=-1), batch_size=2))
+
+
+def test_elements_that_differ_between_blocks_are_refused_with_both_dtypes(sets):
+    def drift(element):
+        return {"x": element["index"] if element["index"] < 8 else float(element["index"])}
+
+    description = describe(sets[23], "none", transforms=[decode, drift])
+    for chunk_size in (4, 7):
+        with pytest.raises(ValueError, match="int64.*float64"):
+            list(stream(description, batch_size=2, chunk_size=chunk_size))
+
+
+# States
+
+
+def saved(sets, n=23, **changes) -> dict:
+    source = IndexedSource(describe(sets[n], **changes))
+    source.get_batch(5)
+    return json.loads(json.dumps(source.get_state()))
+
+
+def test_a_state_is_refused_by_another_stream_with_both_values(sets):
+    state = saved(sets)
+    for change, message in [
+        ({"seed": 43}, r"order\.seed: the checkpoint was written with 42, this pipeline has 43"),
+        ({"shuffle": "none"}, r"order\.shuffle: the checkpoint was written with 'global', this pipeline has 'none'"),
+        ({"num_epochs": 4}, r"order\.num_epochs: the checkpoint was written with 3, this pipeline has 4"),
+        (
+            {"transforms": [decode, DropThirds()]},
+            r"transforms\.names: .*'decode'\], this pipeline has .*'DropThirds'\]",
+        ),
+        ({"on_error": "skip"}, "on_error: the checkpoint was written with 'raise', this pipeline has 'skip'"),
+    ]:
+        with pytest.raises(DriftError, match=message):
+            IndexedSource(describe(sets[23], **change)).set_state(state)
+    with pytest.raises(
+        DriftError, match=r"files\.num_records: the checkpoint was written with 23, this pipeline has 10"
+    ):
+        IndexedSource(describe(sets[10])).set_state(state)
+    with pytest.raises(DriftError, match=r"files\.digest"):
+        IndexedSource(describe(sets[23][::-1])).set_state(state)
+
+
+def test_a_refused_state_changes_nothing(sets):
+    source = IndexedSource(describe(sets[23], "none"))
+    source.get_batch(3)
+    with pytest.raises(DriftError):
+        source.set_state(saved(sets))
+    assert source.get_batch(2)["index"].tolist() == [3, 4]
+
+
+def test_allowed_drift_goes_on_from_the_position(sets):
+    source = IndexedSource(describe(sets[23], num_epochs=5))
+    source.set_state(saved(sets), allow_drift=("order.num_epochs",))
+    assert source.position == 5
+
+
+def test_fewer_epochs_than_were_read_are_the_end(sets):
+    state = saved(sets) | {"position": 50}
+    source = IndexedSource(describe(sets[23], num_epochs=1))
+    source.set_state(state, allow_drift=("order.num_epochs",))
+    assert source.get_batch(2) == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "message"),
+    [
+        (None, TypeError, "a state is a dict, got NoneType"),
+        ([1], TypeError, "a state is a dict, got list"),
+        ({}, ValueError, "has no version"),
+        ({"position": 3}, ValueError, r"has no version, only \['position'\]"),
+        ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
+        ({"version": "1"}, ValueError, "the state has version '1'"),
+        ({"version": 1}, ValueError, "position must be an integer of at least 0, got None"),
+        ({"version": 1, "position": -1, "settings": {}}, ValueError, "got -1"),
+        ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
+        ({"version": 1, "position": 1.0, "settings": {}}, ValueError, "got 1.0"),
+        ({"version": 1, "position": "7", "settings": {}}, ValueError, "got '7'"),
+        ({"version": 1, "position": 7}, ValueError, "settings must be a dict, got null"),
+        ({"version": 1, "position": 7, "settings": [object]}, ValueError, "settings must be a dict"),
+    ],
+)
+def test_what_is_no_state_is_refused(state, error, message):
+    with pytest.raises(error, match=message):
+        position_in(state, {})
+
+
+class Named:
+    def __init__(self, name: str) -> None:
+        self.__qualname__ = name
+
+    def map(self, element):
+        return element
+
+
+def test_a_state_stays_small_whatever_the_dataset_and_position(sets):
+    files = [
+        RecordFile(f"/{'d' * 200}/{i:05d}-{'n' * 200}.array_record", 10**9, 2**40, 1, 0, 10**9) for i in range(3000)
+    ]
+    reader = ArrayRecordReader(files)
+
+    for name in ("T" * 500, "变换" * 250, '"' * 100):
+        transforms = tuple(Named(name) for _ in range(100))
+        source = IndexedSource(Description(reader, Order(reader.num_records, 2**32 - 1, "global"), -1, transforms))
+        source.seek(10**12)
+        assert len(json.dumps(source.get_state())) < 4096
+        source.seek(2**62)
+        assert len(json.dumps(source.get_state(), indent=2)) < 4096
+
+
+def test_numpy_numbers_in_the_settings_make_a_plain_state(sets):
+    described = SimpleNamespace(
+        filename=sets[23][0], skip=np.int64(2), take=np.int64(5), examples_in_shard=np.int64(11)
+    )
+    reader = ArrayRecordReader.of([described])
+    description = Description(reader, Order(reader.num_records, np.uint32(7), "global"), np.int64(3), (decode,))
+    source = IndexedSource(description)
+    source.get_batch(np.int64(2))
+    assert json.loads(json.dumps(source.get_state())) == source.get_state()
+    assert source.position == 2
+
+
+class Lazy:
+    """Opens something when it is first called, as tokenizers do."""
+
+    def __init__(self):
+        self.opened = None
+
+    def map(self, element):
+        self.opened = self.opened or "something"
+        return element
+
+
+def test_a_transform_that_fills_a_cache_when_called_is_still_the_same(sets):
+    source = IndexedSource(describe(sets[23], transforms=[decode, Lazy()]))
+    source.get_batch(5)
+    again = IndexedSource(describe(sets[23], transforms=[decode, Lazy()]))
+    again.set_state(json.loads(json.dumps(source.get_state())))
+    assert again.position == 5
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"batch_size": 5, "process_count": 2}, "does not divide"),
+        ({"batch_size": 5, "chunk_size": 0}, "chunk_size must be at least 1, or None to choose it, got 0"),
+        ({"batch_size": 5, "max_nbytes": 0}, "max_nbytes must be at least 1, got 0"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        StreamOptions(**options)
+
+
+@pytest.mark.parametrize("num_epochs", [0, -2])
+def test_impossible_epochs_are_refused(sets, num_epochs):
+    with pytest.raises(ValueError, match=f"num_epochs must be at least 1, or -1 for endless, got {num_epochs}"):
+        describe(sets[10], num_epochs=num_epochs)
+
+
+def test_an_impossible_on_error_is_refused(sets):
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
+        describe(sets[10], on_error="ignore")

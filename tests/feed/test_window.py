@@ -1,0 +1,464 @@
+"""The window driven with events only: its protocol by value, and a random scheduler with invariants at every step."""
+
+import itertools
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from datarax_ray.feed import window as window_module
+from datarax_ray.feed.window import (
+    FIRST_CHUNK_RECORDS,
+    MAX_ATTEMPTS,
+    MAX_OPEN_CHUNKS,
+    MAX_PART_RECORDS,
+    Part,
+    Window,
+    next_chunk_size,
+)
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.position import Rows
+from datarax_ray.plan.shards import Layout, Ticket, assign
+
+LAYOUT = Layout(run_records=2, num_shards=4)
+BIG = 2**40
+
+
+def window(owners=(7, 8, 7, 8), *, n=100, start=0, stop=40, chunk_size=8, max_nbytes=BIG, shuffle="none", rows=None):
+    order = Order(n, shuffle=shuffle)
+    return Window(
+        order, LAYOUT, owners, start=start, stop=stop, rows=rows, chunk_size=chunk_size, max_nbytes=max_nbytes
+    )
+
+
+def complete_head(machine: Window, nbytes: int = 10) -> None:
+    for part in machine.head:
+        machine.arrived(part, nbytes)
+
+
+def test_parts_are_asked_of_the_owners_by_chunk():
+    asked = window().asks()
+    assert asked == [
+        Part(0, 0, 7, Ticket(0, 8, LAYOUT, (0, 2))),
+        Part(0, 1, 8, Ticket(0, 8, LAYOUT, (1, 3))),
+        Part(1, 0, 7, Ticket(8, 16, LAYOUT, (0, 2))),
+        Part(1, 1, 8, Ticket(8, 16, LAYOUT, (1, 3))),
+    ]
+
+
+def test_a_trainers_rows_ride_on_every_ticket():
+    rows = Rows(0, 40, 4, 1, 2)
+    assert {part.ticket.rows for part in window(rows=rows).asks()} == {rows}
+
+
+def test_the_head_is_what_is_missing_of_the_first_chunk():
+    machine = window()
+    assert machine.head == []
+    first, second, *later = machine.asks()
+    assert machine.head == [first, second]
+    machine.arrived(second, 5)
+    for part in later:
+        machine.arrived(part, 5)
+    assert machine.head == [first]
+    assert machine.head_range == (0, 8)
+    machine.arrived(first, 5)
+    assert machine.head == []
+
+
+def test_chunks_are_released_in_order_until_the_stop():
+    machine = window(start=3, stop=40)
+    ranges = []
+    while not machine.is_finished:
+        machine.asks()
+        complete_head(machine)
+        ranges.append(machine.head_range)
+        machine.release()
+    assert ranges == [(3, 11), (11, 19), (19, 27), (27, 35), (35, 40)]
+    assert machine.asks() == []
+
+
+def test_an_endless_stream_is_never_finished():
+    machine = window(stop=None, start=10**15)
+    for _ in range(100):
+        machine.asks()
+        complete_head(machine)
+        machine.release()
+    assert not machine.is_finished
+    assert machine.asks()[-1].ticket.stop > 10**15 + 800
+
+
+def test_a_lost_part_is_asked_again_before_anything_new():
+    machine = window()
+    first, *_ = machine.asks()
+    machine.lost(first)
+    assert machine.asks() == [replace(first, attempt=1)]
+    assert machine.num_retried == 1
+    assert replace(first, attempt=1) in machine.head
+
+
+def test_a_lost_part_goes_to_the_new_owner_whether_told_before_or_after():
+    for told_before in (True, False):
+        machine = window()
+        first, *_ = machine.asks()
+        if told_before:
+            machine.reassign((9, 8, 9, 8))
+        machine.lost(first)
+        if not told_before:
+            machine.reassign((9, 8, 9, 8))
+        (again,) = machine.asks()
+        assert again == replace(first, actor=9, attempt=1)
+        machine.arrived(again, 1)  # what was asked is what is known to be in flight
+        assert first.index not in [part.index for part in machine.head]
+
+
+def test_after_reassigning_new_chunks_go_to_new_owners_and_parts_in_flight_stay():
+    machine = window()
+    asked = machine.asks()
+    machine.reassign((5, 5, 5, 6))
+    for part in asked:
+        machine.arrived(part, 1)
+    machine.release()
+    opened = machine.asks()
+    assert {part.actor for part in opened} == {5, 6}
+    assert [p.ticket.shards for p in opened if p.chunk == 2] == [(0, 1, 2), (3,)]
+
+
+def test_a_part_lost_too_often_is_an_error_that_names_positions_and_actor():
+    machine = window()
+    part, *_ = machine.asks()
+    for _ in range(MAX_ATTEMPTS - 1):
+        machine.lost(part)
+        (part,) = machine.asks()
+    with pytest.raises(RuntimeError, match=r"positions \[0, 8\) were lost 5 times, last by actor 7"):
+        machine.lost(part)
+
+
+def illegal_events():
+    def twice(machine, part):
+        machine.arrived(part, 1)
+        machine.arrived(part, 1)
+
+    def lost_after_arrival(machine, part):
+        machine.arrived(part, 1)
+        machine.lost(part)
+
+    def late(machine, part):
+        machine.lost(part)
+        machine.asks()
+        machine.arrived(part, 1)
+
+    def waiting_arrived(machine, part):
+        machine.lost(part)
+        machine.arrived(replace(part, attempt=1), 1)
+
+    def waiting_lost(machine, part):
+        machine.lost(part)
+        machine.lost(replace(part, attempt=1))
+
+    def never_opened(machine, part):
+        machine.arrived(replace(part, chunk=99), 1)
+
+    def released(machine, part):
+        complete_head(machine)
+        machine.release()
+        machine.arrived(part, 1)
+
+    def unknown_index(machine, part):
+        machine.arrived(replace(part, index=17), 1)
+
+    def of_another_actor(machine, part):
+        machine.arrived(replace(part, actor=99), 1)
+
+    return [
+        (twice, "had arrived"),
+        (lost_after_arrival, "had arrived"),
+        (late, "not in flight"),
+        (waiting_arrived, "not in flight"),
+        (waiting_lost, "not in flight"),
+        (never_opened, "not in flight"),
+        (released, "not in flight"),
+        (unknown_index, "not in flight"),
+        (of_another_actor, "not in flight"),
+    ]
+
+
+@pytest.mark.parametrize(("event", "message"), illegal_events(), ids=lambda x: getattr(x, "__name__", ""))
+def test_an_illegal_event_is_refused_and_names_the_part(event, message):
+    machine = window()
+    part, *_ = machine.asks()
+    with pytest.raises(RuntimeError, match=rf"Part\(chunk=\d+, index=\d+, actor=\d+.*{message}"):
+        event(machine, part)
+
+
+def test_an_event_before_anything_was_asked_is_refused():
+    with pytest.raises(RuntimeError, match="not in flight"):
+        window().arrived(Part(0, 0, 7, Ticket(0, 8)), 1)
+
+
+def test_a_chunk_is_not_released_before_it_is_complete():
+    machine = window()
+    first, second, *_ = machine.asks()
+    machine.arrived(first, 1)
+    with pytest.raises(RuntimeError, match=r"chunk 0 was released before its parts .*actor=8"):
+        machine.release()
+    machine.arrived(second, 1)
+    machine.release()
+    assert machine.head_range == (8, 16)
+
+
+def test_nothing_is_released_when_nothing_is_open():
+    with pytest.raises(RuntimeError, match="no chunk is open"):
+        window().release()
+
+
+def test_two_chunks_are_open_while_the_size_of_elements_is_unknown_then_as_many_as_fit():
+    machine = window(stop=None, max_nbytes=100)  # 8 positions of 20 bytes in 2 parts: 20 bytes a chunk
+    assert {part.chunk for part in machine.asks()} == {0, 1}
+    complete_head(machine)
+    assert machine.asks() == []
+    machine.release()
+    assert {part.chunk for part in machine.asks()} == {2, 3, 4, 5}  # 1 to 5 are 5 x 20 bytes
+    assert machine.nbytes == 100
+
+
+def test_one_chunk_is_open_even_where_the_bound_is_below_its_size():
+    machine = window(stop=None, max_nbytes=1)
+    machine.asks()
+    for _ in range(5):
+        complete_head(machine)
+        machine.release()
+        machine.asks()
+    assert {part.chunk for part in machine.head} == {5}
+    assert machine.nbytes == 20
+
+
+def test_elements_without_bytes_do_not_open_chunks_without_end():
+    # Everything is filtered: 0 bytes arrive, and the bound in bytes never bites.
+    machine = window(stop=None, n=10**6)
+    for _ in range(5):
+        machine.asks()
+        complete_head(machine, 0)
+        machine.release()
+    opened = {part.chunk for part in machine.asks()}
+    assert len(opened) <= MAX_OPEN_CHUNKS
+
+
+def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
+    machine = window((0, 0, 0, 0), n=10**9, stop=None, chunk_size=None)
+    sizes = []
+    for _ in range(60):  # 16 are open at once, so a new size is seen 16 releases later
+        machine.asks()
+        start, stop = machine.head_range
+        sizes.append(stop - start)
+        for part in machine.head:
+            machine.arrived(part, 1000 * (stop - start))
+        machine.release()
+    assert sizes[:2] == [FIRST_CHUNK_RECORDS] * 2  # the second was opened before anything was known
+    assert all(b <= 4 * a for a, b in itertools.pairwise(sizes))
+    assert sizes[-1] == 4 * 2**20 // 1000
+
+
+def test_a_chunk_size_that_was_given_is_kept():
+    machine = window(stop=None, chunk_size=3)
+    for _ in range(20):
+        machine.asks()
+        start, stop = machine.head_range
+        assert stop - start == 3
+        complete_head(machine, 1)
+        machine.release()
+
+
+def test_shuffled_chunks_of_a_tiny_dataset_hold_few_epochs():
+    # Every epoch costs its own table of 2**16 values (milliseconds): 32,768 positions of 10 records took half a minute.
+    machine = window((0, 0, 0, 0), n=10, stop=None, chunk_size=None, shuffle="global")
+    for _ in range(10):
+        machine.asks()
+        start, stop = machine.head_range
+        assert stop - start <= 10 * window_module.MAX_CHUNK_EPOCHS
+        complete_head(machine, 100)
+        machine.release()
+
+
+@pytest.mark.parametrize(
+    ("size", "per_position", "num_actors", "max_nbytes", "wanted"),
+    [
+        (256, 64.0, 1, BIG, 1024),  # growth
+        (10**6, 64.0, 1, BIG, MAX_PART_RECORDS),  # tiny records: bounded by time
+        (10**6, 64.0, 3, BIG, 3 * MAX_PART_RECORDS),
+        (10**6, 1e6, 2, BIG, 8),  # 4 MiB for each of two actors
+        (10**6, 1e6, 2, 16 * 10**6, 4),  # a quarter of the window
+        (10**6, 1e9, 2, BIG, 1),  # elements larger than a block come alone
+        (1, 0.0, 1, BIG, 4),  # everything was filtered
+        (1, 1.0, 1, 1, 1),
+    ],
+)
+def test_the_next_chunk_size(size, per_position, num_actors, max_nbytes, wanted):
+    assert next_chunk_size(size, per_position, num_actors=num_actors, max_nbytes=max_nbytes) == wanted
+
+
+class Scheduler:
+    """Actors that answer, fail, join and leave at random, and what a correct window may do.
+
+    Every position has `per_position` bytes, so that bytes in flight are known without asking the window.
+    """
+
+    def __init__(self, seed: int, *, shuffle: str, chunk_size: int | None, max_nbytes: int, stop: int | None) -> None:
+        self.random = random.Random(seed)
+        # not tiny where it is shuffled: each epoch would cost milliseconds
+        num_records = self.random.choice([1, 3, 50, 1000] if shuffle == "none" else [1000, 9000])
+        self.order = Order(num_records, shuffle=shuffle)
+        self.layout = Layout(self.random.choice([1, 4, 16]), self.random.choice([1, 5, 12]))
+        self.actors = [0, 1, 2]
+        self.next_actor = 3
+        self.owners = assign(self.layout, self.order, self.actors)
+        self.max_nbytes = max_nbytes
+        self.per_position = 10
+        self.position = 5
+        self.stop = stop
+        self.window = Window(
+            self.order,
+            self.layout,
+            self.owners,
+            start=5,
+            stop=stop,
+            chunk_size=chunk_size,
+            max_nbytes=max_nbytes,
+        )
+        self.in_flight: list[Part] = []
+        self.asked: Counter = Counter()
+        self.delivered: dict[tuple[int, int], Part] = {}  # (chunk, index) of open chunks
+        self.bounds: dict[int, tuple[int, int]] = {}  # of open chunks
+        self.positions: dict[Part, list[int]] = {}
+        self.opened_to = 5
+        self.num_released = 0
+
+    def step(self) -> None:
+        self.random.choices(
+            [self.ask, self.arrive, self.lose, self.join, self.leave, self.release], [30, 40, 6, 1, 1, 22]
+        )[0]()
+        self.check()
+
+    def ask(self) -> None:
+        before = set(self.bounds)
+        for part in self.window.asks():
+            key = (part.chunk, part.index, part.attempt)
+            assert not self.asked[key], f"{part} asked twice"
+            self.asked[key] += 1
+            assert part.actor in self.actors, "asked of one who is gone"
+            self.in_flight.append(part)
+            if part.chunk not in self.bounds:
+                assert part.attempt == 0
+                assert part.ticket.start == self.opened_to, "a gap or overlap between chunks"
+                self.opened_to = part.ticket.stop
+            self.bounds[part.chunk] = (part.ticket.start, part.ticket.stop)
+        if set(self.bounds) - before and len(self.bounds) > 1 and self.num_released:
+            in_flight = sum(stop - start for start, stop in self.bounds.values()) * self.per_position
+            assert in_flight <= self.max_nbytes, "more than one chunk is open only if all of them fit"
+
+    def arrive(self) -> None:
+        if self.in_flight:
+            part = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
+            self._deliver(part)
+
+    def _deliver(self, part: Part) -> None:
+        key = (part.chunk, part.index)
+        assert key not in self.delivered, "delivered twice"
+        self.delivered[key] = part
+        self.positions[part] = part.ticket.select(self.order)[0].tolist()
+        self.window.arrived(part, self.per_position * len(self.positions[part]))
+
+    def lose(self) -> None:
+        if self.in_flight:
+            self._lose(self.in_flight.pop(self.random.randrange(len(self.in_flight))))
+
+    def _lose(self, part: Part) -> None:
+        if part.attempt + 1 < MAX_ATTEMPTS:
+            self.window.lost(part)
+        else:
+            self._deliver(part)
+
+    def join(self) -> None:
+        if len(self.actors) < 6:
+            self.actors.append(self.next_actor)
+            self.next_actor += 1
+            self._reassign()
+
+    def leave(self) -> None:
+        if len(self.actors) > 1:
+            gone = self.actors.pop(self.random.randrange(len(self.actors)))
+            known_first = self.random.random() < 0.5
+            if known_first:
+                self._reassign()
+            for part in [part for part in self.in_flight if part.actor == gone]:
+                self.in_flight.remove(part)
+                self._lose(part)
+            if not known_first:
+                self._reassign()
+
+    def _reassign(self) -> None:
+        self.owners = assign(self.layout, self.order, self.actors, self.owners)
+        self.window.reassign(self.owners)
+
+    def release(self) -> None:
+        if not self.bounds or self.window.head:
+            return
+        start, stop = self.window.head_range
+        assert start == self.position, "out of order"
+        number = min(self.bounds)
+        assert self.bounds.pop(number) == (start, stop)
+        parts = [self.delivered.pop(key) for key in sorted(self.delivered) if key[0] == number]
+        positions = sorted(p for part in parts for p in self.positions.pop(part))
+        assert positions == list(range(start, stop)), "each position is delivered exactly once"
+        self.window.release()
+        self.position = stop
+        self.num_released += 1
+
+    def check(self) -> None:
+        machine = self.window
+        assert len(self.bounds) <= MAX_OPEN_CHUNKS
+        assert sorted(self.bounds) == list(range(self.num_released, self.num_released + len(self.bounds)))
+        arrived = self.per_position * sum(len(self.positions[part]) for part in self.delivered.values())
+        assert machine.nbytes >= arrived
+        assert machine.is_finished == (self.position == self.stop)
+        missing = {(p.chunk, p.index) for p in machine.head}
+        assert not missing & self.delivered.keys()
+
+    def drain(self) -> None:
+        """Only good events from here: the stream must end."""
+        for _ in range(10**6):
+            if self.window.is_finished:
+                return
+            self.ask()
+            while self.in_flight:
+                self.arrive()
+            self.release()
+            self.check()
+        raise AssertionError("the window does not finish")
+
+
+def schedules(steps: int) -> None:
+    settings = [
+        ("none", 7, 2000, None),
+        ("global", 16, 500, None),
+        ("none", None, 20_000, None),
+        ("global", None, 100, 3000),
+        ("none", 1, 1, 700),
+    ]
+    for number, (shuffle, chunk_size, max_nbytes, stop) in enumerate(settings * 2):
+        scheduler = Scheduler(number, shuffle=shuffle, chunk_size=chunk_size, max_nbytes=max_nbytes, stop=stop)
+        for _ in range(steps // (2 * len(settings))):
+            scheduler.step()
+        assert scheduler.num_released > 10
+        if stop is not None:
+            scheduler.drain()
+            assert scheduler.position == stop
+
+
+def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
+    schedules(20_000)
+
+
+@pytest.mark.slow
+def test_a_random_scheduler_finds_nothing_in_a_long_run():
+    schedules(100_000)

@@ -1,0 +1,134 @@
+"""A state is refused wherever the stream that it came from differs, with both values."""
+
+import copy
+import json
+
+import pytest
+
+from datarax_ray.plan.fingerprint import DriftError, check_drift, digest
+
+SETTINGS = {
+    "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"},
+    "order": {"shuffle": "global", "seed": 42, "num_epochs": 3, "rounds": 8},
+    "transforms": {"names": ["decode"], "digest": "bb"},
+    "on_error": "raise",
+    "batch_size": 32,
+    "drop_remainder": False,
+}
+CHANGES = [
+    ("files.num_files", 5, "resuming would skip or repeat records"),
+    ("files.num_records", 121, "resuming would skip or repeat records"),
+    ("files.nbytes", 9001, "Point the source to the original files"),
+    ("files.digest", "ab", "resuming would skip or repeat records"),
+    ("order.shuffle", "none", "records would be repeated and others never seen"),
+    ("order.seed", 43, "records would be repeated and others never seen"),
+    ("order.num_epochs", -1, "the stream would end elsewhere"),
+    ("order.rounds", 4, "records would be repeated and others never seen"),
+    ("transforms.names", ["decode", "crop"], "Restore the old code"),
+    ("transforms.digest", "bc", "the remaining elements would be made differently"),
+    ("on_error", "skip", "broken records would be treated differently"),
+    ("batch_size", 64, "every later batch would hold other rows"),
+    ("drop_remainder", True, "the last batch would be another"),
+]
+
+
+def changed(path: str, value: object) -> dict:
+    settings = copy.deepcopy(SETTINGS)
+    *parents, last = path.split(".")
+    place = settings
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    return settings
+
+
+def value_at(path: str) -> object:
+    place = SETTINGS
+    for key in path.split("."):
+        place = place[key]
+    return place
+
+
+def test_equal_settings_pass_also_after_json():
+    check_drift(SETTINGS, copy.deepcopy(SETTINGS))
+    check_drift(json.loads(json.dumps(SETTINGS)), SETTINGS)
+
+
+@pytest.mark.parametrize(("path", "value", "consequence"), CHANGES)
+def test_each_change_is_refused_with_both_values_and_the_consequence(path, value, consequence):
+    with pytest.raises(DriftError) as caught:
+        check_drift(SETTINGS, changed(path, value))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "the checkpoint belongs to another stream:"
+    assert len(lines) == 2
+    assert lines[1].startswith(
+        f"  {path}: the checkpoint was written with {value_at(path)!r}, this pipeline has {value!r}; "
+    )
+    assert consequence in lines[1]
+
+
+@pytest.mark.parametrize(("path", "value", "consequence"), CHANGES)
+def test_a_change_passes_only_where_it_is_allowed(path, value, consequence):
+    check_drift(SETTINGS, changed(path, value), allow=(path,))
+    check_drift(SETTINGS, changed(path, value), allow=(path.split(".")[0],))
+    other = "batch_size" if path != "batch_size" else "order.seed"
+    with pytest.raises(DriftError):
+        check_drift(SETTINGS, changed(path, value), allow=(other,))
+
+
+def test_all_changes_are_listed_and_the_allowed_ones_left_out():
+    new = changed("order.seed", 1) | {"batch_size": 1, "drop_remainder": True}
+    with pytest.raises(DriftError) as caught:
+        check_drift(SETTINGS, new, allow=("batch_size",))
+    assert [line.split(":")[0].strip() for line in str(caught.value).splitlines()[1:]] == [
+        "drop_remainder",
+        "order.seed",
+    ]
+
+
+def test_a_setting_that_appeared_or_went_is_a_change():
+    missing = copy.deepcopy(SETTINGS)
+    del missing["order"]["rounds"]
+    with pytest.raises(DriftError, match=r"order\.rounds: the checkpoint was written with 8, this pipeline has None"):
+        check_drift(SETTINGS, missing)
+    with pytest.raises(DriftError, match=r"order\.rounds: the checkpoint was written with None, this pipeline has 8"):
+        check_drift(missing, SETTINGS)
+
+
+def test_a_setting_of_none_is_not_a_missing_one():
+    with pytest.raises(DriftError, match="block"):
+        check_drift(SETTINGS | {"block": None}, SETTINGS)
+    with pytest.raises(DriftError, match="block"):
+        check_drift(SETTINGS, SETTINGS | {"block": None})
+
+
+@pytest.mark.parametrize("name", ["seed", "order.see", "order.seed.x", "", "Files", "file"])
+def test_allowing_what_is_no_setting_is_a_mistake(name):
+    with pytest.raises(ValueError, match="allow_drift names no setting") as caught:
+        check_drift(SETTINGS, SETTINGS, allow=("batch_size", name))
+    assert not isinstance(caught.value, DriftError)
+    assert "order.seed" in str(caught.value)
+
+
+def test_a_prefix_of_a_name_is_not_its_parent():
+    old, new = {"order": 1, "order_by": 1}, {"order": 1, "order_by": 2}
+    with pytest.raises(DriftError, match="order_by"):
+        check_drift(old, new, allow=("order",))
+
+
+def test_a_string_is_one_allowed_name_not_its_letters():
+    check_drift(SETTINGS, changed("batch_size", 1), allow="batch_size")
+
+
+def test_an_unknown_setting_that_changed_says_so():
+    with pytest.raises(
+        DriftError, match=r"mixture\.weights: .* 1, this pipeline has 2; the stream would not be the same"
+    ):
+        check_drift(SETTINGS | {"mixture": {"weights": 1}}, SETTINGS | {"mixture": {"weights": 2}})
+
+
+def test_a_digest_depends_on_values_and_not_on_the_order_of_keys():
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": "1"})
+    assert digest([1, 2]) != digest([2, 1])
+    assert digest([]) == "4f53cda18c2baa0c"  # pinned: digests are in saved states

@@ -1,0 +1,140 @@
+"""Ownership against brute force: who owns what, how little moves, and that tickets partition every chunk."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.position import Rows
+from datarax_ray.plan.shards import MAX_NUM_SHARDS, Layout, Ticket, assign, cut, owners_in
+
+PROFILE = settings(derandomize=True, deadline=None, max_examples=80)
+
+
+def fewest_moves(before: tuple[int, ...], actors: list[int]) -> int:
+    """The least number of shards that must move to be even: every actor keeps what it holds up to its quota, and the
+    larger quotas go to those who can use them."""
+    base, larger = divmod(len(before), len(actors))
+    held = Counter(before)
+    kept = sum(min(held[a], base) for a in actors)
+    kept += min(larger, sum(held[a] > base for a in actors))
+    return len(before) - kept
+
+
+def check_even(owners: tuple[int, ...], actors: list[int], num_shards: int) -> None:
+    counts = Counter(owners)
+    assert len(owners) == num_shards
+    assert set(counts) <= set(actors)
+    sizes = [counts[a] for a in actors]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(
+    num_shards=st.integers(1, 40),
+    rosters=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=9, unique=True), min_size=1, max_size=6),
+    shuffle=st.sampled_from(["none", "global"]),
+)
+@PROFILE
+def test_joining_and_leaving_actors_share_evenly_with_the_fewest_moves(num_shards, rosters, shuffle):
+    layout, order = Layout(1, num_shards), Order(num_shards, shuffle=shuffle)
+    owners: tuple[int, ...] = ()
+    for actors in rosters:
+        before, owners = owners, assign(layout, order, actors, owners)
+        check_even(owners, actors, num_shards)
+        assert owners == assign(layout, order, actors, before)
+        if before:
+            assert sum(a != b for a, b in zip(before, owners, strict=True)) == fewest_moves(before, actors)
+
+
+def test_a_lost_actor_gives_its_shards_away_and_the_rest_stay():
+    layout, order = Layout(1, 6), Order(6, shuffle="global")
+    before = assign(layout, order, [1, 2, 3])
+    assert before == (1, 1, 2, 2, 3, 3)
+    assert assign(layout, order, [1, 3], before) == (1, 1, 1, 3, 3, 3)
+    assert assign(layout, order, [4, 3, 1], before) == (1, 1, 4, 4, 3, 3)
+
+
+def test_in_file_order_consecutive_runs_go_to_different_actors():
+    assert assign(Layout(10, 5), Order(100), [7, 8]) == (7, 8, 7, 8, 7)
+
+
+def test_without_actors_there_is_no_owner():
+    with pytest.raises(ValueError, match="at least one actor"):
+        assign(Layout(1, 5), Order(5), [])
+
+
+@given(n=st.integers(1, 10**7), run=st.integers(0, 5000))
+@PROFILE
+def test_a_cut_holds_every_record_in_few_shards(n, run):
+    layout = cut(Order(n, shuffle="global"), run)
+    assert 1 <= layout.num_shards <= MAX_NUM_SHARDS
+    assert layout.shard_of(np.array([0, n - 1])).tolist() == [0, layout.num_shards - 1]  # one run to a shard, in order
+    dealt = cut(Order(n), run)
+    assert dealt == Layout(max(1, run), MAX_NUM_SHARDS)
+    assert 0 <= dealt.shard_of(np.array([n - 1]))[0] < MAX_NUM_SHARDS
+
+
+@st.composite
+def chunks(draw):
+    """(order, layout, owners, start, stop): tiny datasets, chunks over several epochs."""
+    n = draw(st.integers(1, 30))
+    order = Order(n, seed=draw(st.integers(0, 3)), shuffle=draw(st.sampled_from(["none", "global"])))
+    layout = Layout(draw(st.integers(1, 12)), draw(st.integers(1, 8)))
+    actors = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True))
+    start = draw(st.integers(0, 100))
+    return order, layout, assign(layout, order, actors), start, start + draw(st.integers(1, 80))
+
+
+@given(chunks(), st.integers(1, 4), st.integers(1, 5), st.booleans())
+@PROFILE
+def test_tickets_of_a_chunk_partition_its_positions(chunk, process_count, rows_each, finite):
+    order, layout, owners, start, stop = chunk
+    origin = max(0, start - 7)
+    everything: list[tuple[int, int]] = []
+    for rank in range(process_count):
+        rows = Rows(origin, stop + 3 if finite else None, process_count * rows_each, rank, process_count)
+        for actor, shards in owners_in(order, layout, owners, start, stop).items():
+            positions, records = Ticket(start, stop, layout, shards, rows).select(order)
+            assert (np.diff(positions) > 0).all()
+            assert all(owners[int(record) // layout.run_records % layout.num_shards] == actor for record in records)
+            everything += zip(positions.tolist(), records.tolist(), strict=True)
+    wanted = [(p, int(order.records(np.array([p]))[0])) for p in range(start, stop)]
+    assert sorted(everything) == wanted
+
+
+@given(chunks())
+@PROFILE
+def test_in_file_order_exactly_the_owners_with_records_get_a_ticket(chunk):
+    order, layout, owners, start, stop = chunk
+    wanted: dict[int, set[int]] = {}
+    for position in range(start, stop):
+        shard = position % order.num_records // layout.run_records % layout.num_shards
+        wanted.setdefault(owners[shard], set()).add(shard)
+    found = owners_in(order, layout, owners, start, stop)
+    if order.shuffle == "none":
+        assert {actor: set(shards) for actor, shards in found.items()} == wanted
+    else:  # everyone, without computing the order
+        assert found.keys() == set(owners)
+        assert all(set(found[actor]) >= shards for actor, shards in wanted.items())
+    assert all(len(set(shards)) == len(shards) > 0 for shards in found.values())
+
+
+def test_a_ticket_far_out_costs_what_a_near_one_does():
+    order, layout = Order(1000), Layout(64, 16)
+    start = 10**15 + 37
+    owners = assign(layout, order, [0, 1])
+    tickets = [
+        Ticket(start, start + 500, layout, s) for s in owners_in(order, layout, owners, start, start + 500).values()
+    ]
+    positions = np.sort(np.concatenate([ticket.select(order)[0] for ticket in tickets]))
+    assert positions.tolist() == list(range(start, start + 500))
+
+
+def test_a_ticket_without_shards_or_rows_is_the_whole_chunk():
+    positions, records = Ticket(3, 8).select(Order(5))
+    assert positions.tolist() == [3, 4, 5, 6, 7]
+    assert records.tolist() == [3, 4, 0, 1, 2]
+    assert Ticket(3, 3).select(Order(5))[0].tolist() == []

@@ -1,0 +1,308 @@
+"""Batched reads against plain sequential ones, and every broken file found before or when it matters."""
+
+import os
+import pickle
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read import array_record
+from datarax_ray.read.array_record import ArrayRecordReader, read_as_list
+from datarax_ray.read.blocks import read_block
+from datarax_ray.read.description import Description
+from tests import oracle
+from tests.data import record, write_file, write_files
+
+FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_shard")
+COUNTS = (7, 0, 1, 300, 50)
+
+
+@pytest.fixture(scope="module", params=[1, 4, 256])
+def grouped(request, tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp(f"g{request.param}"), COUNTS, request.param)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """One file of several 64 KiB blocks of incompressible records."""
+    bytes_of = np.random.default_rng(0).bytes
+    return write_file(tmp_path_factory.mktemp("large") / "large.array_record", (bytes_of(1000) for _ in range(400)), 1)
+
+
+# Reading
+
+
+def test_all_records_are_those_of_plain_sequential_reads(grouped):
+    reader = ArrayRecordReader.of(grouped)
+    assert reader.num_records == len(reader_records := oracle.stored(grouped)) == sum(COUNTS)
+    assert reader.read(np.arange(reader.num_records)) == reader_records == [record(i) for i in range(sum(COUNTS))]
+
+
+@given(st.lists(st.integers(0, sum(COUNTS) - 1), max_size=60), st.integers(0, 3))
+@settings(derandomize=True, deadline=None, max_examples=40)
+def test_any_records_in_any_order_with_repetitions(grouped, records, stride):
+    if stride:  # runs and gaps, which decide between the ways to read
+        records = records[:2] + list(range(0, sum(COUNTS), stride))[:120]
+    reader = ArrayRecordReader.of(grouped)
+    assert reader.read(np.array(records, np.int64)) == [record(i) for i in records]
+    reader.close()
+
+
+def test_both_ways_to_read_give_the_same(grouped, monkeypatch):
+    wanted = np.array([0, 5, 8, 9, 10, 200, 307, 308, 357])
+    got = []
+    for as_list in (True, False):
+        monkeypatch.setattr(array_record, "read_as_list", lambda *_, answer=as_list, **__: answer)
+        got.append(ArrayRecordReader.of(grouped).read(wanted))
+    assert got[0] == got[1] == [record(i) for i in wanted.tolist()]
+
+
+def test_the_cheaper_way_is_chosen():
+    assert not read_as_list(np.arange(1000), num_records=10**6, group_size=256)  # one run
+    assert not read_as_list(np.array([3]), num_records=10**6, group_size=1)
+    assert not read_as_list(np.arange(0, 10**5, 50), num_records=10**6, group_size=1)  # no group is decoded twice
+    assert read_as_list(np.arange(0, 256, 2), num_records=10**4, group_size=256)  # 128 runs in one group
+
+
+def test_records_of_slices_are_counted_from_the_slice(grouped):
+    path = grouped[3]
+    reader = ArrayRecordReader.of([f"{path}[10:13]", FileInstruction(path, 298, 2, 300), grouped[2], f"{path}[299:]"])
+    first = COUNTS[0] + COUNTS[1] + COUNTS[2]
+    wanted = [first + 10, first + 11, first + 12, first + 298, first + 299, 7, first + 299]
+    assert reader.read(np.arange(7)) == [record(i) for i in wanted]
+    assert reader.locate(0) == f"{path}[10]"
+    assert reader.locate(4) == f"{path}[299]"
+    assert reader.locate(5) == f"{grouped[2]}[0]"
+
+
+def test_a_record_is_located_in_its_file_past_empty_ones(grouped):
+    reader = ArrayRecordReader.of(grouped)
+    assert [reader.locate(i) for i in (0, 6, 7, 8)] == [
+        f"{grouped[0]}[0]",
+        f"{grouped[0]}[6]",
+        f"{grouped[2]}[0]",
+        f"{grouped[3]}[0]",
+    ]
+
+
+def test_no_records_are_no_reads(grouped):
+    assert ArrayRecordReader.of(grouped).read(np.array([], np.int64)) == []
+
+
+def test_a_pickled_reader_reads_the_same_without_counting_again(grouped, monkeypatch):
+    reader = ArrayRecordReader.of(grouped)
+    reader.read(np.array([3]))
+    monkeypatch.setattr(array_record, "_inspect", None)
+    again = pickle.loads(pickle.dumps(reader))
+    assert again.num_records == reader.num_records
+    assert again.read(np.array([300, 2])) == [record(300), record(2)]
+    assert again.fingerprint() == reader.fingerprint()
+
+
+def num_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_closing_gives_descriptors_back_and_reading_opens_again(tmp_path):
+    paths = write_files(tmp_path, [3] * 20)
+    before = num_descriptors()
+    reader = ArrayRecordReader.of(paths)
+    assert num_descriptors() == before
+    for _ in range(3):
+        assert reader.read(np.arange(60)) == [record(i) for i in range(60)]
+        assert num_descriptors() == before + 20
+        reader.close()
+        assert num_descriptors() == before
+
+
+def test_open_files_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(array_record, "_MAX_OPEN_READERS", 4)
+    reader = ArrayRecordReader.of(write_files(tmp_path, [3] * 20))
+    before = num_descriptors()
+    shuffled = np.random.default_rng(0).permutation(60)
+    for part in np.split(shuffled, 6):
+        assert reader.read(part) == [record(i) for i in part.tolist()]
+        assert num_descriptors() <= before + 4
+
+
+def test_a_fingerprint_changes_with_every_change_of_the_files_but_not_with_their_directory(tmp_path):
+    def fingerprint(*counts, directory="a", change=lambda paths: paths):
+        (tmp_path / directory).mkdir(exist_ok=True)
+        return ArrayRecordReader.of(change(write_files(tmp_path / directory, counts))).fingerprint()
+
+    base = fingerprint(3, 5)
+    assert fingerprint(3, 5, directory="b") == base
+    others = [
+        fingerprint(3, 6),
+        fingerprint(5, 3),
+        fingerprint(3, 5, 1),
+        fingerprint(3, 5, change=lambda paths: paths[::-1]),
+        fingerprint(3, 5, change=lambda paths: [f"{paths[0]}[1:]", paths[1]]),
+        fingerprint(3, 5, change=lambda paths: [paths[0].rename(tmp_path / "z.array_record"), paths[1]]),
+    ]
+    digests = [other["digest"] for other in others]
+    assert len({base["digest"], *digests}) == 7
+
+
+# Broken files
+
+
+def refused(path, message: str, error=ValueError) -> str:
+    with pytest.raises(error, match=message) as caught:
+        ArrayRecordReader.of(path)
+    assert str(path).split("[")[0] in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_missing_file_in_a_list_is_named(tmp_path, grouped):
+    refused(tmp_path / "none.array_record", "no such file", FileNotFoundError)
+    refused(FileInstruction(str(tmp_path / "x"), 0, 1, 1).filename, "no such file", FileNotFoundError)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        ArrayRecordReader.of([grouped[0], FileInstruction(str(tmp_path / "x"), 0, 1, 1)])
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"hello world\n" * 10_000, b"\0" * 65536, b"\0" * 200_000])
+def test_what_is_no_array_record_file_is_refused_with_path_reason_and_remedy(tmp_path, content):
+    path = tmp_path / "bad.array_record"
+    path.write_bytes(content)
+    text = refused(path, "is not a complete ArrayRecord file: .*write or copy it again")
+    assert ("it is empty (0 bytes)" in text) == (content == b"")
+
+
+def test_a_truncated_file_is_refused_wherever_it_was_cut(tmp_path, large):
+    content, path = large.read_bytes(), tmp_path / "cut.array_record"
+    assert len(content) > 5 * 65536
+    for size in {1, 100, 65535, 65537, len(content) // 2, len(content) - 1, *range(65536, len(content), 65536)}:
+        path.write_bytes(content[:size])
+        refused(path, "is not a complete ArrayRecord file: .*cut short")
+
+
+def test_a_corrupt_postscript_is_refused(tmp_path, large):
+    content, path = bytearray(large.read_bytes()), tmp_path / "bad.array_record"
+    for at in (-65536, -65500):
+        broken = content.copy()
+        broken[at] ^= 0xFF
+        path.write_bytes(broken)
+        refused(path, "is not a complete ArrayRecord file")
+
+
+def test_no_flipped_byte_gives_other_records(tmp_path):
+    # Anything but the records that were written is an error, when the file is opened or when it is read.
+    good = [bytes([i]) * 20 for i in range(6)]
+    path = write_file(tmp_path / "small.array_record", good, 2)
+    content, flipped = path.read_bytes(), tmp_path / "flipped.array_record"
+    outcomes = set()
+    used = [i for i in range(0, len(content), 1) if content[i]]
+    for at in used[:: max(1, len(used) // 150)]:
+        broken = bytearray(content)
+        broken[at] ^= 0x55
+        flipped.write_bytes(broken)
+        try:
+            reader = ArrayRecordReader.of(flipped)
+            got = reader.read(np.arange(reader.num_records))
+            reader.close()
+        except (ValueError, RuntimeError) as error:
+            outcomes.add(type(error))
+            continue
+        assert got == good
+    assert outcomes == {ValueError, RuntimeError}
+
+
+def test_no_record_in_all_files_is_an_error_and_an_empty_one_among_others_is_not(tmp_path):
+    empty, other, full = write_files(tmp_path, (0, 0, 3))
+    refused(empty, "there are 0 records in .*Check that the writer wrote records and was closed")
+    with pytest.raises(ValueError, match=r"there are 0 records in .* and 1 more files"):
+        ArrayRecordReader.of([empty, other])
+    with pytest.raises(ValueError, match="there are 0 records"):
+        ArrayRecordReader.of(f"{full}[1:1]")
+    assert ArrayRecordReader.of([empty, full, other]).read(np.arange(3)) == [record(i) for i in range(3)]
+
+
+def test_all_broken_files_are_listed_at_once(tmp_path, grouped):
+    bad = [tmp_path / f"bad{i:02d}.array_record" for i in range(12)]
+    for path in bad:
+        path.write_bytes(b"no")
+    with pytest.raises(ValueError, match=r"12 of 13 files cannot be read:") as caught:
+        ArrayRecordReader.of([*bad, grouped[0]])
+    assert all(path.name in str(caught.value) for path in bad[:10])
+    assert str(caught.value).endswith("and 2 more")
+
+
+def test_slices_outside_their_file_and_wrong_counts_are_refused(grouped):
+    path = grouped[0]
+    for text, message in [
+        ("[0:8]", r"records \[0, 8\) were asked for, the file holds 7"),
+        ("[8:]", r"records \[8, 8\) were asked for, the file holds 7"),
+        ("[7:9]", r"records \[7, 9\) were asked for"),
+    ]:
+        refused(f"{path}{text}", message)
+    with pytest.raises(ValueError, match=r"said to hold 9 records \(examples_in_shard\) and holds 7"):
+        ArrayRecordReader.of(FileInstruction(path, 0, 7, 9))
+    assert ArrayRecordReader.of([f"{path}[7:]", path]).num_records == 7
+
+
+def test_a_file_that_went_after_counting_is_named(tmp_path):
+    (path,) = write_files(tmp_path, [3])
+    reader = ArrayRecordReader.of(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"part-00000\.array_record: no such file"):
+        reader.read(np.array([0]))
+
+
+@pytest.mark.parametrize("what", ["another count", "another size", "another format"])
+def test_a_file_that_was_replaced_after_counting_is_refused(tmp_path, what):
+    (path,) = write_files(tmp_path, [3])
+    reader = ArrayRecordReader.of(path)
+    if what == "another count":
+        write_file(path, map(record, range(4)))
+    elif what == "another size":
+        write_file(path, [os.urandom(100_000) for _ in range(3)])
+    else:
+        path.write_bytes(b"text")
+    with pytest.raises(ValueError, match=r"part-00000\.array_record (held|is not)"):
+        reader.read(np.array([0]))
+
+
+# One broken record
+
+
+@pytest.fixture(params=[1, 4])
+def corrupt(request, tmp_path):
+    """Twelve records, of which number 6 has flipped bytes; and the records that are lost with it."""
+    group = request.param
+    good = [bytes([65 + i]) * 500 + os.urandom(20) for i in range(12)]
+    path = write_file(tmp_path / "corrupt.array_record", good, group)
+    reference = ArrayRecordReader.of(path)
+    content = bytearray(path.read_bytes())
+    at = content.find(good[6][-20:])
+    assert at > 0, "the random bytes are stored as they are"
+    content[at + 3] ^= 0xFF
+    path.write_bytes(content)
+    reference.close()
+    return path, good, [6] if group == 1 else [4, 5, 6, 7]
+
+
+def description_of(path, on_error) -> Description:
+    reader = ArrayRecordReader.of(path)
+    return Description(reader, Order(reader.num_records), 1, (), on_error)
+
+
+def test_a_corrupt_record_names_its_file_and_index(corrupt):
+    path, good, lost = corrupt
+    block = read_block(description_of(path, "raise"), Ticket(0, 12))
+    assert str(block.failure).startswith(f"{path}[{lost[0]}] (position {lost[0]}): reading raised RuntimeError")
+    assert block.columns.tolist() == good[: lost[0]]
+
+
+def test_skipping_drops_a_corrupt_record_with_its_group_and_lists_each(corrupt):
+    path, good, lost = corrupt
+    block = read_block(description_of(path, "skip"), Ticket(0, 12))
+    assert block.columns.tolist() == [good[i] for i in range(12) if i not in lost]
+    assert [skip.where for skip in block.skipped] == [f"{path}[{i}]" for i in lost]
+    assert [skip.position for skip in block.skipped] == lost
+    assert all("reading raised RuntimeError" in skip.reason for skip in block.skipped)

@@ -1,0 +1,253 @@
+"""A ticket in, a block out: by value, whatever is read together."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
+from datarax_ray.read.blocks import Block, read_block, read_elements
+from datarax_ray.read.columns import ColumnError, leaves
+from datarax_ray.read.decode import DecodeRaw
+from datarax_ray.read.description import Description
+from datarax_ray.read.errors import RecordError
+from tests import oracle
+from tests.data import AddNoise, DropThirds, FailAt, decode, record
+
+
+class Memory:
+    """Records in memory; those in `broken` cannot be read."""
+
+    mean_nbytes = 20
+
+    def __init__(self, records, broken=()):
+        self.records, self.broken, self.calls = list(records), set(broken), 0
+
+    @property
+    def num_records(self):
+        return len(self.records)
+
+    def read(self, records):
+        self.calls += 1
+        if self.broken & set(records.tolist()):
+            raise RuntimeError("checksum")
+        return [self.records[i] for i in records.tolist()]
+
+    def locate(self, index):
+        return f"memory[{index}]"
+
+    def fingerprint(self):
+        return {"num_records": len(self.records)}
+
+    def close(self):
+        pass
+
+
+def describe(
+    n=20, transforms=(decode,), shuffle="none", broken=(), on_error="raise", seed=7, num_epochs=2
+) -> Description:
+    return Description(
+        Memory(map(record, range(n)), broken), Order(n, seed, shuffle), num_epochs, tuple(transforms), on_error
+    )
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+def test_a_block_is_the_plain_loops_rows(shuffle):
+    transforms = [decode, AddNoise(), DropThirds()]
+    block = read_block(describe(transforms=transforms, shuffle=shuffle), Ticket(3, 33))
+    want = [
+        (p, e)
+        for p, e in oracle.elements(
+            [record(i) for i in range(20)],
+            seed=7 if shuffle == "global" else None,
+            num_epochs=2,
+            transforms=transforms,
+            rng_seed=7,
+        )
+        if 3 <= p < 33
+    ]
+    assert block.positions.tolist() == [p for p, _ in want]
+    assert block.positions.dtype == np.int64
+    oracle.assert_same(block.columns, {key: [e[key] for _, e in want] for key in want[0][1]})
+    assert (block.skipped, block.failure) == ((), None)
+
+
+@given(
+    st.integers(0, 30), st.integers(1, 30), st.integers(1, 5), st.integers(1, 6), st.sampled_from(["none", "global"])
+)
+@settings(derandomize=True, deadline=None, max_examples=30)
+def test_blocks_of_any_owners_are_together_the_whole_chunks(start, size, num_actors, run, shuffle):
+    description = describe(transforms=[decode, AddNoise(), DropThirds()], shuffle=shuffle, num_epochs=4)
+    layout = Layout(run, 4)
+    owners = assign(layout, description.order, range(num_actors))
+    tickets = owners_in(description.order, layout, owners, start, start + size).values()
+    rows = {}
+    for shards in tickets:
+        block = read_block(description, Ticket(start, start + size, layout, shards))
+        for row, position in enumerate(block.positions.tolist()):
+            rows[position] = {path: array[row] for path, array in leaves(block.columns)}
+    whole = read_block(description, Ticket(start, start + size))
+    assert sorted(rows) == whole.positions.tolist()
+    for row, position in enumerate(whole.positions.tolist()):
+        for path, array in leaves(whole.columns):
+            assert np.array_equal(rows[position][path], array[row])
+
+
+def test_a_block_without_elements_has_no_columns():
+    for block in (
+        read_block(describe(), Ticket(5, 5)),
+        read_block(describe(transforms=[decode, FailAt(0)], on_error="skip"), Ticket(0, 1)),
+        read_block(describe(transforms=[DecodeRaw("int32", 5)]), Ticket(5, 5)),
+    ):
+        assert block.positions.tolist() == []
+        assert block.columns is None
+        assert block.nbytes == 0
+
+
+def test_without_transforms_elements_are_the_records():
+    assert read_block(describe(transforms=()), Ticket(18, 22)).columns.tolist() == [
+        record(18),
+        record(19),
+        record(0),
+        record(1),
+    ]
+
+
+def test_a_block_travels_with_its_failure():
+    block = read_block(describe(transforms=[decode, FailAt(2)]), Ticket(0, 5))
+    again = pickle.loads(pickle.dumps(block))
+    assert again.positions.tolist() == [0, 1]
+    assert str(again.failure) == str(block.failure)
+    assert again.failure.position == 2
+    assert again.failure.__notes__ == block.failure.__notes__
+    assert again.nbytes == block.nbytes
+
+
+def test_bytes_are_counted():
+    assert Block(np.arange(2), {"x": np.zeros((2, 3), np.float32)}).nbytes == 24
+    assert Block(np.arange(2), np.array([b"abc", b""], object)).nbytes == 3
+
+
+def test_reading_and_transforming_failures_raise_the_first_position_in_elements():
+    with pytest.raises(RecordError, match=r"memory\[4\] \(position 4\): transform FailAt raised ZeroDivisionError"):
+        read_elements(describe(transforms=[decode, FailAt(4)], broken=[6]), Ticket(0, 10))
+    with pytest.raises(RecordError, match=r"memory\[6\] \(position 6\): reading raised RuntimeError: checksum"):
+        read_elements(describe(transforms=[decode, FailAt(8)], broken=[6]), Ticket(0, 10))
+
+
+def test_skipping_lists_all_failures_by_position_with_what_went_wrong():
+    description = describe(transforms=[decode, FailAt(2)], broken=[6, 4], on_error="skip")
+    block = read_block(description, Ticket(0, 10))
+    assert block.positions.tolist() == [0, 1, 3, 5, 7, 8, 9]
+    assert [(s.where, s.position) for s in block.skipped] == [("memory[2]", 2), ("memory[4]", 4), ("memory[6]", 6)]
+    assert ["reading" in s.reason for s in block.skipped] == [False, True, True]
+
+
+def test_a_missing_file_is_never_skipped():
+    description = describe(on_error="skip")
+    description.reader.read = lambda records: (_ for _ in ()).throw(FileNotFoundError("gone"))
+    with pytest.raises(FileNotFoundError, match="gone"):
+        read_block(description, Ticket(0, 3))
+
+
+# Block decoders
+
+
+def test_a_block_decoder_alone_gives_its_columns_without_a_loop():
+    block = read_block(describe(transforms=[DecodeRaw("int32", 5)]), Ticket(0, 3))
+    assert block.columns["data"].tolist() == [np.frombuffer(record(i), "<i4").tolist() for i in range(3)]
+
+
+def test_a_block_decoder_and_other_transforms_agree_with_decoding_alone():
+    decoder = DecodeRaw("int32", 5)
+    block = read_block(describe(transforms=[decoder, lambda e: {"sum": e["data"].sum()}]), Ticket(0, 20))
+    assert block.columns["sum"].tolist() == [int(np.frombuffer(record(i), "<i4").sum()) for i in range(20)]
+    elements = read_elements(describe(transforms=[decoder]), Ticket(4, 6))
+    assert [e["data"].tolist() for e in elements] == [np.frombuffer(record(i), "<i4").tolist() for i in (4, 5)]
+
+
+class Picky:
+    """Decodes first bytes, except some."""
+
+    def __init__(self, bad=(), result=None):
+        self.bad, self.result = bad, result
+
+    def decode(self, records):
+        first = [r[0] for r in records]
+        for value in first:
+            if value in self.bad:
+                raise ValueError(f"bad {value}")
+        return {"x": np.array(first)} if self.result is None else self.result(first)
+
+
+def test_a_record_that_does_not_decode_is_named_or_skipped():
+    block = read_block(describe(transforms=[Picky(bad=[3])]), Ticket(0, 6))
+    assert block.positions.tolist() == [0, 1, 2]
+    assert str(block.failure) == "memory[3] (position 3): transform Picky raised ValueError: bad 3"
+    block = read_block(describe(transforms=[Picky(bad=[3, 0])], on_error="skip"), Ticket(0, 6))
+    assert block.columns["x"].tolist() == [1, 2, 4, 5]
+    assert [s.position for s in block.skipped] == [0, 3]
+    block = read_block(describe(transforms=[Picky(bad=range(20))], on_error="skip"), Ticket(0, 6))
+    assert (block.columns, len(block.skipped)) == (None, 6)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda first: {"x": np.zeros(len(first) + 1)}, r"x has \d+ rows for \d+ records"),
+        (lambda first: {}, "has no fields"),
+        (lambda first: {"a": {}}, "has no fields"),
+        (lambda first: {"x": first}, "x is a list; decode gives arrays with a row for each record"),
+        (lambda first: {"x": np.float32(1)}, "x is a float32"),
+        (lambda first: None, "its result is a NoneType"),
+    ],
+)
+def test_a_decoder_that_gives_no_row_for_each_record_is_refused(result, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        read_elements(describe(transforms=[Picky(result=result), lambda e: e]), Ticket(0, 4))
+
+
+def test_a_decoder_that_fails_only_on_many_says_so():
+    def result(first):
+        if len(first) > 1:
+            raise ValueError("too many")
+        return {"x": np.array(first)}
+
+    with pytest.raises(ValueError, match="too many") as caught:
+        read_block(describe(transforms=[Picky(result=result)]), Ticket(0, 4))
+    assert "decodes each of these 4 records alone, but not together" in caught.value.__notes__[0]
+
+
+# Elements that do not stack
+
+
+def test_ragged_elements_are_refused_with_where_both_are():
+    def ragged(element):
+        return {"x": element["values"][: 1 + (element["index"] >= 13)]}
+
+    with pytest.raises(ColumnError, match=r"field 'x' has shape \(1,\) in one element, \(2,\) in another") as caught:
+        read_block(describe(transforms=[decode, ragged]), Ticket(10, 20))
+    assert caught.value.__notes__ == [
+        "element 0 of this block is memory[10] at position 10",
+        "element 3 of this block is memory[13] at position 13",
+    ]
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_transform_that_changes_its_element_in_place_changes_no_other_read():
+    def spoil(element):
+        element["values"] += 1
+        return element
+
+    def data(element):
+        element["data"] += 1
+        return element
+
+    for transforms, key in (([decode, spoil], "values"), ([DecodeRaw("int32", 5), data], "data")):
+        description = describe(transforms=transforms)
+        first = read_block(description, Ticket(0, 20)).columns[key]
+        again = read_block(description, Ticket(0, 20)).columns[key]
+        assert first.tolist() == again.tolist() == [(np.frombuffer(record(i), "<i4") + 1).tolist() for i in range(20)]

@@ -1,0 +1,277 @@
+"""The fingerprint changes with what a transform does, and with nothing else."""
+
+import collections
+import decimal
+import functools
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.decode import DecodeRaw, PadTo
+
+
+def fingerprint(*transforms) -> str:
+    return code_fingerprint(transforms)["digest"]
+
+
+def of_text(tmp_path, text: str, name: str, get: str = "f") -> str:
+    """The fingerprint of the function f, or of an instance of the class `get`, in a module of this text."""
+    path = tmp_path / f"{name}.py"
+    path.write_text(textwrap.dedent(text))
+    spec = importlib.util.spec_from_file_location(name, path)
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made  # inspect finds a class only in a module that is known
+    try:
+        spec.loader.exec_module(made)
+        return fingerprint(getattr(made, get) if get == "f" else getattr(made, get)())
+    finally:
+        del sys.modules[name]
+
+
+FUNCTION = """
+def f(e, scale=2):
+    return e * scale
+"""
+
+
+def test_comments_docstrings_layout_and_module_change_nothing(tmp_path):
+    base = of_text(tmp_path, FUNCTION, "a1")
+    commented = '''
+    # above
+    def f(
+        e,
+        scale=2,  # why
+    ):
+        """What it does."""
+
+        return (e   *   scale)  # how
+    '''
+    assert of_text(tmp_path, commented, "a2") == base
+    (tmp_path / "elsewhere").mkdir()
+    assert of_text(tmp_path / "elsewhere", FUNCTION, "another_name") == base
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "def f(e, scale=3):\n    return e * scale",
+        "def f(e, scale=2):\n    return e + scale",
+        "def f(e, s=2):\n    return e * s",
+    ],
+)
+def test_code_and_defaults_change_it(tmp_path, changed):
+    assert of_text(tmp_path, FUNCTION, "b1") != of_text(tmp_path, changed, "b2")
+
+
+CLASS = """
+class Base:
+    def map(self, e):
+        return e + 1
+
+class T(Base):
+    def filter_nothing(self):
+        "doc"
+"""
+
+
+def test_a_class_changes_with_its_methods_and_those_it_inherits_and_not_with_its_comments(tmp_path):
+    base = of_text(tmp_path, CLASS, "c1", "T")
+    assert of_text(tmp_path, CLASS.replace('"doc"', '"other doc"  # and more'), "c2", "T") == base
+    assert of_text(tmp_path, CLASS.replace("filter_nothing", "filter_little"), "c3", "T") != base
+    assert of_text(tmp_path, CLASS.replace("e + 1", "e + 2"), "c4", "T") != base
+
+
+def closure(value):
+    def f(e):
+        return e + value
+
+    return f
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+    def map(self, element):
+        return element
+
+    def other(self, element):
+        return element
+
+
+class Slots:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+    def map(self, element):
+        return element
+
+
+class Named(Holder):
+    def fingerprint(self):
+        return "always"
+
+
+VALUES = [
+    None,
+    0,
+    1,
+    True,
+    1.5,
+    float("nan"),
+    1j,
+    "a",
+    b"a",
+    (),
+    (1,),
+    ("1",),
+    [[1], 2],
+    {"a": 1},
+    {"a": 2},
+    {1, 2},
+    {1, 3},
+    frozenset("ab"),
+    slice(1, 2),
+    range(3),
+    np.float32(1),
+    np.float64(1),
+    np.arange(3),
+    np.arange(3, dtype=np.int32),
+    np.arange(3).reshape(3, 1),
+    np.array(["a", None], object),
+    np.array(["b", None], object),
+    np.dtype("int8"),
+    re.compile("a"),
+    re.compile("b"),
+    re.compile("a", re.IGNORECASE),
+    collections.deque([1]),
+    collections.deque([2]),
+    decimal.Decimal("1.1"),
+    decimal.Decimal("1.2"),
+    pathlib.Path("/a"),
+    pathlib.Path("/b"),
+    len,
+    abs,
+    np.add,
+    np.subtract,
+    functools.partial(max, 1),
+    functools.partial(max, 2),
+    functools.partial(min, 1),
+    functools.partial(max, key=len),
+    Holder(1),
+    Holder(2),
+    Slots(1),
+    Slots(2),
+    Holder,
+    Slots,
+    Holder(1).map,
+    Holder(1).other,
+    Holder(2).map,
+]
+
+
+@pytest.mark.parametrize("wrap", [Holder, Slots, closure, lambda value: functools.partial(max, value)])
+def test_every_value_that_a_transform_holds_counts(wrap):
+    found = [fingerprint(wrap(value)) for value in VALUES]
+    same = [(VALUES[i], VALUES[j]) for i in range(len(found)) for j in range(i) if found[i] == found[j]]
+    assert same == []
+
+
+def test_equal_values_made_anew_are_the_same():
+    def make():
+        text = "".join(["a", "b"])
+        return Holder(
+            [np.arange(3), re.compile("x" * 2), pathlib.Path("/a/b"), {text: Slots(1)}, np.array([text], object)]
+        )
+
+    left, right = make(), make()
+    hash(right.value[2])  # a path keeps its hash, which differs between processes
+    assert fingerprint(left) == fingerprint(right)
+
+
+def test_transforms_themselves_and_their_order_count():
+    kinds = [len, abs, np.negative, np.sign, functools.partial(max, 1), Holder(1), Holder(1).map, closure(1)]
+    assert len({fingerprint(kind) for kind in kinds}) == len(kinds)
+    assert fingerprint(len, abs) != fingerprint(abs, len)
+    assert fingerprint(len) != fingerprint(len, len)
+    assert fingerprint() != fingerprint(len)
+
+
+def test_lambdas_on_one_line_are_told_apart():
+    one, two = lambda e: e + 1, lambda e: e + 2
+    assert fingerprint(one) != fingerprint(two)
+    assert fingerprint(lambda e: e + 1) == fingerprint(one)
+
+
+def test_what_is_nested_in_a_lambda_counts():
+    assert fingerprint(lambda e: [x * 2 for x in e]) != fingerprint(lambda e: [x * 3 for x in e])
+    assert fingerprint(lambda e: (lambda y: y + 1)(e)) != fingerprint(lambda e: (lambda y: y + 2)(e))
+    assert fingerprint(lambda e: e.upper()) != fingerprint(lambda e: e.lower())
+
+
+def test_a_fingerprint_is_the_same_in_every_process():
+    # Sets of strings have another order in each, and hashes other values.
+    program = """
+    import pathlib, re, numpy as np
+    from datarax_ray.read.code import code_fingerprint
+    class T:
+        def __init__(self, value): self.value = value
+        def map(self, e): return e
+    path = pathlib.Path("/a"); hash(path)
+    f = lambda e: e in {"a", "b", "c", "d", "e"}
+    held = [{"a", "b", "c", "d"}, frozenset("abcd"), path, re.compile("x"), np.array(["a", "b"], object)]
+    print(code_fingerprint([f, T(held)])["digest"])
+    """
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
+
+
+def test_cycles_end():
+    held = Holder(None)
+    held.value = [held, {"again": held}]
+    assert fingerprint(held) == fingerprint(held)
+
+    def recursive(e):
+        return recursive(e)
+
+    fingerprint(recursive)
+
+
+def test_what_cannot_be_pickled_is_no_setting():
+    assert fingerprint(Holder(threading.Lock())) == fingerprint(Holder(threading.Lock()))
+
+
+def test_an_object_may_say_its_own_fingerprint():
+    assert fingerprint(Named(1)) == fingerprint(Named(2))
+
+
+def test_this_packages_decoders_count_by_their_settings():
+    assert fingerprint(DecodeRaw("int32", 5)) == fingerprint(DecodeRaw(np.int32, (5,)))
+    different = [DecodeRaw("int32", 5), DecodeRaw("int32", 6), DecodeRaw("int16", 5), DecodeRaw("int32", 5, field="x")]
+    assert len({fingerprint(d) for d in different}) == 4
+    assert fingerprint(PadTo({"a": 3})) != fingerprint(PadTo({"a": 4}))
+
+
+def test_names_are_for_people_and_few():
+    assert code_fingerprint([len, Holder(1), closure(1)])["names"] == ["len", "Holder", "closure.<locals>.f"]
+    names = code_fingerprint([len] * 50)["names"]
+    assert names == ["len"] * 20 + ["and 30 more"]

@@ -1,0 +1,152 @@
+"""Every way to name files, and every way to name them wrongly."""
+
+import os
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datarax_ray.read.files import FileSlice, find
+
+FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_shard")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    for name in (
+        "b.array_record",
+        "a.array_record-00001-of-00002",
+        "c.arrayrecord",
+        "d.riegeli",
+        "readme.txt",
+        "x[1].array_record",
+    ):
+        (tmp_path / name).touch()
+    (tmp_path / "sub.array_record").mkdir()
+    (tmp_path / ".hidden.array_record").touch()
+    return tmp_path
+
+
+def names(paths) -> list[str]:
+    return [os.path.basename(part.path) for part in find(paths)]
+
+
+def test_a_path_names_its_file_as_text_or_as_a_path(folder):
+    path = folder / "b.array_record"
+    assert find(path) == find(str(path)) == (FileSlice(str(path)),)
+
+
+def test_a_directory_holds_its_array_record_files_in_sorted_order(folder):
+    assert names(folder) == [
+        "a.array_record-00001-of-00002",
+        "b.array_record",
+        "c.arrayrecord",
+        "d.riegeli",
+        "x[1].array_record",
+    ]
+
+
+def test_a_glob_holds_every_file_it_matches_in_sorted_order(folder):
+    assert names(f"{folder}/*.array_record*") == [
+        "a.array_record-00001-of-00002",
+        "b.array_record",
+        "x[1].array_record",
+    ]
+    assert names(f"{folder}/[bc].*") == ["b.array_record", "c.arrayrecord"]
+    assert names(folder / "read*") == ["readme.txt"]
+    assert names(f"{folder}/**/b.*") == ["b.array_record"]
+
+
+def test_a_list_keeps_its_order_and_its_repetitions(folder):
+    paths = [folder / "d.riegeli", f"{folder}/[bc].*", folder / "b.array_record"]
+    wanted = ["d.riegeli", "b.array_record", "c.arrayrecord", "b.array_record"]
+    assert names(paths) == names(tuple(paths)) == names(iter(paths)) == names([paths]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "skip", "take"), [("[2:5]", 2, 3), ("[:5]", 0, 5), ("[2:]", 2, None), ("[:]", 0, None), ("[3:3]", 3, 0)]
+)
+def test_a_slice_takes_records_of_one_file(folder, text, skip, take):
+    path = f"{folder}/b.array_record"
+    assert find(path + text) == (FileSlice(path, skip, take),)
+    bracketed = f"{folder}/x[1].array_record"
+    assert find(bracketed + text) == (FileSlice(bracketed, skip, take),)
+
+
+def test_a_file_whose_name_has_brackets_is_itself(folder):
+    (folder / "b.array_record[0:1]").touch()
+    for name in ("x[1].array_record", "b.array_record[0:1]"):
+        assert find(folder / name) == (FileSlice(str(folder / name)),)
+
+
+def test_an_object_with_filename_names_a_slice(folder):
+    path = str(folder / "b.array_record")
+    assert find(FileInstruction(path, 2, 3, 10)) == (FileSlice(path, 2, 3, 10),)
+    assert find([FileInstruction(Path(path), 2, 3, 10)]) == (FileSlice(path, 2, 3, 10),)
+    assert find([namedtuple("Named", "filename")(path)]) == (FileSlice(path),)
+    assert find([FileInstruction(path, 2, -1, 10)]) == (FileSlice(path, 2, None, 10),)  # as TFDS writes "all"
+
+
+def test_numpy_numbers_in_an_object_become_plain_ones(folder):
+    (part,) = find(FileInstruction(str(folder / "b.array_record"), *np.array([2, 3, 10])))
+    assert {type(part.skip), type(part.take), type(part.expected)} == {int}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none-*.array_record", r"none-\*\.array_record: no file matches this glob \(seen from "),
+        ("none.array_record", r"none\.array_record: no such file or directory \(seen from "),
+        ("none.array_record[0:5]", r"none\.array_record\[0:5\]: no such file as .*none\.array_record "),
+        ("*.array_record[0:5]", "no such file as"),
+        ("sub*", "no file matches this glob"),
+        ("sub.array_record", "none of the 0 files in this directory is named .*it is empty.*Give a glob"),
+        ("b.array_record[1:2:3]", "no file matches this glob"),
+    ],
+)
+def test_what_names_no_file_is_an_error_with_the_path_and_a_remedy(folder, name, message):
+    with pytest.raises(FileNotFoundError, match=message):
+        find(folder / name)
+
+
+def test_a_directory_without_record_files_says_what_is_there(tmp_path):
+    for name in ("x.tfrecord", "y.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(FileNotFoundError, match=r"none of the 2 files .* \(x\.tfrecord, y\.txt\)\. Give a glob"):
+        find(tmp_path)
+
+
+def test_a_broken_link_is_not_left_out_in_silence(folder):
+    (folder / "e.array_record").symlink_to(folder / "gone")
+    assert "e.array_record" in names(folder)
+    assert names(f"{folder}/e*") == ["e.array_record"]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.array_record", "gs://bucket/*.array_record", "http://x/y[0:3]"])
+def test_a_url_is_refused_at_once_with_the_remedy(url):
+    for paths in (url, [url], FileInstruction(url, 0, 1, 1)):
+        with pytest.raises(ValueError, match="local paths only.*Mount the bucket") as caught:
+            find(paths)
+        assert url in str(caught.value)
+
+
+@pytest.mark.parametrize("paths", [[], (), iter([])])
+def test_no_paths_are_an_error(paths):
+    with pytest.raises(ValueError, match="paths is empty; give at least one"):
+        find(paths)
+
+
+@pytest.mark.parametrize("paths", [None, 3, b"bytes", [b"bytes"], [None]])
+def test_what_is_no_path_is_an_error(paths):
+    with pytest.raises(TypeError, match="a path is a str, os.PathLike or FileInstruction, got"):
+        find(paths)
+
+
+def test_impossible_slices_are_refused(folder):
+    path = str(folder / "b.array_record")
+    with pytest.raises(ValueError, match="the slice ends before it starts"):
+        find(f"{path}[5:2]")
+    for skip, take in ((-1, 3), (0, -2)):
+        with pytest.raises(ValueError, match=f"must not be negative, got {skip} and {take}"):
+            find(FileInstruction(path, skip, take, 10))

@@ -1,0 +1,35 @@
+"""Every example runs as it is, and its own assertions hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DIRECTORY = Path(__file__).parents[1] / "examples"
+# make_digits needs scikit-learn, and tests/cli/test_digits.py runs it.
+EXAMPLES = sorted(path.name for path in DIRECTORY.glob("*.py") if path.name != "make_digits.py")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name):
+    done = subprocess.run(
+        [sys.executable, DIRECTORY / name],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"RAY_ADDRESS": "local"},  # "auto" would find and join anybody's Ray on this host
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "an example shows something"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short_and_says_what_it_answers(name):
+    text = (DIRECTORY / name).read_text()
+    assert len(text.splitlines()) < 60
+    assert "?" in text.splitlines()[0]
