@@ -8,6 +8,7 @@ import resource
 import time
 from typing import Any
 
+import numpy as np
 import ray
 
 from datarax_ray.plan.shards import Ticket
@@ -31,15 +32,18 @@ class ReaderActor:
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
     def read(self, ticket: Ticket) -> Block:
-        """The block that the ticket asks for; a pure function of the ticket."""
+        """The block that the ticket asks for; a pure function of the ticket.
+
+        What reading raises is the block's failure rather than the task's: Ray would print it, and once for each ticket
+        in flight, where the driver raises it once, when the stream comes to it.
+        """
         begin = time.perf_counter()
         try:
             if self._description is None:
                 self._description = pickle.loads(self._payload)
             block = read_block(self._description, ticket)
         except Exception as error:
-            error.add_note(self._who())
-            raise
+            block = Block(np.empty(0, np.int64), None, failure=error, failure_position=ticket.start)
         if block.failure is not None:
             block.failure.add_note(self._who())
         self._counters["num_blocks"] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import IndexedSource
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
 from datarax_ray.read.description import Description
+from datarax_ray.read.errors import Skipped
 
 logger = logging.getLogger("datarax_ray")
 
@@ -75,11 +76,7 @@ class RaySource(IndexedSource):
         self._actors = RayPool(description, num_actors, options)
         super().__init__(description, self._actors)
 
-    def describe(self) -> Description:
-        """What this source reads."""
-        return self.description
-
-    def batches(self, start: int, options: StreamOptions) -> Iterator[HostBatch]:
+    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position on; see IndexedSource.batches."""
         return super().batches(start, replace(options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes))
 

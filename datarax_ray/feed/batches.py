@@ -73,15 +73,17 @@ class Batcher:
 
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
-        failure = min((b.failure for b in blocks if b.failure), key=lambda f: f.position, default=None)
         for block in blocks:
             self._skipped += block.skipped
-        blocks = [block for block in blocks if len(block.positions)]
-        for block in blocks:
-            self._check(block)
+        failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
+        # in the order of their elements, so that which of two kinds is the odd one does not depend on the actors
+        blocks = sorted((b for b in blocks if len(b.positions)), key=lambda b: int(b.positions[0]))
+        failures += [(int(block.positions[0]), odd) for block in blocks if (odd := self._oddity(block)) is not None]
+        failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
+        blocks = [block for block in blocks if block.positions[0] < failed_at]
+        # what is before a failure is good, and the same for any number of actors
         survivors = self._survivors(start, stop, blocks)
-        if failure is not None:  # what is before it is good, and the same for any number of actors
-            survivors = survivors[survivors < failure.position]
+        survivors = survivors[survivors < failed_at]
         # rank of each position of the chunk; searching in it gives each block's share of a run of ranks as a slice
         ranks = [np.searchsorted(survivors, block.positions) for block in blocks]
         done = 0
@@ -170,8 +172,8 @@ class Batcher:
     def _empty(self, rows: int) -> Columns:
         return map_leaves(lambda array: np.empty((rows, *array.shape[1:]), array.dtype), self._like)
 
-    def _check(self, block: Block) -> None:
-        """Raise ValueError unless the block has the fields, shapes and dtypes of the first one."""
+    def _oddity(self, block: Block) -> Exception | None:
+        """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
         found: dict[Path, FieldSpec] = dict(leaves(spec(block.columns)))
         if not self._spec:
             self._spec = found
@@ -179,10 +181,11 @@ class Batcher:
         for path in self._spec.keys() | found.keys():
             if self._spec.get(path) != found.get(path):
                 name = ".".join(path) or "the element"
-                raise ValueError(
+                return ValueError(
                     f"{name} was {_say(self._spec.get(path))} so far and is {_say(found.get(path))} from position "
                     f"{block.positions[0]} on; make every element alike in a transform (PadTo for ragged fields)."
                 )
+        return None
 
 
 def _say(field: FieldSpec | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
@@ -29,7 +29,7 @@ class IndexedSource:
         self.description = description
         self._pool = pool or LocalPool(description)
         self._position = 0
-        self._stream: Iterator[HostBatch] | None = None
+        self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
         self._stream_options: StreamOptions | None = None
         self.skipped: list[Skipped] = []  # broken records left out of what was fetched since the last seek
         self._pending: list[tuple[Any, int]] = []  # elements fetched and not handed out, with the position after each
@@ -84,7 +84,11 @@ class IndexedSource:
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
         return read_elements(self.description, Ticket(start, max(start, stop)))
 
-    def batches(self, start: int, options: StreamOptions) -> Iterator[HostBatch]:
+    def describe(self) -> Description:
+        """Everything that decides this stream, as a picklable value."""
+        return self.description
+
+    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position on; does not move this source's own position."""
         return batches(self.description, self._pool, start, options)
 
@@ -139,7 +143,7 @@ class IndexedSource:
 
     def _drop_stream(self) -> None:
         if self._stream is not None:
-            self._stream.close()  # type: ignore[attr-defined]
+            self._stream.close()
         self._stream, self._pending = None, []
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.feed.batches import Batcher, HostBatch
-from datarax_ray.feed.window import TARGET_BLOCK_NBYTES, Part, Window
+from datarax_ray.feed.window import FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
 from datarax_ray.plan.position import Rows, check_trainers
 from datarax_ray.plan.shards import assign, cut
 from datarax_ray.read.blocks import Block, read_block
@@ -127,6 +127,8 @@ def batches(
         stop=stop,
         rows=rows,
         chunk_size=options.chunk_size,
+        # two of them are asked for before the size of an element is known
+        first_chunk_size=min(FIRST_CHUNK_RECORDS, run_records(description)),
         max_nbytes=options.max_nbytes,
     )
     batcher = Batcher(

@@ -65,7 +65,8 @@ class Window:
     """The ordered, bounded set of chunks in flight over the positions [start, stop).
 
     owners: actor of each shard. rows: the one trainer's rows to ask for, None for all. chunk_size: positions in a
-    chunk, None to choose by the bytes that arrive. max_nbytes: bound on what is in flight and not yet released.
+    chunk, None to choose by the bytes that arrive, from first_chunk_size on. max_nbytes: bound on what is in flight and
+    not yet released.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Window:
         stop: int | None,
         rows: Rows | None = None,
         chunk_size: int | None = None,
+        first_chunk_size: int = FIRST_CHUNK_RECORDS,
         max_nbytes: int,
     ) -> None:
         self._order = order
@@ -92,7 +94,7 @@ class Window:
         self._waiting: list[Part] = []
         self._num_opened = 0
         self._max_size = MAX_CHUNK_EPOCHS * order.num_records if order.shuffle != "none" else sys.maxsize
-        self._size = chunk_size or min(FIRST_CHUNK_RECORDS, self._max_size)
+        self._size = chunk_size or min(first_chunk_size, self._max_size)
         self._nbytes_per_position = 0.0  # the largest of any complete chunk; 0 until there is one
         self.num_retried = 0
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -35,12 +36,12 @@ class Source(Protocol):
 
     def describe(self) -> Description: ...
 
-    def batches(self, start: int, options: StreamOptions) -> Iterator[HostBatch]: ...
+    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A batch on the device, and the state of the stream once it is consumed."""
+    """A batch on the device, and the state of the stream once it is consumed; no batch but the state at its end."""
 
     batch: Any
     stop: int
@@ -169,11 +170,17 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             self._end_session(wait=not isinstance(error, KeyboardInterrupt))
             raise
         self._position = ready.stop
-        self.num_skipped += len(ready.skipped)
-        self.skipped += ready.skipped[: _MAX_SKIPPED_LISTED - len(self.skipped)]
-        for skip in ready.skipped:
-            logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
+        self._note(ready.skipped)
+        if ready.batch is None:
+            self._end_session()
+            raise StopIteration
         return ready.batch
+
+    def _note(self, skipped: tuple[Skipped, ...]) -> None:
+        self.num_skipped += len(skipped)
+        self.skipped += skipped[: _MAX_SKIPPED_LISTED - len(self.skipped)]
+        for skip in skipped:
+            logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
@@ -243,14 +250,28 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
                 check_sharding(self.sharding, remainder, "the last batch")
 
     def _make(self) -> Iterator[_Ready]:
-        """Batches on the device from the position on."""
-        for host_batch in self.source.batches(self._position, self._options):
-            on_device, on_host = split_host(host_batch.columns)
-            if on_device is not None:
-                row_words = words(host_batch.positions)
-                on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
-                on_device = self._stages(on_device, host_batch.start, row_words)
-            yield _Ready(merge_host(on_device, on_host), host_batch.stop, host_batch.skipped)
+        """Batches on the device from the position on, and after the last one what is left to say."""
+        position = self._position
+        with contextlib.closing(self.source.batches(position, self._options)) as stream:
+            while True:
+                try:
+                    host_batch = next(stream)
+                except StopIteration as end:
+                    stop = self.source.describe().stop
+                    if not self.drop_remainder and stop is not None:
+                        position = max(position, stop)
+                    yield _Ready(None, position, end.value or ())
+                    return
+                position = host_batch.stop
+                yield _Ready(self._transfer(host_batch), position, host_batch.skipped)
+
+    def _transfer(self, host_batch: HostBatch) -> Any:
+        on_device, on_host = split_host(host_batch.columns)
+        if on_device is not None:
+            row_words = words(host_batch.positions)
+            on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
+            on_device = self._stages(on_device, host_batch.start, row_words)
+        return merge_host(on_device, on_host)
 
     def _end_session(self, *, wait: bool = True) -> None:
         session, self._session = self._session, None
@@ -275,7 +296,7 @@ class _Session:
             self._pending.append(self._worker.submit(next, self._items, None))
         ready = self._pending.popleft().result()
         if ready is None:
-            raise StopIteration
+            raise RuntimeError("the stream has ended before")
         if self._ahead:  # begin the next before the caller is busy with this one
             self._pending.append(self._worker.submit(next, self._items, None))
         return ready

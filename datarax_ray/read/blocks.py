@@ -11,7 +11,7 @@ from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.columns import ColumnError, Columns, leaves, nbytes, stack, unstack
 from datarax_ray.read.description import Description
-from datarax_ray.read.errors import RecordError, Skipped
+from datarax_ray.read.errors import Skipped
 from datarax_ray.read.transforms import Progress, Step, steps
 
 
@@ -20,13 +20,14 @@ class Block:
     """Elements of one part of a chunk, stacked.
 
     positions: int64 (k,), ascending. columns: arrays of shape (k, ...), None where k is 0. skipped: records left out.
-    failure: what to raise when the stream comes to its position; the block holds only what is before it.
+    failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
     """
 
     positions: Indices
     columns: Columns
     skipped: tuple[Skipped, ...] = ()
-    failure: RecordError | None = None
+    failure: Exception | None = None
+    failure_position: int = 0
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,13 +37,16 @@ class Block:
 def read_block(description: Description, ticket: Ticket) -> Block:
     """Read, decode, transform and stack what the ticket asks for. The same block wherever and whenever it is called.
 
-    Raises: ColumnError for elements that do not stack; OSError and ValueError for a file that is gone or replaced.
+    A record that cannot be read, decoded, transformed or stacked ends the block before it, and is its failure.
+
+    Raises: OSError and ValueError for a file that is gone or replaced.
     """
     progress, columns = _elements(description, ticket)
     if columns is None and progress.elements:
-        columns = _stack(progress, description)
+        columns = _stack(progress)
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
-    return Block(np.array(progress.positions, np.int64), columns, skipped, progress.failure)
+    failed_at = 0 if progress.failure is None else progress.failure.position
+    return Block(np.array(progress.positions, np.int64), columns, skipped, progress.failure, failed_at)
 
 
 def read_elements(description: Description, ticket: Ticket) -> list[Any]:
@@ -112,11 +116,10 @@ def _call_decoder(step: Step, records: list[bytes]) -> Columns:
     return columns
 
 
-def _stack(progress: Progress, description: Description) -> Columns:
+def _stack(progress: Progress) -> Columns:
+    """The columns of the elements; of those before the first that does not fit, where one does not."""
     try:
         return stack(progress.elements)
     except ColumnError as error:
-        for index in (0, error.index):
-            where = description.reader.locate(progress.records[index])
-            error.add_note(f"element {index} of this block is {where} at position {progress.positions[index]}")
-        raise
+        progress.cut(error.index, error.message)
+        return stack(progress.elements) if progress.elements else None

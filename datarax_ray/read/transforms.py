@@ -137,6 +137,17 @@ class Progress:
         # The cause does not survive the way from an actor to the driver, so its traceback travels as a note.
         self.failure.add_note("".join(traceback.format_exception(error)).rstrip())
 
+    def cut(self, index: int, reason: str) -> None:
+        """End the block before this element, which is not like the first one; that is not for on_error to skip."""
+        where, position = self._locate(self.records[index]), self.positions[index]
+        first = f"{self._locate(self.records[0])} (position {self.positions[0]})"
+        self.failure = RecordError(f"{where} (position {position}) differs from {first}: {reason}", position)
+        self.elements, self.positions, self.records = (
+            self.elements[:index],
+            self.positions[:index],
+            self.records[:index],
+        )
+
 
 def _bind(step: Step, seed: int) -> Callable[[Any, int], Any]:
     """The step as a function of (element, position)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -107,7 +107,7 @@ class ArrayRecordSourceModule(SourceModule, pytree=False):  # type: ignore[call-
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
         return self._source.description
 
-    def batches(self, start: int, options: StreamOptions) -> Iterator[HostBatch]:
+    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position on; does not move this source's own position."""
         return self._source.batches(start, options)
 

@@ -233,3 +233,33 @@ def test_a_trainer_without_rows_in_the_last_batch_gets_empty_arrays_of_the_same_
     full, short = batches_of(batcher, (0, 5, [block([0, 1])]))
     assert (full.num_rows, short.num_rows) == (2, 0)
     assert (short.columns["x"].shape, short.columns["x"].dtype) == ((0, 2), np.float64)
+
+
+@pytest.mark.parametrize("cuts", [[12], [1] * 12, [5, 7], [9, 1, 2]])
+@pytest.mark.parametrize("num_actors", [1, 2, 3])
+def test_elements_unlike_the_first_end_the_stream_at_their_position_for_any_chunks_and_actors(cuts, num_actors):
+    """Position 7 is float where 0 to 6 are int: two batches of 3 come, then the error."""
+    from datarax_ray.read.blocks import Block
+
+    batcher = Batcher(start=0, stop=12, batch_size=3)
+    got = []
+    start = 0
+
+    def feed() -> None:
+        nonlocal start
+        for size in cuts:
+            positions = np.arange(start, start + size)
+            blocks = []
+            for actor in range(num_actors):
+                mine = positions[positions % num_actors == actor]
+                good, odd = mine[mine < 7], mine[mine >= 7]
+                if len(good) and len(odd):  # as an actor stacks: what fits, and its failure
+                    blocks.append(Block(good, {"x": good}, (), ValueError("odd"), int(odd[0])))
+                elif len(mine):
+                    blocks.append(Block(mine, {"x": mine if len(good) else mine.astype(float)}))
+            got.extend(batch.columns["x"].tolist() for batch in batcher.add(start, start + size, blocks))
+            start += size
+
+    with pytest.raises(ValueError, match=r"odd|x was int64 \(\) so far and is float64 \(\) from position 7 on"):
+        feed()
+    assert got == [[0, 1, 2], [3, 4, 5]]

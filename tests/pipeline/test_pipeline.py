@@ -363,3 +363,25 @@ class TestClosing:
             pipeline.step()
         assert pipeline.position == 32
         assert threading.active_count() == before
+
+
+class TestSkipping:
+    @pytest.mark.parametrize("drop_remainder", [False, True])
+    def test_a_broken_record_after_the_last_batch_is_counted_once(
+        self, files: list[Path], drop_remainder: bool
+    ) -> None:
+        """119 elements survive: 17 batches of 7; record 119, the last of the epoch, stands after them."""
+
+        def skipping() -> Pipeline:
+            options = {"drop_remainder": drop_remainder}
+            transforms = [decode, FailAt(119)]
+            return make(files, transforms, 7, options, shuffle_files=False, num_epochs=1, on_error="skip")
+
+        pipeline = skipping()
+        assert len(indices(pipeline)) == 17
+        assert (pipeline.num_skipped, [skip.position for skip in pipeline.skipped]) == (1, [119])
+        if not drop_remainder:
+            resumed = skipping()
+            resumed.set_state(pipeline.get_state())
+            assert indices(resumed) == []
+            assert resumed.num_skipped == 1

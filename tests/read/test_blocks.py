@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
 from datarax_ray.read.blocks import Block, read_block, read_elements
-from datarax_ray.read.columns import ColumnError, leaves
+from datarax_ray.read.columns import leaves
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import RecordError
@@ -228,13 +228,15 @@ def test_ragged_elements_are_refused_with_where_both_are():
     def ragged(element):
         return {"x": element["values"][: 1 + (element["index"] >= 13)]}
 
-    with pytest.raises(ColumnError, match=r"field 'x' has shape \(1,\) in one element, \(2,\) in another") as caught:
-        read_block(describe(transforms=[decode, ragged]), Ticket(10, 20))
-    assert caught.value.__notes__ == [
-        "element 0 of this block is memory[10] at position 10",
-        "element 3 of this block is memory[13] at position 13",
-    ]
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    block = read_block(describe(transforms=[decode, ragged]), Ticket(10, 20))
+    assert block.positions.tolist() == [10, 11, 12]
+    assert block.columns["x"].shape == (3, 1)
+    assert block.failure_position == 13
+    assert str(block.failure).startswith(
+        "memory[13] (position 13) differs from memory[10] (position 10): "
+        "field 'x' has shape (1,) in one element, (2,) in another"
+    )
+    assert str(pickle.loads(pickle.dumps(block.failure))) == str(block.failure)
 
 
 def test_a_transform_that_changes_its_element_in_place_changes_no_other_read():

@@ -144,9 +144,7 @@ def test_rows_without_arrays_are_what_was_written(decoder, encode, element):
 
 @ROWS
 def test_rows_turn_only_the_named_fields_into_arrays(decoder, encode):
-    record = encode(
-        {"grid": [[1, 2], [3, 4]], "n": 5, "tags": ["a"], "none": None, "empty": [], "w": [0.1, 2]}
-    )
+    record = encode({"grid": [[1, 2], [3, 4]], "n": 5, "tags": ["a"], "none": None, "empty": [], "w": [0.1, 2]})
     element = decoder({"w": "float32", "n": "uint8", "grid": "int16", "empty": "int32"}).map(record)
     expected = {
         "grid": np.array([[1, 2], [3, 4]], "int16"),
@@ -202,9 +200,7 @@ def test_rows_refuse_what_is_no_map(decoder, encode):
 def test_rows_refuse_bytes_cut_short_or_followed_by_more(decoder, encode):
     record = encode({"a": [1, 2, 3]})
     for broken in (b"", record[:-1], record + b"\x01"):
-        with pytest.raises(
-            ValueError, match=rf"a record of {len(broken)} bytes that begins .* is not (msgpack|JSON)"
-        ):
+        with pytest.raises(ValueError, match=rf"a record of {len(broken)} bytes that begins .* is not (msgpack|JSON)"):
             decoder().map(broken)
 
 
@@ -270,9 +266,7 @@ def int64_list(*values):
 
 
 def example(**features):
-    entries = [
-        delimited(1, delimited(1, name.encode()) + delimited(2, kind)) for name, kind in features.items()
-    ]
+    entries = [delimited(1, delimited(1, name.encode()) + delimited(2, kind)) for name, kind in features.items()]
     return delimited(1, b"".join(entries))
 
 
@@ -409,8 +403,7 @@ def png(pixels, depth=8):
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
 
 
@@ -437,9 +430,7 @@ def test_image_shrinks_by_averaging_and_grows_by_interpolating():
     assert_same(DecodeImage((1, 1, 1)).map(png(row)), {"image": np.array([[[40]]], "uint8")})
     # Bilinear with pixel centres: the new ones lie 1/4 and 3/4 between the old, and the borders repeat.
     pair = np.array([[[0], [100]]], "uint8")
-    assert_same(
-        DecodeImage((1, 4, 1)).map(png(pair)), {"image": np.array([[[0], [25], [75], [100]]], "uint8")}
-    )
+    assert_same(DecodeImage((1, 4, 1)).map(png(pair)), {"image": np.array([[[0], [25], [75], [100]]], "uint8")})
     assert_same(DecodeImage((2, 3, 3)).map(png(PIXELS)), {"image": PIXELS})
 
 
@@ -567,8 +558,7 @@ REPRS = [
     "DecodeFields(fields=(('a', ('int8', (2,))), ('b', ('>f8', ()))))",
     "DecodeMsgpack(arrays={'x': 'int64'})",
     "DecodeJson(arrays={'x': 'int64'})",
-    "DecodeExample(features={'x': FixedLen(dtype='int32', shape=(2,), default=1),"
-    " 'y': VarLen(dtype='bytes')})",
+    "DecodeExample(features={'x': FixedLen(dtype='int32', shape=(2,), default=1), 'y': VarLen(dtype='bytes')})",
     "DecodeExample(features=None)",
     "DecodeImage(shape=(8, 9, 3), field='image')",
     "PadTo(lengths={'x': (3,), 'y': (1, 2)}, value=1, truncate=False, dtype='int16', mask_suffix='_mask')",
@@ -608,7 +598,5 @@ assert lazy < set(sys.modules)
 print(sorted({"jax", "jaxlib", "ray", "flax", "grain", "tensorflow"} & set(sys.modules)))
 """
     arguments = [example(x=int64_list(1)).hex(), png(PIXELS).hex()]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
