@@ -37,6 +37,8 @@ logger = logging.getLogger("datarax_ray")
 _GONE = (ActorUnavailableError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError)
 # Nothing has come for so long: ask whether the actors are there. Ray restarts an actor in 1 to 3 s where it has room.
 _PATIENCE_S = 5.0
+# What a ticket may take to end when the source is closed; closing takes no longer.
+_GRACE_S = 2.0
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
 _GATHER_S = 5.0
 
@@ -139,9 +141,14 @@ class RayPool:
         """Kill the actors. Named ones live on for the other drivers and end with the driver that made them."""
         self._is_closed = True
         members, self._members = self._members, {}
-        if ray.is_initialized() and self._options.name is None:
-            for member in members.values():
-                ray.kill(member.handle)
+        if not ray.is_initialized() or self._options.name is not None:
+            return
+        # An actor that is killed in the middle of a ticket makes Ray announce that it will retry.
+        idle = [member.handle.drain.remote() for member in members.values() if member.ready is None]
+        if idle:
+            ray.wait(idle, num_returns=len(idle), timeout=_GRACE_S)
+        for member in members.values():
+            ray.kill(member.handle)
 
     def _check_open(self) -> None:
         if self._is_closed:

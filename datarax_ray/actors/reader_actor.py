@@ -52,6 +52,9 @@ class ReaderActor:
         self._counters["read_s"] += time.perf_counter() - begin
         return block
 
+    def drain(self) -> None:
+        """Answers once the tickets that were sent before are done."""
+
     @ray.method(concurrency_group="control")
     def stats(self) -> dict[str, Any]:
         """Who this is and what it has done since it started; answers while a read runs."""
