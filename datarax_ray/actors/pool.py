@@ -68,6 +68,14 @@ class _Member:
     ready: Any
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A ticket on its way: the actor that has it, and what it will answer."""
+
+    member: _Member
+    ref: ray.ObjectRef
+
+
 class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
@@ -87,12 +95,13 @@ class RayPool:
             self._gather(waiting)
         return tuple(index for index, member in self._members.items() if member.ready is None)
 
-    def send(self, part: Part) -> ray.ObjectRef:
-        return self._members[part.actor].handle.read.remote(part.ticket)
+    def send(self, part: Part) -> _Sent:
+        member = self._members[part.actor]
+        return _Sent(member, member.handle.read.remote(part.ticket))
 
-    def receive(self, sent: Mapping[Part, ray.ObjectRef]) -> Arrived | Lost:
+    def receive(self, sent: Mapping[Part, _Sent]) -> Arrived | Lost:
         """Wait for one of the parts. What the read raised is raised here; RuntimeError once the pool is closed."""
-        parts = {ref: part for part, ref in sent.items()}
+        parts = {ask.ref: part for part, ask in sent.items()}
         begin = time.monotonic()
         while True:
             ready, _ = ray.wait(list(parts), num_returns=1, timeout=_PATIENCE_S)
@@ -120,16 +129,16 @@ class RayPool:
             block: Block = ray.get(ready[0])
         except RayTaskError as error:
             if isinstance(error, _GONE) or isinstance(error.cause, _GONE):
-                return self._replace(part, error)
+                return self._replace(part, sent[part].member, error)
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except _GONE as error:
-            return self._replace(part, error)
+            return self._replace(part, sent[part].member, error)
         return Arrived(part, block)
 
-    def discard(self, sent: Mapping[Part, ray.ObjectRef]) -> None:
+    def discard(self, sent: Mapping[Part, _Sent]) -> None:
         if ray.is_initialized():
-            for ref in sent.values():
-                ray.cancel(ref)  # what has not begun will not; what runs ends by itself and is dropped
+            for ask in sent.values():
+                ray.cancel(ask.ref)  # what has not begun will not; what runs ends by itself and is dropped
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
@@ -210,17 +219,22 @@ class RayPool:
         pings = {self._members[index].handle.stats.remote(): index for index in actors}
         _, silent = ray.wait(list(pings), num_returns=len(pings), timeout=_PATIENCE_S)
         for ref in silent:
+            logger.warning("reader actor %d does not answer; others read for it until it does", pings[ref])
             self._members[pings[ref]].ready = ref
         return {pings[ref] for ref in silent}
 
-    def _replace(self, part: Part, error: Exception) -> Lost:
-        """A part did not survive. Where its actor will not come back, put a new one in its place."""
-        if isinstance(error, RayActorError) and not isinstance(error, ActorUnavailableError):
+    def _replace(self, part: Part, member: _Member, error: Exception) -> Lost:
+        """A part did not survive. Where its actor will not come back, put a new one in its place, once."""
+        is_dead = isinstance(error, RayActorError) and not isinstance(error, ActorUnavailableError)
+        if is_dead and self._members.get(part.actor) is member:
+            logger.warning(
+                "reader actor %d is gone, another takes its place: %s", part.actor, str(error).splitlines()[0]
+            )
             self._members[part.actor] = self._start(part.actor)
         return _lost(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 
 def _lost(part: Part, reason: str) -> Lost:
     ticket = part.ticket
-    logger.warning("positions [%d, %d) of actor %d are lost: %s", ticket.start, ticket.stop, part.actor, reason)
+    logger.info("positions [%d, %d) of actor %d are asked for again: %s", ticket.start, ticket.stop, part.actor, reason)
     return Lost(part, reason)

@@ -156,7 +156,7 @@ def test_an_actor_killed_in_the_middle_changes_nothing(files: list[Path], shuffl
     assert_equal(got, want)
 
 
-def test_an_actor_that_will_not_come_back_is_replaced(files: list[Path]) -> None:
+def test_an_actor_that_will_not_come_back_is_replaced_once(files: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     source = make(files, num_epochs=6)
     want = [on_host(batch) for batch in pipeline(source)]
     with ray_source(source, 2, chunk_size=20) as distributed:
@@ -166,6 +166,7 @@ def test_an_actor_that_will_not_come_back_is_replaced(files: list[Path]) -> None
             if number == 2:
                 ray.kill(distributed._actors._members[0].handle, no_restart=True)
     assert_equal(got, want)
+    assert len([line for line in caplog.messages if "another takes its place" in line]) == 1
 
 
 def test_a_failing_transform_names_transform_file_record_position_and_actor(files: list[Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,12 +75,12 @@ def summarise(task: Task, deliveries: Sequence[Delivery]) -> Summary:
 
 
 def ratios(summary: Summary, everyone: Sequence[Summary]) -> tuple[float | None, float | None]:
-    """The rate over raw's with as many processes (the in-process source: with one), and over Grain's best."""
+    """The rate over raw's best with as many processes (the in-process source: with one), and over Grain's best."""
     kind = [other for other in everyone if other.kind == summary.kind]
     raw = [s.rate for s in kind if s.competitor == "raw" and s.workers == max(1, summary.workers)]
     grain = [s.rate for s in kind if s.is_grain]
     return (
-        summary.rate / raw[0] if raw and raw[0] and not summary.is_grain else None,
+        summary.rate / max(raw) if raw and max(raw) and not summary.is_grain else None,
         summary.rate / max(grain) if grain and max(grain) else None,
     )
 
@@ -114,7 +115,8 @@ def show(everyone: Sequence[Summary], as_markdown: bool) -> None:
             column.justify = "right"
         for row in rows:
             table.add_row(*row)
-        Console().print(table)
+        # notes and settings are long; where nobody knows the width (a pipe), do not fold them
+        Console(width=None if sys.stdout.isatty() else 200).print(table)
     print()
     for verdict in verdicts(everyone):
         print(f"- {verdict}")
