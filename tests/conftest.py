@@ -38,6 +38,7 @@ def ray_local() -> Iterator[None]:
     """A local Ray with room for many small actors, gone after the module."""
     import ray
 
-    ray.init(num_cpus=16, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
+    # "local": never a cluster that happens to run on this machine
+    ray.init("local", num_cpus=16, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()

@@ -16,6 +16,7 @@ from datarax_ray.actors.pool import ActorOptions, RayPool
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import IndexedSource
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
+from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
 
@@ -33,7 +34,8 @@ class RaySource(IndexedSource):
 
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
     cluster but one. num_cpus: that each actor reserves. chunk_size: positions read at a time by all actors together,
-    None to choose it by the size of the elements. max_nbytes: bound on the blocks in flight in the object store.
+    None to choose it by the size of the elements. max_nbytes: bound on the blocks in flight in the object store;
+    None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
     one Ray namespace share the actors. start_timeout_s: how long to wait for the first actor to start.
 
@@ -50,7 +52,7 @@ class RaySource(IndexedSource):
         num_actors: int | None = None,
         num_cpus: float = 1.0,
         chunk_size: int | None = None,
-        max_nbytes: int = DEFAULT_MAX_NBYTES,
+        max_nbytes: int | None = None,
         resources: Mapping[str, float] | None = None,
         label_selector: Mapping[str, str] | None = None,
         memory: int | None = None,
@@ -64,14 +66,14 @@ class RaySource(IndexedSource):
             raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}")
         if num_actors is not None and num_actors < 1:
             raise ValueError(f"num_actors must be at least 1, or None for one per CPU, got {num_actors}")
-        StreamOptions(1, chunk_size=chunk_size, max_nbytes=max_nbytes)
+        StreamOptions(1, chunk_size=chunk_size, max_nbytes=DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes)
         options = ActorOptions(num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env)
         connect(num_cpus * (num_actors or 0))
         if num_actors is None:
             num_actors = max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 0.01)) - 1)
         self.num_actors = num_actors
         self._chunk_size = chunk_size
-        self._max_nbytes = max_nbytes
+        self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
         description = source.describe()
         self._actors = RayPool(description, num_actors, options)
         super().__init__(description, self._actors)
@@ -100,6 +102,14 @@ class RaySource(IndexedSource):
     def __repr__(self) -> str:
         order = self.description.order
         return f"RaySource(num_actors={self.num_actors}, num_records={order.num_records}, shuffle={order.shuffle!r})"
+
+
+def _default_max_nbytes(num_actors: int) -> int:
+    """Bytes in flight that keep every actor at work with blocks of the best size, and leave most of the store free."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    store = ray.cluster_resources().get("object_store_memory", 0) / max(1, len(nodes))
+    wanted = max(DEFAULT_MAX_NBYTES, num_actors * DEPTH * TARGET_BLOCK_NBYTES)
+    return int(min(wanted, 0.4 * store)) or DEFAULT_MAX_NBYTES
 
 
 def connect(num_cpus: float) -> None:

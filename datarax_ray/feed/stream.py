@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.feed.batches import Batcher, HostBatch
-from datarax_ray.feed.window import FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
+from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
 from datarax_ray.plan.position import Rows, check_trainers
 from datarax_ray.plan.shards import assign, cut
 from datarax_ray.read.blocks import Block, read_block
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
 
-DEFAULT_MAX_NBYTES = 256 * 2**20  # of blocks in flight: many batches ahead for most, small beside a trainer's memory
+# Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
+DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
+_RUN_NBYTES = 256 * 2**10  # a small part of a block
 _MAX_RUN_RECORDS = 1024
 
 
@@ -187,9 +189,9 @@ def _has_whole_epoch(start: int, stop: int, num_records: int) -> bool:
 
 
 def run_records(description: Description) -> int:
-    """Records that one actor reads in a row in file order: a sixteenth of a block, at most 1,024.
+    """Records that one actor reads in a row in file order: 256 KiB of them, at most 1,024.
 
     Small, so that every chunk has runs for every actor; large enough that a run is one read.
     """
     mean = max(1, description.reader.mean_nbytes)
-    return max(1, min(_MAX_RUN_RECORDS, TARGET_BLOCK_NBYTES // 16 // mean))
+    return max(1, min(_MAX_RUN_RECORDS, _RUN_NBYTES // mean))

@@ -8,6 +8,7 @@ Legend: a run is `run_records` consecutive records; run k belongs to shard k mod
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,8 +128,12 @@ def owners_in(order: Order, layout: Layout, owners: Sequence[int], start: int, s
     """
     if order.shuffle == "none":
         shards = np.unique(layout.shard_of(order.records(_one_in_each_run(order, layout, start, stop)))).tolist()
-    else:
-        shards = range(layout.num_shards)
+        return _by_owner(tuple(shards), tuple(owners))
+    return _by_owner(tuple(range(layout.num_shards)), tuple(owners))
+
+
+@functools.lru_cache(maxsize=8)  # the same for every chunk of a shuffled stream, and 0.5 ms for 1,024 shards
+def _by_owner(shards: tuple[int, ...], owners: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
     parts: dict[int, list[int]] = {}
     for shard in shards:
         parts.setdefault(owners[shard], []).append(shard)

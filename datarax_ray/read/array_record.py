@@ -12,10 +12,10 @@ import operator
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,10 +23,13 @@ from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.files import FileSlice, find
 
-# Seconds, on one core with zstd: building read(list)'s table, per group in the file, and decoding one more group.
-# Only their ratio matters, and it decides between calls that differ by 3x or more; see tests/benchmarks.
-_TABLE_COST = 3e-9
-_GROUP_COST = 4e-6
+# Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a group
+# of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
+_LONG_RUN_GROUPS = 1024
+# `read(list)` builds a table over the whole file and pays some 20 us for each of its first 100 groups, then decodes
+# each group once; below these it is dearer than a range for each group, whatever is dropped from them.
+_LIST_MIN_GROUPS = 64
+_LIST_MIN_RECORDS_PER_GROUP = 3
 # A reader holds a descriptor, and 1,024 is the usual limit of a process.
 _MAX_OPEN_READERS = 256
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
@@ -141,12 +144,13 @@ class ArrayRecordReader:
         """wanted: ascending, distinct indices within the file."""
         file, reader = self.files[index], self._reader(index)
         try:
-            found: list[bytes] = []
-            if read_as_list(wanted, file.num_records, file.group_size):
-                found = reader.read(wanted.tolist())
-            else:
-                for start, stop in _runs(wanted):
-                    found += reader.read(start, stop)
+            match reading(wanted, file.group_size):
+                case "range":
+                    found = reader.read(int(wanted[0]), int(wanted[-1]) + 1)
+                case "list":
+                    found = reader.read(wanted.tolist())
+                case "groups":
+                    found = _read_groups(reader.read, wanted, file.group_size)
         except RuntimeError as error:
             error.add_note(f"while reading {len(wanted)} records of {file.path}")
             raise
@@ -174,31 +178,38 @@ class ArrayRecordReader:
         return reader
 
 
-def read_as_list(wanted: Indices, num_records: int, group_size: int) -> bool:
-    """Whether `read(list)` is cheaper than one `read(start, stop)` per run of consecutive indices.
+def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "groups"]:
+    """The cheapest way to read these records of one file: one range, one list, or a range for each of their groups.
 
-    A run decodes each group that it touches, so two runs in one group decode it twice; the list decodes each group
-    once and pays a table over all groups of the file.
+    wanted: int64 (k,), ascending, distinct, k >= 1.
 
-    >>> read_as_list(np.array([5]), num_records=400_000, group_size=1)
-    False
-    >>> read_as_list(np.arange(0, 62_500, 32), num_records=62_500, group_size=256)
-    True
+    >>> reading(np.arange(0, 400_000, 100), group_size=1)
+    'groups'
+    >>> reading(np.arange(0, 62_500, 32), group_size=256)
+    'list'
+    >>> reading(np.arange(5_000, 9_000), group_size=1)
+    'range'
     """
-    groups = wanted // group_size
-    distinct = 1 + np.count_nonzero(np.diff(groups))
-    starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
-    stops = np.append(starts[1:], len(wanted)) - 1
-    touched = int((groups[stops] - groups[starts] + 1).sum())
-    return bool((touched - distinct) * _GROUP_COST > num_records / group_size * _TABLE_COST)
+    if len(wanted) == wanted[-1] - wanted[0] + 1 and len(wanted) >= _LONG_RUN_GROUPS * group_size:
+        return "range"
+    num_groups = 1 + np.count_nonzero(np.diff(wanted // group_size))
+    if num_groups >= _LIST_MIN_GROUPS and len(wanted) >= _LIST_MIN_RECORDS_PER_GROUP * num_groups:
+        return "list"
+    return "groups"
 
 
-def _runs(wanted: Indices) -> list[tuple[int, int]]:
-    """Ascending, distinct indices as [start, stop) runs."""
-    cuts = np.flatnonzero(np.diff(wanted) != 1) + 1
-    starts = wanted[np.concatenate([[0], cuts])].tolist()
-    stops = wanted[np.concatenate([cuts - 1, [-1]])].tolist()
-    return [(start, stop + 1) for start, stop in zip(starts, stops, strict=True)]
+def _read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group_size: int) -> list[bytes]:
+    """One range for each group, from the first to the last record wanted of it."""
+    indices = wanted.tolist()
+    if group_size == 1:
+        return [read(index, index + 1)[0] for index in indices]
+    cuts = (np.flatnonzero(np.diff(wanted // group_size)) + 1).tolist()
+    found: list[bytes] = []
+    for lo, hi in itertools.pairwise([0, *cuts, len(indices)]):
+        start = indices[lo]
+        records = read(start, indices[hi - 1] + 1)
+        found += records if len(records) == hi - lo else [records[index - start] for index in indices[lo:hi]]
+    return found
 
 
 def _open(path: str) -> Any:

@@ -13,6 +13,7 @@ from datarax_ray.feed.window import (
     MAX_ATTEMPTS,
     MAX_OPEN_CHUNKS,
     MAX_PART_RECORDS,
+    TARGET_BLOCK_NBYTES,
     Part,
     Window,
     next_chunk_size,
@@ -247,7 +248,7 @@ def test_elements_without_bytes_do_not_open_chunks_without_end():
 def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
     machine = window((0, 0, 0, 0), n=10**9, stop=None, chunk_size=None)
     sizes = []
-    for _ in range(60):  # 16 are open at once, so a new size is seen 16 releases later
+    for _ in range(60):  # DEPTH are open at once while they grow, so a new size is seen that many releases later
         machine.asks()
         start, stop = machine.head_range
         sizes.append(stop - start)
@@ -256,7 +257,7 @@ def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
         machine.release()
     assert sizes[:2] == [FIRST_CHUNK_RECORDS] * 2  # the second was opened before anything was known
     assert all(b <= 4 * a for a, b in itertools.pairwise(sizes))
-    assert sizes[-1] == 4 * 2**20 // 1000
+    assert sizes[-1] == TARGET_BLOCK_NBYTES // 1000
 
 
 def test_a_chunk_size_that_was_given_is_kept():
@@ -286,7 +287,7 @@ def test_shuffled_chunks_of_a_tiny_dataset_hold_few_epochs():
         (256, 64.0, 1, BIG, 1024),  # growth
         (10**6, 64.0, 1, BIG, MAX_PART_RECORDS),  # tiny records: bounded by time
         (10**6, 64.0, 3, BIG, 3 * MAX_PART_RECORDS),
-        (10**6, 1e6, 2, BIG, 8),  # 4 MiB for each of two actors
+        (10**6, 1e6, 2, BIG, 33),  # 16 MiB for each of two actors
         (10**6, 1e6, 2, 16 * 10**6, 4),  # a quarter of the window
         (10**6, 1e9, 2, BIG, 1),  # elements larger than a block come alone
         (1, 0.0, 1, BIG, 4),  # everything was filtered

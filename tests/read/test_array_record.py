@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read import array_record
-from datarax_ray.read.array_record import ArrayRecordReader, read_as_list
+from datarax_ray.read.array_record import ArrayRecordReader, reading
 from datarax_ray.read.blocks import read_block
 from datarax_ray.read.description import Description
 from tests import oracle
@@ -53,20 +53,26 @@ def test_any_records_in_any_order_with_repetitions(grouped, records, stride):
     reader.close()
 
 
-def test_both_ways_to_read_give_the_same(grouped, monkeypatch):
+@pytest.mark.parametrize("way", ["list", "groups"])
+def test_every_way_to_read_gives_the_same(grouped, monkeypatch, way):
     wanted = np.array([0, 5, 8, 9, 10, 200, 307, 308, 357])
-    got = []
-    for as_list in (True, False):
-        monkeypatch.setattr(array_record, "read_as_list", lambda *_, answer=as_list, **__: answer)
-        got.append(ArrayRecordReader.of(grouped).read(wanted))
-    assert got[0] == got[1] == [record(i) for i in wanted.tolist()]
+    monkeypatch.setattr(array_record, "reading", lambda *_: way)
+    assert ArrayRecordReader.of(grouped).read(wanted) == [record(i) for i in wanted.tolist()]
 
 
-def test_the_cheaper_way_is_chosen():
-    assert not read_as_list(np.arange(1000), num_records=10**6, group_size=256)  # one run
-    assert not read_as_list(np.array([3]), num_records=10**6, group_size=1)
-    assert not read_as_list(np.arange(0, 10**5, 50), num_records=10**6, group_size=1)  # no group is decoded twice
-    assert read_as_list(np.arange(0, 256, 2), num_records=10**4, group_size=256)  # 128 runs in one group
+def test_a_long_run_is_read_at_once(grouped, monkeypatch):
+    monkeypatch.setattr(array_record, "_LONG_RUN_GROUPS", 1)
+    reader = ArrayRecordReader.of(grouped)
+    assert reader.read(np.arange(reader.num_records)) == [record(i) for i in range(reader.num_records)]
+
+
+def test_the_cheapest_way_is_chosen():
+    assert reading(np.arange(5000), group_size=1) == "range"
+    assert reading(np.arange(1000), group_size=1) == "groups"  # ranges across groups pay off from 1,024 on
+    assert reading(np.arange(0, 10**5, 50), group_size=1) == "groups"  # a list would build a table over the file
+    assert reading(np.arange(0, 256, 2), group_size=256) == "groups"  # one group
+    assert reading(np.arange(0, 256 * 100, 50), group_size=256) == "list"
+    assert reading(np.arange(0, 256 * 100, 200), group_size=256) == "groups"  # one or two of each group
 
 
 def test_records_of_slices_are_counted_from_the_slice(grouped):
