@@ -68,3 +68,23 @@ class FailAt:
 def loaded_modules(actor: Any) -> list[str]:
     """The top-level modules of the process that calls this."""
     return sorted({name.partition(".")[0] for name in sys.modules})
+
+
+class Squares:
+    """A data source of one's own: n elements, their index and its square."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"index": index, "square": index * index}
+
+    def __repr__(self) -> str:
+        return f"Squares({self.n})"
+
+
+def stored_index(element: dict[str, Any]) -> dict[str, Any]:
+    return {"index": element["index"], "square": element["index"] ** 2}

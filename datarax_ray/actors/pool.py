@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray import cloudpickle
 from ray.exceptions import (
     ActorUnavailableError,
     NodeDiedError,
@@ -80,7 +79,7 @@ class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
     def __init__(self, description: Description, num_actors: int, options: ActorOptions) -> None:
-        self._payload = cloudpickle.dumps(description)
+        self._description = _put(description)
         self._identity = digest(description.settings())
         self._options = options
         self._members = {index: self._start(index) for index in range(num_actors)}
@@ -179,7 +178,7 @@ class RayPool:
             name = f"datarax_ray/{self._options.name}/{self._identity}/{index}"
             options |= {"name": name, "get_if_exists": True}
         actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
-        handle = actor.options(**options).remote(index, self._payload)
+        handle = actor.options(**options).remote(index, [self._description])
         return _Member(handle, handle.stats.remote())
 
     def _gather(self, waiting: list[_Member]) -> None:
@@ -232,6 +231,18 @@ class RayPool:
             )
             self._members[part.actor] = self._start(part.actor)
         return _lost(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def _put(description: Description) -> ray.ObjectRef:
+    """One copy for all actors; on a node they share the arrays in it."""
+    try:
+        return ray.put(description)
+    except TypeError as error:
+        error.add_note(
+            "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
+            "make them where they are first used, in the transform's call."
+        )
+        raise
 
 
 def _lost(part: Part, reason: str) -> Lost:

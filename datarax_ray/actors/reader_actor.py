@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import resource
 import time
 from typing import Any
@@ -19,15 +18,16 @@ from datarax_ray.read.description import Description
 class ReaderActor:
     """Reads what tickets ask for. Holds no position, so it may die and be replaced between any two calls.
 
-    index: its id in the pool. payload: a pickled Description. It is loaded with the first call rather than here: what
-    fails in a constructor kills the actor and is retried, what fails in a call is raised at the caller.
+    index: its id in the pool. boxed: a list with the reference to a Description. It is fetched with the first call
+    rather than here: what fails in a constructor kills the actor and is retried, what fails in a call is raised at the
+    caller.
     """
 
-    def __init__(self, index: int, payload: bytes) -> None:
+    def __init__(self, index: int, boxed: list[ray.ObjectRef]) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
         self._index = index
-        self._payload = payload
+        self._boxed = boxed
         self._description: Description | None = None
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
@@ -40,7 +40,7 @@ class ReaderActor:
         begin = time.perf_counter()
         try:
             if self._description is None:
-                self._description = pickle.loads(self._payload)
+                self._description = ray.get(self._boxed[0])
             block = read_block(self._description, ticket)
         except Exception as error:
             block = Block(np.empty(0, np.int64), None, failure=error, failure_position=ticket.start)

@@ -23,8 +23,8 @@ from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.files import FileSlice, find
 
-# Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a group
-# of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
+# Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
+# group of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
 _LONG_RUN_GROUPS = 1024
 # `read(list)` builds a table over the whole file and pays some 20 us for each of its first 100 groups, then decodes
 # each group once; below these it is dearer than a range for each group, whatever is dropped from them.
@@ -55,6 +55,8 @@ class ArrayRecordReader:
     Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
     first reader counts them).
     """
+
+    broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
 
     def __init__(self, files: Sequence[RecordFile]) -> None:
         self.files = tuple(files)

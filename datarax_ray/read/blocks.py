@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,11 +62,10 @@ def read_elements(description: Description, ticket: Ticket) -> list[Any]:
 
 
 def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Columns]:
-    """Everything up to stacking; columns are there only where a block decoder is all there is to do."""
+    """Everything up to stacking; columns are there where records came as such and nothing was done to single ones."""
     positions, records = ticket.select(description.order)
-    progress = _read(description, positions, records)
+    progress, columns = _read(description, positions, records)
     todo = list(steps(description.transforms))
-    columns: Columns = None
     if todo and todo[0].kind == "decode" and progress.elements:
         columns = _decode(progress, todo[0])
     todo = [step for step in todo if step.kind != "decode"]
@@ -77,16 +77,22 @@ def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Colum
     return progress, columns
 
 
-def _read(description: Description, positions: Indices, records: Indices) -> Progress:
+def _read(description: Description, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
     reader, indices = description.reader, records.tolist()
     asked = Progress(
         indices, positions.tolist(), indices, on_error=description.on_error, locate=description.reader.locate
     )
+    if not indices:
+        return asked, None
     try:
-        asked.elements = list(reader.read(records)) if indices else []
-    except RuntimeError:  # array_record's word for a broken record does not say which: ask for each alone
-        asked.run(lambda record, _: reader.read(np.array([record], np.int64))[0], "reading", catch=RuntimeError)
-    return asked
+        found = reader.read(records)
+    except reader.broken:  # does not say which record it is about: ask for each alone
+        asked.run(lambda record, _: reader.read(np.array([record], np.int64))[0], "reading", catch=reader.broken)
+        return asked, None
+    if isinstance(found, Mapping):
+        return asked, found
+    asked.elements = list(found)
+    return asked, None
 
 
 def _decode(progress: Progress, step: Step) -> Columns:

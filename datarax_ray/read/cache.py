@@ -29,6 +29,10 @@ class CachedReader:
     def mean_nbytes(self) -> int:
         return self._reader.mean_nbytes
 
+    @property
+    def broken(self) -> type[Exception]:
+        return self._reader.broken
+
     def read(self, records: Indices) -> list[Any]:
         wanted = records.tolist()
         missing = sorted({record for record in wanted if record not in self._records})

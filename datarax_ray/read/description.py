@@ -26,8 +26,13 @@ class Reader(Protocol):
         """Stored bytes of a record, on average."""
         ...
 
-    def read(self, records: Indices) -> list[Any]:
-        """The record at each index, in the order asked; RuntimeError where one of them is broken."""
+    @property
+    def broken(self) -> type[Exception]:
+        """What `read` raises where a record is broken, rather than the whole source."""
+        ...
+
+    def read(self, records: Indices) -> Any:
+        """The record at each index, in the order asked: a list, or a dict of columns where they are stored as such."""
         ...
 
     def locate(self, record: int) -> str:

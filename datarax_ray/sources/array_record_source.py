@@ -2,70 +2,37 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
-import jax
-import numpy as np
 from flax import nnx
 
-from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.source import IndexedSource
-from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan import cipher
-from datarax_ray.plan.order import Order
 from datarax_ray.read.array_record import ArrayRecordReader
-from datarax_ray.read.cache import CachedReader
-from datarax_ray.read.columns import Columns, map_leaves
-from datarax_ray.read.description import Description, Reader
-from datarax_ray.read.errors import Skipped
-from datarax_ray.read.transforms import OnError
-from datarax_ray.sources.config import SourceConfig
-from datarax_ray.sources.module import SourceModule
+from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArrayRecordSourceConfig(SourceConfig):
-    """How ArrayRecord files are read; see SourceConfig for the other fields.
+class ArrayRecordSourceConfig(IndexedSourceConfig):
+    """How ArrayRecord files are read; see IndexedSourceConfig for the other fields.
 
-    seed: 32 bits; epoch e is shuffled by seed + e, and random transforms draw from it. num_epochs: -1 for endless.
-    shuffle_files: one permutation over all records of all files in every epoch; the name is datarax's. rounds: of the
-    permutation's cipher; 4 gives Grain's order bit for bit. local_files_only: accepted for datarax's sake: files are
-    always local, and always checked at construction. on_error: "raise", or "skip" records that cannot be read, decoded
-    or transformed, and count and list them.
-
-    Raises: ValueError for a value outside its range.
+    shuffle_files: one permutation over all records of all files in every epoch; the name is datarax's.
+    local_files_only: accepted for datarax's sake: files are always local, and always checked at construction.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle_files=True).seed
     7
     """
 
-    seed: int = 42
-    num_epochs: int = -1
     shuffle_files: bool = False
     local_files_only: bool = False
-    rounds: int = 8
-    on_error: OnError = "raise"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        cipher.check(1, seed=self.seed, rounds=self.rounds)
-        if self.num_epochs < 1 and self.num_epochs != -1:
-            raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
 
 
-class ArrayRecordSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
+class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of ArrayRecord files, in an order that is a pure function of the position.
 
     paths: a path, glob or directory, "path[start:stop]", pathlib.Path, an object with filename, skip, take and
     examples_in_shard (Grain's FileInstruction), or a list of these. transforms: applied in this order to each record's
     bytes; see datarax_ray.read.transforms. Without any, elements are the records' bytes.
-
-    Iteration, `next`, `get_batch` and the state share one position; iterating goes on from it. `get_batch_at` has
-    none. `len` is the records of one epoch.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing or what is no whole ArrayRecord
     file; RecordError from reading, for a record that cannot be read, decoded or transformed.
@@ -80,172 +47,14 @@ class ArrayRecordSourceModule(SourceModule, pytree=False):  # type: ignore[call-
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(config, rngs=rngs, name=name)
+        reader = ArrayRecordReader.of(paths)
+        super().__init__(
+            config, paths, reader, shuffle=config.shuffle_files, transforms=transforms, rngs=rngs, name=name
+        )
         self.paths = paths
-        self._files = ArrayRecordReader.of(paths)
-        self._reader: Reader = CachedReader(self._files) if config.cacheable else self._files
-        order = Order(
-            self._files.num_records, config.seed, "global" if config.shuffle_files else "none", rounds=config.rounds
-        )
-        description = Description(self._reader, order, config.num_epochs, tuple(transforms), config.on_error)
-        self._source = IndexedSource(description)
-        self.total_records = nnx.Variable(self._files.num_records)
-        self.current_index = nnx.Variable(0)
-        self.current_epoch = nnx.Variable(0)
-        self.iterator_initialized = nnx.Variable(False)
-        self.prefetch_cache: nnx.Variable = nnx.Variable({})
-
-    @property
-    def shuffled_indices(self) -> np.ndarray | None:
-        """The current epoch's order: int64 (num_records,), computed now; None where records are not shuffled."""
-        if not self.config.shuffle_files:
-            return None
-        start = int(self.current_epoch.get_value()) * len(self)
-        return self.describe().order.records(np.arange(start, start + len(self)))
-
-    def describe(self) -> Description:
-        """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
-        return self._source.description
-
-    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position on; does not move this source's own position."""
-        return self._source.batches(start, options)
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """Broken records left out since the last seek, with on_error="skip"."""
-        return self._source.skipped
-
-    def supports_indexed_access(self) -> bool:
-        """True: get_batch_at works."""
-        return True
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __iter__(self) -> Self:
-        self.iterator_initialized.set_value(True)
-        return self
-
-    def __next__(self) -> Any:
-        self._seek()
-        element = self._source.next_element()
-        self._advance(1)
-        return element
-
-    def __getitem__(self, index: int) -> Any:
-        """Element `index` of the current epoch's order; negative counts from its end.
-
-        Raises: IndexError outside the epoch, or where a filter drops the element.
-        """
-        index, n = operator.index(index), len(self)
-        if not -n <= index < n:
-            raise IndexError(f"index {index} is outside an epoch of {n} records")
-        found = self.get_batch_at(int(self.current_epoch.get_value()) * n + index % n, 1)
-        if not found:
-            raise IndexError(f"a filter or on_error='skip' drops the element at index {index}")
-        return found[0]
-
-    def get_batch_at(self, start: int, size: int, key: Any = None) -> list[Any]:
-        """The elements at positions [start, start + size), each epoch in its own order; filtered ones are missing.
-
-        Stateless; fewer elements, then none, after the last epoch. key: accepted for datarax's sake, not used.
-
-        Raises: TypeError where start is traced by JAX; ValueError where it is negative.
-        """
-        try:
-            start = operator.index(start)
-        except TypeError as error:
-            raise TypeError(
-                f"get_batch_at reads files on the host and needs a concrete integer as start, got "
-                f"{type(start).__name__}; iterate a Pipeline over this source instead of calling it under jit"
-            ) from error
-        return self._source.get_batch_at(start, size)
-
-    def get_batch(self, size: int) -> Columns:
-        """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it."""
-        self._seek()
-        batch = self._source.get_batch(size)
-        leaf: Any = batch
-        while isinstance(leaf, dict) and leaf:
-            leaf = next(iter(leaf.values()))
-        self._advance(len(leaf))
-        return batch
-
-    def element_spec(self) -> Any:
-        """A jax.ShapeDtypeStruct for each field of an element; dtype object for what stays on the host."""
-        return map_leaves(lambda field: jax.ShapeDtypeStruct(field.shape, field.dtype), self._source.element_spec())
-
-    def get_state(self) -> dict[str, Any]:
-        """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
-        self._seek()
-        return {
-            **self._source.get_state(),
-            "current_index": int(self.current_index.get_value()),
-            "current_epoch": int(self.current_epoch.get_value()),
-            "total_records": len(self),
-            "iterator_initialized": bool(self.iterator_initialized.get_value()),
-            "shuffled_indices": None,
-            "prefetch_cache": {},
-        }
-
-    def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
-        """Go on from a state, also in the middle of an epoch.
-
-        Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
-        """
-        self._source.set_state(state, allow_drift)
-        self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
-        self._advance(0)
-
-    def reset_cache(self) -> None:
-        """Forget the records kept in memory; has an effect only with cacheable=True."""
-        if isinstance(self._reader, CachedReader):
-            self._reader.clear()
-
-    def copy(
-        self,
-        *,
-        config: ArrayRecordSourceConfig | None = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> Self:
-        """The same files from the beginning, with what is given here changed."""
-        return type(self)(
-            config or replace(self.config),
-            self.paths,
-            transforms=self.describe().transforms,
-            rngs=rngs or self.rngs,
-            name=name or self.name,
-        )
-
-    def close(self) -> None:
-        """Close files and forget cached records. The state can still be taken; reading opens them again."""
-        self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (
             f"ArrayRecordSourceModule(paths={self.paths!r}, num_records={len(self)}, "
             f"shuffle_files={self.config.shuffle_files}, seed={self.config.seed}, num_epochs={self.config.num_epochs})"
         )
-
-    def _seek(self) -> None:
-        """The variables are the position; a user may have set them."""
-        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
-        if position != self._source.position:
-            self._source.seek(position)
-
-    def _advance(self, num_elements: int) -> None:
-        epoch, index = divmod(self._source.position, len(self))
-        self.current_epoch.set_value(epoch)
-        self.current_index.set_value(index)
-        self._operations["applied_count"] += num_elements
-        self._operations["skipped_count"] = len(self._source.skipped)

@@ -1,0 +1,137 @@
+"""Readers of what is indexed in Python already: objects with `__len__` and `__getitem__`, and dicts of arrays.
+
+Source: Grain's RandomAccessDataSource protocol, with the batched `__getitems__` of PyTorch and Hugging Face datasets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
+
+_MAX_REPR = 120  # characters of it in the state; the digest covers all
+_GUESSED_NBYTES = 1024  # of an element that says nothing of its size
+_SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
+
+
+class RandomAccessReader:
+    """The elements of a Grain data source, a PyTorch or Hugging Face dataset, or any object indexed the same way.
+
+    Reads by `__getitems__` or `_getitems` (a list of indices) where there is one. A context manager is entered before
+    the first read and left at close. The object travels to actors by pickle.
+
+    Raises: TypeError for what is not indexed; ValueError for what is empty.
+    """
+
+    broken: type[Exception] = Exception  # whatever a data source raises for an index is about that index
+
+    def __init__(self, data: Any) -> None:
+        if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+            raise TypeError(
+                f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
+                "a stream without random access is no indexed source"
+            )
+        self._data = data
+        self._is_entered = False
+        self.num_records = len(data)
+        if not self.num_records:
+            raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Of the first element, if its arrays say."""
+        first = self.read(np.zeros(1, np.int64))[0]
+        if isinstance(first, bytes | str):
+            return len(first)
+        arrays = first.values() if isinstance(first, Mapping) else [first]
+        return sum(getattr(array, "nbytes", 8) for array in arrays) or _GUESSED_NBYTES
+
+    def read(self, records: Indices) -> list[Any]:
+        if not self._is_entered and hasattr(self._data, "__enter__"):
+            self._data.__enter__()
+            self._is_entered = True
+        indices = records.tolist()
+        batched = getattr(self._data, "__getitems__", None) or getattr(self._data, "_getitems", None)
+        if batched is None:
+            return [self._data[index] for index in indices]
+        found = list(batched(indices))
+        if len(found) != len(indices):
+            raise ValueError(f"{_name(self._data)} gave {len(found)} elements for {len(indices)} indices")
+        return found
+
+    def locate(self, record: int) -> str:
+        return f"{_name(self._data)}[{record}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Its class, length and repr (without addresses): what is behind it is its own to name there."""
+        said = _name(self._data)
+        return {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
+
+    def close(self) -> None:
+        if self._is_entered:
+            self._is_entered = False
+            self._data.__exit__(None, None, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_is_entered": False}
+
+
+class ArraysReader:
+    """The rows of a (nested) dict of arrays of one length. In actors all of a node read one copy, in the object store.
+
+    Raises: ValueError for arrays of different lengths, without rows, or an empty dict.
+    """
+
+    broken: type[Exception] = IndexError
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._columns: Columns = map_leaves(np.asarray, arrays)
+        lengths = {".".join(path): len(array) if array.ndim else 0 for path, array in leaves(self._columns)}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"the arrays must have one length, got {lengths or 'no arrays'}")
+        self.num_records = next(iter(lengths.values()))
+        if not self.num_records:
+            raise ValueError(f"the arrays {sorted(lengths)} have no rows; a stream needs at least one")
+
+    @property
+    def mean_nbytes(self) -> int:
+        return nbytes(self._columns) // self.num_records
+
+    def read(self, records: Indices) -> Columns:
+        return map_leaves(lambda array: array[records], self._columns)
+
+    def locate(self, record: int) -> str:
+        return f"arrays[{record}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The number of rows, and a digest of names, shapes, dtypes and some rows, spread over each array."""
+        count = max(2, min(self.num_records, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
+        rows = np.unique(np.linspace(0, self.num_records - 1, count).astype(np.int64))
+        parts = [
+            [".".join(path), str(array.dtype), list(array.shape[1:]), _hash(array[rows])]
+            for path, array in leaves(self._columns)
+        ]
+        return {"num_records": self.num_records, "digest": digest(parts)}
+
+    def close(self) -> None:
+        pass
+
+
+def _hash(array: np.ndarray) -> str:
+    data = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes()
+    return hashlib.sha256(data).hexdigest()
+
+
+def _name(data: Any) -> str:
+    """Its repr, or its class where the repr gives an address or is long."""
+    said = repr(data)
+    if re.search(r" at 0x[0-9a-f]+", said) or len(said) > 2000:
+        return type(data).__qualname__
+    return " ".join(said.split())

@@ -1,0 +1,51 @@
+"""Anything with `__len__` and `__getitem__`, or a dict of arrays, as an NNX source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from datarax_ray.read.description import Reader
+from datarax_ray.read.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomAccessSourceConfig(IndexedSourceConfig):
+    """How a data source is read; see IndexedSourceConfig for the other fields.
+
+    shuffle: one permutation over all elements in every epoch.
+    """
+
+    shuffle: bool = False
+
+
+class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The elements of a Grain data source, a PyTorch or map-style Hugging Face dataset, one's own class, or arrays.
+
+    data: an object with `__len__` and `__getitem__` (and `__getitems__` for many at once), or a (nested) dict of NumPy
+    or JAX arrays of one length, whose rows are the elements. transforms: as of ArrayRecordSourceModule.
+
+    Raises: TypeError, ValueError at construction for what is not indexed, is empty, or has arrays of different lengths.
+
+    >>> import numpy as np
+    >>> config = RandomAccessSourceConfig(num_epochs=1)
+    >>> source = RandomAccessSource(config, {"x": np.arange(4), "y": np.arange(4) * 10})
+    >>> source.get_batch(3)
+    {'x': array([0, 1, 2]), 'y': array([ 0, 10, 20])}
+    """
+
+    def __init__(
+        self,
+        config: RandomAccessSourceConfig,
+        data: Any,
+        *,
+        transforms: Iterable[Any] = (),
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        reader: Reader = ArraysReader(data) if isinstance(data, Mapping) else RandomAccessReader(data)
+        super().__init__(config, data, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name)

@@ -1,0 +1,207 @@
+"""One suite for every source: the stream is a plain loop's, in one process and with 1, 2 and 5 actors, and resumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import grain.python as grain
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import ray
+from flax import nnx
+
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests import oracle
+from tests.data import Squares, decode, stored_index, write_files
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+N = 53
+
+
+def array_records(directory: Path, **config: Any) -> ArrayRecordSourceModule:
+    shuffle = config.pop("shuffle")
+    paths = write_files(directory, (20, 33)) if not list(directory.glob("*.array_record")) else directory
+    return ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(shuffle_files=shuffle, **config), paths, transforms=[decode, stored_index]
+    )
+
+
+def random_access(data: Callable[[], Any], *transforms: Any) -> Callable[..., RandomAccessSource]:
+    return lambda _, **config: RandomAccessSource(RandomAccessSourceConfig(**config), data(), transforms=transforms)
+
+
+def numbers(element: int) -> dict[str, Any]:
+    return {"index": int(element), "square": int(element) ** 2}
+
+
+SOURCES: dict[str, Callable[..., Any]] = {
+    "array_record": array_records,
+    "grain range": random_access(lambda: grain.RangeDataSource(0, N, 1), numbers),
+    "own class": random_access(lambda: Squares(N)),
+    "hugging face": random_access(
+        lambda: datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
+    ),
+    "numpy arrays": random_access(lambda: {"index": np.arange(N), "square": np.arange(N) ** 2}),
+    "jax arrays": random_access(lambda: {"index": jnp.arange(N), "square": jnp.arange(N) ** 2}),
+}
+
+
+@pytest.fixture(params=list(SOURCES))
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    def make(**config: Any) -> Any:
+        return SOURCES[request.param](tmp_path, **({"shuffle": True, "num_epochs": 3} | config))
+
+    return make
+
+
+def pipeline(source: Any, batch_size: int = 10) -> Pipeline:
+    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: bool) -> None:
+    got = [int(i) for batch in pipeline(make(shuffle=shuffle)) for i in batch["index"]]
+    assert got == [i for epoch in range(3) for i in oracle.order(N, epoch, 42 if shuffle else None)]
+
+
+def test_every_batch_is_the_same_with_any_number_of_actors_and_resumes(make: Callable[..., Any]) -> None:
+    source = make()
+    batches, states = run_saving(pipeline(source))
+    assert [b["square"].tolist() for b in batches] == [(b["index"] ** 2).tolist() for b in batches]
+    assert all(len(state.encode()) < 4096 for state in states)
+    for num_actors in (1, 2, 5):
+        with RaySource(source, num_actors=num_actors, num_cpus=0.5) as distributed:
+            assert_equal([on_host(b) for b in pipeline(distributed)], batches)
+            resumed = pipeline(distributed)
+            resumed.set_state(json.loads(states[num_actors]))
+            assert_equal([on_host(b) for b in resumed], batches[num_actors:])
+    assert_resumes(lambda _: pipeline(make()), batches, states, every=5)
+
+
+def test_drift_is_refused(make: Callable[..., Any]) -> None:
+    state = pipeline(make()).get_state()
+    pipeline(make()).set_state(state)
+    with pytest.raises(DriftError, match="order.seed"):
+        pipeline(make(seed=1)).set_state(state)
+
+
+def test_other_data_is_refused() -> None:
+    def state_of(data: Any) -> dict[str, Any]:
+        return pipeline(RandomAccessSource(RandomAccessSourceConfig(), data)).get_state()
+
+    target = pipeline(RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(9)}))
+    for other in ({"x": np.arange(8)}, {"x": np.arange(9) + 1}, {"y": np.arange(9)}, {"x": np.arange(9.0)}):
+        with pytest.raises(DriftError, match=r"files\.(num_records|digest): the checkpoint was written with"):
+            target.set_state(state_of(other))
+
+
+def test_arrays_reach_all_actors_as_one_copy() -> None:
+    rows = np.zeros((20_000, 256), np.float32)  # 20 MB
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": rows})
+
+    def in_use() -> float:
+        return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
+
+    with RaySource(source, num_actors=4, num_cpus=0.5, max_nbytes=2**20) as distributed:
+        peak = 0.0
+        for _ in distributed.batches(0, distributed_options()):
+            peak = max(peak, in_use())
+    assert rows.nbytes <= peak < rows.nbytes + 8 * 2**20
+
+
+def distributed_options() -> Any:
+    from datarax_ray.feed.stream import StreamOptions
+
+    return StreamOptions(500)
+
+
+def test_a_data_source_that_fails_names_the_element() -> None:
+    class Broken(Squares):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            if index == 7:
+                raise KeyError("no such square")
+            return super().__getitem__(index)
+
+    data = Broken(9)
+    with pytest.raises(
+        RecordError, match=r"Squares\(9\)\[7\] \(position 7\): reading raised KeyError: 'no such square'"
+    ):
+        list(RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data))
+    skipping = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1, on_error="skip"), data)
+    assert [element["index"] for element in skipping] == [0, 1, 2, 3, 4, 5, 6, 8]
+
+
+def test_a_context_manager_is_entered_before_reading_and_left_at_close() -> None:
+    events: list[str] = []
+
+    class Managed(Squares):
+        def __enter__(self) -> Managed:
+            events.append("enter")
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            events.append("exit")
+
+    with RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Managed(5)) as source:
+        assert len(list(source)) == 5
+    assert events == ["enter", "exit"]
+
+
+def test_many_elements_are_asked_for_at_once_where_that_is_offered() -> None:
+    asked: list[int] = []
+
+    class Batched(Squares):
+        def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+            asked.append(len(indices))
+            return [self[i] for i in indices]
+
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Batched(40))
+    assert [e["index"] for e in source.get_batch_at(0, 40)] == list(range(40))
+    assert max(asked) == 40
+
+
+def test_nested_arrays_and_strings_keep_their_shape() -> None:
+    data = {"image": {"pixels": np.ones((6, 2, 2), np.uint8)}, "name": np.array(list("abcdef"), object)}
+    batch = next(iter(pipeline(RandomAccessSource(RandomAccessSourceConfig(), data), 4)))
+    assert batch["image"]["pixels"].shape == (4, 2, 2)
+    assert batch["name"].tolist() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ({"x": np.arange(3), "y": np.arange(4)}, ValueError, "must have one length, got .*'x': 3, 'y': 4"),
+        ({}, ValueError, "got no arrays"),
+        ({"x": np.zeros((0, 3))}, ValueError, "have no rows"),
+        ({"x": np.float32(3)}, ValueError, "have no rows"),
+        (iter([1, 2]), TypeError, "list_iterator has not"),
+        ([], ValueError, r"0 records in \[\]"),
+    ],
+)
+def test_what_is_no_data_source_is_refused(data: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        RandomAccessSource(RandomAccessSourceConfig(), data)
+
+
+def test_what_does_not_travel_says_so() -> None:
+    handle = open(__file__)  # noqa: SIM115
+    source = RandomAccessSource(RandomAccessSourceConfig(), Squares(3), transforms=[lambda e: (handle, e)[1]])
+    with pytest.raises(TypeError, match=r"(?s).*") as info:
+        RaySource(source, num_actors=1, num_cpus=0.5)
+    handle.close()
+    assert "travel to the actors by pickle" in "\n".join(info.value.__notes__)
