@@ -96,7 +96,7 @@ class RayPool:
 
     def send(self, part: Part) -> _Sent:
         member = self._members[part.actor]
-        return _Sent(member, member.handle.read.remote(part.ticket))
+        return _Sent(member, member.handle.read.remote([self._description], part.ticket))
 
     def receive(self, sent: Mapping[Part, _Sent]) -> Arrived | Lost:
         """Wait for one of the parts. What the read raised is raised here; RuntimeError once the pool is closed."""
@@ -178,7 +178,7 @@ class RayPool:
             name = f"datarax_ray/{self._options.name}/{self._identity}/{index}"
             options |= {"name": name, "get_if_exists": True}
         actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
-        handle = actor.options(**options).remote(index, [self._description])
+        handle = actor.options(**options).remote(index)
         return _Member(handle, handle.stats.remote())
 
     def _gather(self, waiting: list[_Member]) -> None:

@@ -18,21 +18,21 @@ from datarax_ray.read.description import Description
 class ReaderActor:
     """Reads what tickets ask for. Holds no position, so it may die and be replaced between any two calls.
 
-    index: its id in the pool. boxed: a list with the reference to a Description. It is fetched with the first call
-    rather than here: what fails in a constructor kills the actor and is retried, what fails in a call is raised at the
-    caller.
+    index: its id in the pool.
     """
 
-    def __init__(self, index: int, boxed: list[ray.ObjectRef]) -> None:
+    def __init__(self, index: int) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
         self._index = index
-        self._boxed = boxed
         self._description: Description | None = None
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
-    def read(self, ticket: Ticket) -> Block:
+    def read(self, boxed: list[ray.ObjectRef], ticket: Ticket) -> Block:
         """The block that the ticket asks for; a pure function of the ticket.
+
+        boxed: a list with the reference to the Description; fetched with the first call, kept from then on. Not given
+        to the constructor: what fails there kills the actor and is retried, what fails in a call comes to the caller.
 
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each ticket
         in flight, where the driver raises it once, when the stream comes to it.
@@ -40,7 +40,7 @@ class ReaderActor:
         begin = time.perf_counter()
         try:
             if self._description is None:
-                self._description = ray.get(self._boxed[0])
+                self._description = ray.get(boxed[0])
             block = read_block(self._description, ticket)
         except Exception as error:
             block = Block(np.empty(0, np.int64), None, failure=error, failure_position=ticket.start)

@@ -87,8 +87,8 @@ class RaySource(IndexedSource):
         return self._actors.stats()
 
     def close(self) -> None:
-        """Stop reading and end the actors. The state can still be taken."""
-        super().close()
+        """Stop reading and end the actors. The state can still be taken, and the source that is read stays open."""
+        self._drop_stream()
         self._actors.close()
 
     def __enter__(self) -> RaySource:

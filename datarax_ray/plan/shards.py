@@ -43,7 +43,8 @@ def cut(order: Order, run_records: int) -> Layout:
     """The layout that keeps every actor busy under this order.
 
     Under a global shuffle every chunk touches every shard, so a shard is one large run: few files to an actor. In file
-    order consecutive runs of `run_records` are dealt to different shards, or one actor would work while the rest wait.
+    order consecutive runs of `run_records` are dealt to different shards, or one actor would work while the rest wait;
+    in block order the runs are the blocks, so that one actor reads the whole of a group.
 
     >>> cut(Order(num_records=10_000, shuffle="global"), run_records=64)
     Layout(run_records=10, num_shards=1000)
@@ -52,6 +53,8 @@ def cut(order: Order, run_records: int) -> Layout:
     """
     if order.shuffle == "none":
         return Layout(max(1, run_records), MAX_NUM_SHARDS)
+    if order.shuffle == "block":
+        return Layout(order.block_size, MAX_NUM_SHARDS)
     run = math.ceil(order.num_records / MAX_NUM_SHARDS)
     return Layout(run, math.ceil(order.num_records / run))
 
@@ -72,7 +75,7 @@ def assign(layout: Layout, order: Order, actors: Sequence[int], before: Sequence
         raise ValueError("shards need at least one actor to own them")
     n = layout.num_shards
     if not before:
-        if order.shuffle == "none":
+        if order.shuffle != "global":
             return tuple(actors[s % len(actors)] for s in range(n))
         return tuple(actors[s * len(actors) // n] for s in range(n))
     share = dict.fromkeys(actors, 0)

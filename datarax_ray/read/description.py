@@ -90,6 +90,8 @@ class Description:
         }
         if self.order.shuffle != "none":
             order["rounds"] = self.order.rounds
+        if self.order.shuffle == "block":
+            order["block_size"] = self.order.block_size
         return {
             "files": self.reader.fingerprint(),
             "order": order,

@@ -40,6 +40,8 @@ class RandomAccessReader:
             )
         self._data = data
         self._is_entered = False
+        # leaving a Hugging Face dataset destroys it, and it needs no entering
+        self._is_managed = hasattr(data, "__enter__") and not type(data).__module__.startswith("datasets.")
         self.num_records = len(data)
         if not self.num_records:
             raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
@@ -54,7 +56,7 @@ class RandomAccessReader:
         return sum(getattr(array, "nbytes", 8) for array in arrays) or _GUESSED_NBYTES
 
     def read(self, records: Indices) -> list[Any]:
-        if not self._is_entered and hasattr(self._data, "__enter__"):
+        if not self._is_entered and self._is_managed:
             self._data.__enter__()
             self._is_entered = True
         indices = records.tolist()

@@ -17,6 +17,8 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     """How ArrayRecord files are read; see IndexedSourceConfig for the other fields.
 
     shuffle_files: one permutation over all records of all files in every epoch; the name is datarax's.
+    shuffle_block_size: shuffle blocks of this many consecutive records, then records within windows of 64 blocks, where
+    shuffle_files is on; None for single records. The files' group_size makes reading several times faster.
     local_files_only: accepted for datarax's sake: files are always local, and always checked at construction.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle_files=True).seed
@@ -25,6 +27,15 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
 
     shuffle_files: bool = False
     local_files_only: bool = False
+    shuffle_block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shuffle_block_size is not None and (self.shuffle_block_size < 1 or not self.shuffle_files):
+            raise ValueError(
+                f"shuffle_block_size must be at least 1 and needs shuffle_files=True, got {self.shuffle_block_size} "
+                f"and shuffle_files={self.shuffle_files}"
+            )
 
 
 class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
@@ -49,7 +60,14 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
     ) -> None:
         reader = ArrayRecordReader.of(paths)
         super().__init__(
-            config, paths, reader, shuffle=config.shuffle_files, transforms=transforms, rngs=rngs, name=name
+            config,
+            paths,
+            reader,
+            shuffle=config.shuffle_files,
+            block_size=config.shuffle_block_size,
+            transforms=transforms,
+            rngs=rngs,
+            name=name,
         )
         self.paths = paths
 

@@ -19,7 +19,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import IndexedSource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan import cipher
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.order import Order, Shuffle
 from datarax_ray.read.cache import CachedReader
 from datarax_ray.read.columns import Columns, map_leaves
 from datarax_ray.read.description import Description, Reader
@@ -67,6 +67,7 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
         reader: Reader,
         *,
         shuffle: bool,
+        block_size: int | None = None,
         transforms: Iterable[Any],
         rngs: nnx.Rngs | None,
         name: str | None,
@@ -75,7 +76,8 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
         self._data = data  # what the constructor was given, for copies
         is_in_memory = isinstance(reader, ArraysReader)
         self._reader: Reader = CachedReader(reader) if config.cacheable and not is_in_memory else reader
-        order = Order(reader.num_records, config.seed, "global" if shuffle else "none", rounds=config.rounds)
+        mode: Shuffle = "none" if not shuffle else "global" if block_size is None else "block"
+        order = Order(reader.num_records, config.seed, mode, config.rounds, (shuffle and block_size) or 1)
         description = Description(self._reader, order, config.num_epochs, tuple(transforms), config.on_error)
         self._source = IndexedSource(description)
         self.total_records = nnx.Variable(reader.num_records)

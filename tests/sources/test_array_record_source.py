@@ -298,7 +298,7 @@ class TestModule:
         paths = write_files(tmp_path, (6,))
         source = make(paths, cacheable=True, num_epochs=2)
         assert indices(source.get_batch_at(0, 6)) == list(range(6))
-        source._files.close()
+        source._reader._reader.close()
         paths[0].unlink()
         assert indices(source.get_batch_at(6, 6)) == list(range(6))
         source.reset_cache()
