@@ -161,6 +161,7 @@ def batches(
                     blocks[event.part] = event.block
                 else:
                     window.lost(event.part)
+                del event  # or it keeps the block of a chunk that was released, outside the window's bound
                 continue
             first, last = window.head_range
             yield from batcher.add(first, last, list(blocks.values()))
