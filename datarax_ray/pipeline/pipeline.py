@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -19,9 +17,12 @@ from jax.sharding import NamedSharding
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import position_in
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.pipeline.ahead import Ahead
 from datarax_ray.pipeline.graph import StageGraph
+from datarax_ray.pipeline.padding import VALID_MASK, pad
+from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
+from datarax_ray.pipeline.transfer import check_sharding, merge_host, narrow, split_host, to_device
 from datarax_ray.plan.fingerprint import VERSION
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
@@ -41,7 +42,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class _Ready:
-    """A batch on the device, and the state of the stream once it is consumed; no batch but the state at its end."""
+    """A batch, and the state of the stream once it is consumed; no batch but the state at its end."""
 
     batch: Any
     stop: int
@@ -54,6 +55,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
     source: of datarax_ray.sources, or a RaySource over one. stages: NNX modules or functions, batch -> batch, applied
     in order under one jit; see datarax_ray.pipeline.stages for random ones. batch_size: rows of the global batch.
     rngs: what random stages start from. drop_remainder: leave out a short last batch; by default it is yielded short.
+    pad_remainder: fill it up instead, with zeros (None on the host), and give every batch a field valid_mask, bool
+    (rows,): True for its own rows; stages see it, and where they leave it out it is put back.
     prefetch: batches made ahead, 0 for none. sharding: where batches go, over one process's devices or the global mesh;
     None for the default device. process_index, process_count: which trainer of how many this is; None to ask JAX.
 
@@ -72,6 +75,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         batch_size: int,
         rngs: nnx.Rngs | None = None,
         drop_remainder: bool = False,
+        pad_remainder: bool = False,
         prefetch: int = 2,
         sharding: NamedSharding | None = None,
         process_index: int | None = None,
@@ -84,6 +88,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             raise ValueError("give stages, or nodes, edges and sink, not both")
         if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
             raise TypeError(f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}")
+        if drop_remainder and pad_remainder:
+            raise ValueError("a short last batch is left out (drop_remainder) or filled up (pad_remainder), not both")
         if prefetch < 0:
             raise ValueError(f"prefetch must be at least 0, got {prefetch}")
         if nodes is None:
@@ -96,6 +102,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         self.batch_size = batch_size
         self.rngs = rngs
         self.drop_remainder = drop_remainder
+        self.pad_remainder = pad_remainder
         self.sharding = sharding
         self._prefetch = prefetch
         self._options = StreamOptions(
@@ -105,9 +112,12 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             jax.process_count() if process_count is None else process_count,
         )
         self._check_sharding()
-        self._stages = Stages(graph, jax.random.key(0) if rngs is None else rngs())
+        base_key = jax.random.key(0) if rngs is None else rngs()
+        self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
+        self._scanner = Scanner(self._stages, sharding)
         self._position = 0
-        self._session: _Session | None = None
+        self._session: Ahead[_Ready] | None = None
+        self._prepare: Callable[[HostBatch], Any] = self._transfer  # what the session does to its batches
         self.num_skipped = 0
         self.skipped: list[Skipped] = []
 
@@ -161,20 +171,64 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def step(self) -> Any:
         """The next batch; the position moves behind it. Raises: StopIteration after the last epoch."""
-        if self._session is None:
-            self._session = _Session(self._make(), self._prefetch)
-        try:
-            ready = self._session.next()
-        except BaseException as error:
-            # Ctrl-C must not wait for a batch that may never come; close() ends what is left running.
-            self._end_session(wait=not isinstance(error, KeyboardInterrupt))
-            raise
+        session = self._open(self._transfer)
+        with self._ended_by_errors():
+            ready = session.next()
         self._position = ready.stop
         self._note(ready.skipped)
         if ready.batch is None:
             self._end_session()
             raise StopIteration
         return ready.batch
+
+    def scan(
+        self,
+        step_fn: Callable[..., Any],
+        *,
+        length: int,
+        modules: Sequence[Any] = (),
+        init_carry: Any = None,
+    ) -> Any:
+        """`length` train steps over the next batches in one compiled loop; then the position is behind them.
+
+        step_fn: (*modules, batch) -> out; with init_carry, (carry, *modules, batch) -> (carry, out). modules: NNX
+        modules, optimizers and the like, whose variables the steps update. Returns the outs, stacked on a new first
+        axis (length, ...); with init_carry, (carry, outs). Compiled once for each step_fn (the same object), length and
+        shapes. Batches are those of iteration, byte for byte, but without the fields that stay on the host.
+
+        All or nothing: whatever it raises, the modules and the position are what they were, and the next scan or `for`
+        begins at the same batch. Ctrl-C may be heard only when the loop has ended.
+
+        Raises: ValueError where fewer than `length` batches of full size are left (known before the first step, unless
+        there are filters), or no field is for the device; what the source raises, as from iteration, with a note which
+        batch it was; NotImplementedError with a sharding over several processes.
+        """
+        if length < 1:
+            raise ValueError(f"length must be at least 1, got {length}")
+        if self.sharding is not None and jax.process_count() > 1:
+            raise NotImplementedError(
+                "scan feeds the devices of one process, and this pipeline's sharding has those of "
+                f"{jax.process_count()}; iterate it, with the train step under jit"
+            )
+        left = self._num_full_left()
+        if left is not None and left < length:
+            raise self._too_few(left, length)
+        session = self._open(self._feed)
+        ends: list[tuple[int, tuple[Skipped, ...]]] = []
+
+        def take() -> FedBatch:
+            ready = session.next()
+            if ready.batch is None:
+                raise self._too_few(len(ends), length)
+            ends.append((ready.stop, ready.skipped))
+            return ready.batch
+
+        with self._ended_by_errors():
+            result = self._scanner(Feed(take, length), step_fn, length, tuple(modules), init_carry)
+        self._position = ends[-1][0]
+        for _, skipped in ends:
+            self._note(skipped)
+        return result if init_carry is not None else result[1]
 
     def _note(self, skipped: tuple[Skipped, ...]) -> None:
         self.num_skipped += len(skipped)
@@ -238,19 +292,53 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         return self.source.describe().settings() | {
             "batch_size": self.batch_size,
             "drop_remainder": self.drop_remainder,
+            "pad_remainder": self.pad_remainder,
             "stages": self._stages.settings,
         }
 
     def _check_sharding(self) -> None:
         check_sharding(self.sharding, self.batch_size, "a batch")
         description = self.source.describe()
-        if description.stop is not None and not description.may_drop and not self.drop_remainder:
+        may_be_short = not self.drop_remainder and not self.pad_remainder
+        if description.stop is not None and not description.may_drop and may_be_short:
             remainder = description.stop % self.batch_size
             if remainder:
                 check_sharding(self.sharding, remainder, "the last batch")
 
-    def _make(self) -> Iterator[_Ready]:
-        """Batches on the device from the position on, and after the last one what is left to say."""
+    def _num_full_left(self) -> int | None:
+        """Batches of full size up to the end of the stream; None where there is none, or filters hide the number."""
+        description = self.source.describe()
+        if description.stop is None or description.may_drop:
+            return None
+        left = max(0, description.stop - self._position)
+        return -(-left // self.batch_size) if self.pad_remainder else left // self.batch_size
+
+    def _too_few(self, left: int, length: int) -> ValueError:
+        return ValueError(
+            f"scan(length={length}) needs {length} batches of {self.batch_size} rows, and from position "
+            f"{self._position} to the end of the stream there are {left}; use a length of at most that and iterate "
+            "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
+        )
+
+    def _open(self, prepare: Callable[[HostBatch], Any]) -> Ahead[_Ready]:
+        """The session that prepares batches in this way; one that does it in another is ended."""
+        if self._prepare != prepare:
+            self._end_session()
+        if self._session is None:
+            self._session, self._prepare = Ahead(self._make(prepare), self._prefetch), prepare
+        return self._session
+
+    @contextlib.contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            # Ctrl-C must not wait for a batch that may never come; close() ends what is left running.
+            self._end_session(wait=not isinstance(error, KeyboardInterrupt))
+            raise
+
+    def _make(self, prepare: Callable[[HostBatch], Any]) -> Generator[_Ready, None, None]:
+        """Batches from the position on, prepared for their use, and after the last one what is left to say."""
         position = self._position
         with contextlib.closing(self.source.batches(position, self._options)) as stream:
             while True:
@@ -263,9 +351,13 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
                     yield _Ready(None, position, end.value or ())
                     return
                 position = host_batch.stop
-                yield _Ready(self._transfer(host_batch), position, host_batch.skipped)
+                if self.pad_remainder:
+                    rows = self.batch_size // self._options.process_count
+                    host_batch = pad(host_batch, rows, self.batch_size)
+                yield _Ready(prepare(host_batch), position, host_batch.skipped)
 
     def _transfer(self, host_batch: HostBatch) -> Any:
+        """The batch for iteration: on the device, after the stages."""
         on_device, on_host = split_host(host_batch.columns)
         if on_device is not None:
             row_words = words(host_batch.positions)
@@ -273,37 +365,18 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             on_device = self._stages(on_device, host_batch.start, row_words)
         return merge_host(on_device, on_host)
 
+    def _feed(self, host_batch: HostBatch) -> FedBatch | None:
+        """The batch for scan: on the host, before the stages; None for a short one."""
+        if host_batch.global_rows < self.batch_size:
+            return None
+        on_device, _ = split_host(host_batch.columns)
+        if on_device is None:
+            raise ValueError(
+                "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate"
+            )
+        return FedBatch(narrow(on_device), words(host_batch.positions), words(np.int64(host_batch.start)))
+
     def _end_session(self, *, wait: bool = True) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.close(wait)
-
-
-class _Session:
-    """One run through the stream, a few batches ahead in a thread of its own.
-
-    One worker takes one item after the other, so what it returns is in order, and an error comes in its place.
-    """
-
-    def __init__(self, items: Iterator[_Ready], ahead: int) -> None:
-        self._items = items
-        self._ahead = ahead
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="datarax_ray-prefetch")
-        self._pending: deque[Future[_Ready | None]] = deque()
-
-    def next(self) -> _Ready:
-        while len(self._pending) <= self._ahead:
-            self._pending.append(self._worker.submit(next, self._items, None))
-        ready = self._pending.popleft().result()
-        if ready is None:
-            raise RuntimeError("the stream has ended before")
-        if self._ahead:  # begin the next before the caller is busy with this one
-            self._pending.append(self._worker.submit(next, self._items, None))
-        return ready
-
-    def close(self, wait: bool) -> None:
-        """Drop what was made ahead, let the batch that is being made end, and close the stream in its thread."""
-        for future in self._pending:
-            future.cancel()
-        self._worker.submit(self._items.close)  # type: ignore[attr-defined]
-        self._worker.shutdown(wait)

@@ -8,6 +8,7 @@ batch from the batch's position. Either way the numbers depend on the position a
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,18 +20,22 @@ from datarax_ray.pipeline.graph import StageGraph
 
 
 class Stages:
-    """A graph of stages, compiled once per shape of batch. base_key: what random numbers start from."""
+    """A graph of stages, compiled once per shape of batch.
 
-    def __init__(self, graph: StageGraph, base_key: jax.Array) -> None:
+    base_key: what random numbers start from. kept: a field of the batch that is put back where the stages left it out.
+    """
+
+    def __init__(self, graph: StageGraph, base_key: jax.Array, kept: str | None = None) -> None:
         for name, stage in graph.nodes.items():
             if inspect.isclass(stage) or not callable(stage):
                 raise TypeError(f"stage {name} is {stage!r}; a stage is an nnx.Module or a function, batch -> batch")
         self.graph = graph
         self._base_key = base_key
+        self._kept = kept
         # jit sees modules as pytrees of their variables; functions are part of the program
         self._modules = {name: stage for name, stage in graph.nodes.items() if isinstance(stage, nnx.Module)}
         self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
-        self._apply = jax.jit(self._trace, static_argnums=0)
+        self.apply = jax.jit(self._trace, static_argnums=0)
 
     @property
     def is_random(self) -> bool:
@@ -51,12 +56,15 @@ class Stages:
         """The sink's output. batch: device arrays. start: its first position; row_words: `words` of its rows'."""
         if not self.graph.nodes:
             return batch
-        graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
-        return self._apply(graphdef, *state, self._base_key, words(np.int64(start)), row_words, batch)
+        return self.apply(*self.split(), words(np.int64(start)), row_words, batch)
 
-    def _trace(
-        self, graphdef: Any, keys: Any, counts: Any, rest: Any, base_key: Any, start: Any, row_words: Any, batch: Any
-    ) -> Any:
+    def split(self) -> tuple[Any, Any]:
+        """The first arguments of `apply`: what is part of the program, and the variables and keys."""
+        graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
+        return graphdef, (*state, self._base_key)
+
+    def _trace(self, graphdef: Any, state: Any, start: Any, row_words: Any, batch: Any) -> Any:
+        keys, counts, rest, base_key = state
         keys = jax.tree.map(lambda key: _fold(key, start), keys)
         counts = jax.tree.map(jnp.zeros_like, counts)
         before = jax.tree.leaves(rest)  # taken now: merged modules write into these very variables
@@ -70,7 +78,15 @@ class Stages:
 
         out = self.graph.run(call, batch)
         _refuse_changes(before, nnx.split(modules, nnx.RngState, ...)[2])
-        return out
+        return out if self._kept is None else _keep(self._kept, batch, out)
+
+
+def _keep(name: str, batch: Any, out: Any) -> Any:
+    if not isinstance(out, Mapping):
+        raise ValueError(
+            f"the stages return {type(out).__name__}, so there is no dict to carry the field {name!r}; return a dict"
+        )
+    return {name: batch[name], **out} if name in batch else out
 
 
 def _refuse_changes(before: list[Any], after: Any) -> None:

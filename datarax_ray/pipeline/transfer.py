@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-# Kinds of NumPy dtypes that no accelerator holds: objects (strings, bytes, lists), text, times, records.
-_HOST_KINDS = "OUSVMm"
+from datarax_ray.read.columns import is_host_only
+
 _NARROW = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
 
 
@@ -21,7 +21,7 @@ def split_host(columns: Any) -> tuple[Any, Any]:
     ({'x': array([0., 0.])}, {'name': array(['a', 'b'], dtype=object)})
     """
     if not isinstance(columns, Mapping):
-        return (None, columns) if columns.dtype.kind in _HOST_KINDS else (columns, None)
+        return (None, columns) if _stays(columns.dtype) else (columns, None)
     parts = {key: split_host(column) for key, column in columns.items()}
     device = {key: part[0] for key, part in parts.items() if part[0] is not None}
     host = {key: part[1] for key, part in parts.items() if part[1] is not None}
@@ -55,10 +55,29 @@ def to_device(columns: Any, sharding: NamedSharding | None, global_rows: int) ->
 
     Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off).
     """
-    columns = jax.tree.map_with_path(_narrow, columns)
+    columns = narrow(columns)
     if sharding is None:
         return jax.device_put(columns)
     return jax.tree.map(lambda array: _shard(array, sharding, global_rows), columns)
+
+
+def narrow(columns: Any) -> Any:
+    """Host arrays with the dtypes that they will have on the device. Raises: OverflowError, as to_device."""
+    return jax.tree.map_with_path(_narrow, columns)
+
+
+def put(batch: Any) -> Any:
+    """Any batch with its NumPy arrays of numbers on the default device, and all else where it is."""
+    return jax.tree.map_with_path(_put, batch)
+
+
+def constrain(arrays: Any, sharding: NamedSharding | None) -> Any:
+    """Traced arrays (rows, ...), laid out as to_device lays them out."""
+    if sharding is None:
+        return arrays
+    is_explicit = all(kind == AxisType.Explicit for kind in sharding.mesh.axis_types)
+    lay_out = jax.sharding.reshard if is_explicit else jax.lax.with_sharding_constraint
+    return jax.tree.map(lambda array: lay_out(array, _fit(sharding, array.ndim)), arrays)
 
 
 def check_sharding(sharding: NamedSharding | None, rows: int, what: str) -> None:
@@ -70,15 +89,28 @@ def check_sharding(sharding: NamedSharding | None, rows: int, what: str) -> None
     except ValueError as error:
         raise ValueError(
             f"{what} has {rows} rows, which {sharding.spec} does not divide over the mesh {dict(sharding.mesh.shape)}. "
-            "Use a batch_size that divides, and drop_remainder=True for the last batch."
+            "Use a batch_size that divides, and drop_remainder=True or pad_remainder=True for the last batch."
         ) from error
 
 
 def _shard(array: np.ndarray, sharding: NamedSharding, global_rows: int) -> jax.Array:
-    # a spec may name more axes than a label has
-    fitting = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[: array.ndim]))
     rows = global_rows if jax.process_count() > 1 else len(array)
-    return jax.make_array_from_process_local_data(fitting, array, (rows, *array.shape[1:]))
+    return jax.make_array_from_process_local_data(_fit(sharding, array.ndim), array, (rows, *array.shape[1:]))
+
+
+def _fit(sharding: NamedSharding, ndim: int) -> NamedSharding:
+    # a spec may name more axes than a label has
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]))
+
+
+def _put(path: Any, leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray | np.generic) or _stays(leaf.dtype):
+        return leaf
+    return jax.device_put(_narrow(path, np.asarray(leaf)))
+
+
+def _stays(dtype: np.dtype) -> bool:
+    return is_host_only(dtype) or dtype.kind in "Mm"  # no device has times
 
 
 def _narrow(path: Any, array: np.ndarray) -> np.ndarray:

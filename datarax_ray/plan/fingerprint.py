@@ -35,6 +35,10 @@ _CONSEQUENCES = {
         "the last batch would be another",
         "Set the old value, or pass allow_drift=('drop_remainder',) to change it on purpose.",
     ),
+    "pad_remainder": (
+        "the last batch would be another",
+        "Set the old value, or pass allow_drift=('pad_remainder',) to change it on purpose.",
+    ),
     "transforms": (
         "the remaining elements would be made differently",
         "Restore the old code, or pass allow_drift=('transforms',) if the change is meant.",

@@ -108,10 +108,18 @@ def dense_dtype(value: Any) -> np.dtype | None:
     if type(value) in _SCALARS:
         return np.dtype(_SCALARS[type(value)])
     if isinstance(value, np.ndarray | np.generic):
-        return None if value.dtype.kind in "OUSV" else value.dtype
+        return None if is_host_only(value.dtype) else value.dtype
     if hasattr(value, "__array__") and hasattr(value, "shape"):  # arrays of other libraries: jax, torch
         return np.asarray(value).dtype
     return None
+
+
+def is_host_only(dtype: np.dtype) -> bool:
+    """Whether arrays of this dtype belong in no dense column: objects, text, records.
+
+    Kind V is records, and bfloat16 and its like, which are dtypes that ml_dtypes adds to NumPy.
+    """
+    return dtype.kind in "OUS" or (dtype.kind == "V" and dtype.isbuiltin != 2)
 
 
 def _column(values: Sequence[Any], path: Path) -> NDArray:

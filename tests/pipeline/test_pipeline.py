@@ -132,6 +132,17 @@ class TestFields:
             jax.config.update("jax_enable_x64", False)
         assert np.asarray(batch["x"]).tolist() == [2**40] * 32
 
+    def test_bfloat16_is_a_number_and_times_stay_on_the_host(self, files: list[Path]) -> None:
+        import ml_dtypes
+
+        def element(_: bytes) -> dict[str, Any]:
+            return {"x": np.ones(3, ml_dtypes.bfloat16), "when": np.datetime64("2026-11-20", "s")}
+
+        batch = next(iter(make(files, [element], 4)))
+        assert batch["x"].dtype == jnp.bfloat16
+        assert isinstance(batch["x"], jax.Array)
+        assert batch["when"].tolist() == [np.datetime64("2026-11-20", "s").item()] * 4
+
     def test_nested_fields_keep_their_shape(self, files: list[Path]) -> None:
         pipeline = make(files, [lambda r: {"a": {"b": len(r), "text": "t"}}], 4)
         batch = next(iter(pipeline))

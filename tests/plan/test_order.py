@@ -103,7 +103,7 @@ def test_four_rounds_are_refused_where_grains_order_is_none(n):
         ({"num_records": 0}, "num_records must be in"),
         ({"num_records": 5, "seed": -1}, "seed must be in"),
         ({"num_records": 5, "seed": 2**32}, "seed must be in"),
-        ({"num_records": 5, "shuffle": "block"}, "shuffle must be 'none' or 'global', got 'block'"),
+        ({"num_records": 5, "shuffle": "files"}, "shuffle must be 'none', 'global' or 'block', got 'files'"),
         ({"num_records": 5, "shuffle": True}, "got True"),
         ({"num_records": 5, "rounds": 5}, "rounds must be even"),
     ],

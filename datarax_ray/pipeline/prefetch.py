@@ -1,0 +1,127 @@
+"""Any iterator of host batches, a few of them on the device ahead of use, with the state of what was consumed.
+
+Source: torchdata.nodes, whose Prefetcher counts a snapshot only when its item was delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from datarax_ray.pipeline.ahead import Ahead
+from datarax_ray.pipeline.transfer import put
+
+
+def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetcher:
+    """An iterator of the same batches with `size` of them made ahead on the default device.
+
+    iterable: gives dicts of NumPy arrays, nested at will, and does not write to them again; strings and other objects
+    stay on the host, jax.Arrays where they are, so that a Pipeline does as well. It is iterated in a thread of its own
+    and belongs to the prefetcher. size: 0 for none ahead.
+
+    Raises: ValueError for a negative size; when a batch is due, what the iterable raised in its place, or OverflowError
+    for 64-bit values that JAX's 32 bits do not hold.
+    """
+    if size < 0:
+        raise ValueError(f"size must be at least 0, got {size}")
+    return DevicePrefetcher(iterable, size)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A batch on the device, and the iterable's state after it; the last has no batch."""
+
+    batch: Any
+    state: Any
+    is_last: bool = False
+
+
+class DevicePrefetcher:
+    """What prefetch_to_device returns. `for` goes on after the last batch consumed; after the end it begins anew.
+
+    The state is the iterable's after the last batch consumed; those made ahead are not in it.
+    """
+
+    def __init__(self, iterable: Iterable[Any], size: int) -> None:
+        self._iterable = iterable
+        self._size = size
+        self._ahead: Ahead[_Made] | None = None
+        self._consumed: _Made | None = None  # None until the first batch is asked for: then the state is the iterable's
+        self._is_closed = False
+
+    def __iter__(self) -> Self:
+        if self._consumed is not None and self._consumed.is_last:
+            self._consumed = None
+        return self
+
+    def __next__(self) -> Any:
+        if self._is_closed:
+            raise RuntimeError("the prefetcher is closed, and what it made ahead is gone; set_state opens it again")
+        if self._consumed is not None and self._consumed.is_last:
+            raise StopIteration
+        if self._ahead is None:
+            self._consumed = _Made(None, self._state_of_iterable())
+            self._ahead = Ahead(self._make(), self._size)
+        try:
+            made = self._ahead.next()
+        except Exception:
+            self._stop()
+            raise
+        self._consumed = _Made(None, made.state, made.is_last)
+        if made.is_last:
+            self._stop()
+            raise StopIteration
+        return made.batch
+
+    def get_state(self) -> Any:
+        """The iterable's state as it was after the last batch consumed. Raises: TypeError where it has none."""
+        self._check_has("get_state")
+        return self._state_of_iterable() if self._consumed is None else self._consumed.state
+
+    def set_state(self, state: Any) -> None:
+        """Drop what was made ahead, and go on from a state. Raises: TypeError where the iterable has none."""
+        self._check_has("set_state")
+        self._stop()
+        self._iterable.set_state(state)  # type: ignore[attr-defined]
+        self._consumed, self._is_closed = None, False
+
+    def close(self) -> None:
+        """Wait for the batch that is being made, and close the iterable, if it can be. The state can still be taken."""
+        self._is_closed = True
+        self._stop()
+        close = getattr(self._iterable, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make(self) -> Generator[_Made, None, None]:
+        iterator = iter(self._iterable)
+        try:
+            for batch in iterator:
+                yield _Made(put(batch), self._state_of_iterable())
+            yield _Made(None, self._state_of_iterable(), is_last=True)
+        finally:
+            if isinstance(iterator, Generator) and iterator is not self._iterable:
+                iterator.close()
+
+    def _state_of_iterable(self) -> Any:
+        get_state = getattr(self._iterable, "get_state", None)
+        return None if get_state is None else get_state()
+
+    def _check_has(self, method: str) -> None:
+        if not callable(getattr(self._iterable, method, None)):
+            raise TypeError(f"{type(self._iterable).__name__} has no {method}, so there is no state to resume from")
+
+    def _stop(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close(wait=True)

@@ -1,0 +1,162 @@
+"""Train steps over a run of batches as one XLA program, which takes each batch from the host when it is due.
+
+The first batch is an argument and gives the shapes; the others come through an ordered io_callback, each with a flag:
+whether it is one. The loop runs while it is. So nothing is ever raised in the callback, where XLA would make another
+error of it and fail all later ordered callbacks of the process as well: what went wrong is kept, and raised outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.experimental import io_callback
+from jax.sharding import NamedSharding, PartitionSpec
+
+from datarax_ray.pipeline.stages import Stages
+from datarax_ray.pipeline.transfer import constrain, to_device
+
+
+class FedBatch(NamedTuple):
+    """What the loop takes in for one batch. row_words, start: uint32 (rows, 2) and (2,), as stages.words makes them."""
+
+    columns: Any
+    row_words: Any
+    start: Any
+
+
+class Feed:
+    """The host's side of one loop. take: gives one batch after the other, or raises. length: how many to take.
+
+    error: why there were fewer, None while there were not.
+    """
+
+    def __init__(self, take: Callable[[], FedBatch], length: int) -> None:
+        self._take = take
+        self._length = length
+        self._last: FedBatch | None = None
+        self.num_taken = 0
+        self.error: BaseException | None = None
+
+    def take(self) -> FedBatch:
+        """The next batch; what it raises says where in the loop it stands."""
+        try:
+            self._last = self._take()
+        except BaseException as error:
+            error.add_note(
+                f"at batch {self.num_taken} of the {self._length} of this scan, which has changed nothing: the modules "
+                "and the pipeline's position are what they were before it"
+            )
+            raise
+        self.num_taken += 1
+        return self._last
+
+    def callback(self) -> tuple[np.bool_, FedBatch]:
+        """(True, the next batch), or False with the last one again."""
+        there = False
+        if self.num_taken < self._length:
+            try:
+                self.take()
+                there = True
+            except BaseException as error:  # also KeyboardInterrupt: raised when the loop has ended
+                self.error = error
+        assert self._last is not None
+        return np.bool_(there), self._last
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What the compiled loop is made of, beside the shapes; hashed to find it again."""
+
+    step_fn: Callable[..., Any]
+    length: int
+    has_carry: bool
+    modules: Any  # graphdef
+    stages: Any  # graphdef
+
+
+class Scanner:
+    """Runs loops over fed batches, compiled once for each step function, length and shapes."""
+
+    def __init__(self, stages: Stages, sharding: NamedSharding | None) -> None:
+        self._stages = stages
+        self._sharding = sharding
+        self._feed: Feed | None = None
+        self._run = jax.jit(self._trace, static_argnums=0)
+
+    def __call__(
+        self, feed: Feed, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], carry: Any
+    ) -> tuple[Any, Any]:
+        """(carry, stacked outs) after `length` steps; the modules are updated when all of them are done."""
+        graphdef, state = nnx.split(modules)
+        stages_graphdef, stages_state = self._stages.split()
+        program = _Program(step_fn, length, carry is not None, graphdef, stages_graphdef)
+        columns, row_words, start = feed.take()
+        columns, row_words = to_device((columns, row_words), self._sharding, len(row_words))
+        first = FedBatch(columns, row_words, start)
+        self._feed = feed
+        try:
+            state, carry, outs = jax.block_until_ready(self._run(program, state, stages_state, carry, first))
+        finally:
+            self._feed = None
+        if feed.error is not None:
+            raise feed.error
+        nnx.update(modules, state)
+        return carry, outs
+
+    def _next(self) -> tuple[np.bool_, FedBatch]:
+        assert self._feed is not None
+        return self._feed.callback()
+
+    def _trace(self, program: _Program, state: Any, stages_state: Any, carry: Any, first: FedBatch) -> Any:
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (jnp.bool_(True), first))
+
+        def fetch() -> tuple[Any, FedBatch]:
+            there, (columns, row_words, start) = io_callback(self._next, like, ordered=True)
+            columns, row_words = constrain((columns, row_words), self._sharding)
+            return there, FedBatch(columns, row_words, start)
+
+        @jax.jit  # so that it is traced once for its outputs' shapes and the loop
+        def step(state: Any, carry: Any, fed: FedBatch) -> Any:
+            batch = self._stages.apply(program.stages, stages_state, fed.start, fed.row_words, fed.columns)
+            # Fused with the train step, the stages could round otherwise than they do in iteration.
+            return _step(program, state, carry, jax.lax.optimization_barrier(batch))
+
+        def body(loop: Any) -> Any:
+            index, _, fed, state, carry, outs = loop
+            state, carry, out = step(state, carry, fed)
+            outs = jax.tree.map(lambda to, one: jax.lax.dynamic_update_index_in_dim(to, one, index, 0), outs, out)
+            return (index + 1, *fetch(), state, carry, outs)
+
+        *_, out = jax.eval_shape(step, state, carry, first)
+        outs = jax.tree.map(lambda one: _room_for(program.length, one), out)
+        loop = (jnp.int32(0), jnp.bool_(True), first, state, carry, outs)
+        return jax.lax.while_loop(lambda loop: loop[1], body, loop)[3:]
+
+
+def _room_for(length: int, one: jax.ShapeDtypeStruct) -> Any:
+    sharding = one.sharding  # on a mesh with explicit axes a part of the type
+    if isinstance(sharding, NamedSharding):
+        sharding = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+    return jnp.zeros((length, *one.shape), one.dtype, device=sharding)
+
+
+def _step(program: _Program, state: Any, carry: Any, batch: Any) -> tuple[Any, Any, Any]:
+    """(state, carry, out) after one call of the user's function."""
+    modules = nnx.merge(program.modules, state)
+    if program.has_carry:
+        carry, out = program.step_fn(carry, *modules, batch)
+    else:
+        out = program.step_fn(*modules, batch)
+    graphdef, state = nnx.split(modules)
+    if graphdef != program.modules:
+        raise ValueError(
+            "step_fn adds or removes variables of its modules, or changes a field of theirs that is no array, which a "
+            "compiled loop cannot. Make them before the scan (call the step once), or iterate the pipeline."
+        )
+    return state, carry, out

@@ -1,0 +1,189 @@
+"""pad_remainder: every batch of one shape, and a mask of the rows that are real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, DropThirds, decode
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+
+NOISY = (decode, AddNoise())
+
+
+def source(files: Any, transforms: Any = NOISY, **config: Any) -> ArrayRecordSourceModule:
+    options = {"num_epochs": 1, "shuffle_files": True} | config
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
+
+
+def make(of: Any, batch_size: int = 50, **options: Any) -> Pipeline:
+    return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **({"pad_remainder": True} | options))
+
+
+def add_keys(batch: Any, keys: Any) -> Any:
+    return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
+
+
+def real(batches: list[Any]) -> list[Any]:
+    """The rows that the mask calls real, without the mask."""
+    rows = [{k: v[batch["valid_mask"]] for k, v in on_host(batch).items() if k != "valid_mask"} for batch in batches]
+    return [batch for batch in rows if len(batch["index"])]
+
+
+class TestRows:
+    def test_the_last_batch_is_filled_with_zeros_and_none_and_the_mask_tells(self, files: list[Path]) -> None:
+        batches = list(make(source(files, [decode], shuffle_files=False)))
+        assert [on_host(batch)["valid_mask"].tolist() for batch in batches] == [
+            [True] * 50,
+            [True] * 50,
+            [True] * 20 + [False] * 30,
+        ]
+        last = on_host(batches[-1])
+        assert last["index"].tolist() == [*range(100, 120), *[0] * 30]
+        assert last["values"][20:].tolist() == [[0] * 5] * 30
+        assert last["name"].tolist() == [*(f"r{i}" for i in range(100, 120)), *[None] * 30]
+        assert last["ragged"][18:].tolist() == [[0, 1], [0, 1, 2], *[None] * 30]
+        assert isinstance(batches[0]["valid_mask"], jax.Array)
+        assert batches[0]["valid_mask"].dtype == bool
+
+    @pytest.mark.parametrize("batch_size", [7, 40, 1000])
+    @pytest.mark.parametrize("filters", [(), (DropThirds(),)])
+    def test_the_real_rows_and_the_positions_are_those_without_it(
+        self, files: list[Path], batch_size: int, filters: Any
+    ) -> None:
+        def pipeline(pad: bool) -> Pipeline:
+            of = source(files, [decode, AddNoise(), *filters])
+            return make(of, batch_size, pad_remainder=pad, stages=[add_keys])
+
+        padded, plain = pipeline(True), pipeline(False)
+        batches, positions = [], []
+        for batch in padded:
+            batches.append(batch)
+            positions.append(padded.position)
+        want, ends = [], []
+        for batch in plain:
+            want.append(on_host(batch))
+            ends.append(plain.position)
+        assert {batch["index"].shape for batch in batches} == {(batch_size,)}
+        assert_equal(real(batches), want)
+        assert positions == ends
+
+    def test_one_shape_is_compiled(self, files: list[Path]) -> None:
+        shapes = []
+
+        def look(batch: Any) -> Any:
+            shapes.append((batch["values"].shape, batch["valid_mask"].shape))
+            return batch
+
+        list(make(source(files), stages=[look]))
+        assert shapes == [((50, 5), (50,))]
+
+    def test_the_mask_is_put_back_where_a_stage_leaves_it_out(self, files: list[Path]) -> None:
+        batch = on_host(list(make(source(files), stages=[lambda batch: {"x": batch["index"] + 1}]))[-1])
+        assert batch["valid_mask"].sum() == 20
+        assert sorted(batch) == ["name", "ragged", "valid_mask", "x"]
+
+    def test_a_stage_may_change_it(self, files: list[Path]) -> None:
+        def only_even(batch: Any) -> Any:
+            return batch | {"valid_mask": batch["valid_mask"] & (batch["index"] % 2 == 0)}
+
+        batches = [on_host(batch) for batch in make(source(files), stages=[only_even])]
+        assert sum(batch["valid_mask"].sum() for batch in batches) == 60
+
+    def test_a_scan_counts_the_padded_batch_in(self, files: list[Path]) -> None:
+        def mean(batch: Any) -> Any:
+            mask = batch["valid_mask"]
+            return jnp.sum(batch["index"] * mask) / jnp.sum(mask), jnp.sum(mask), batch["uniform"]
+
+        want = list(make(source(files), stages=[add_keys]))
+        pipeline = make(source(files), stages=[add_keys])
+        means, counts, uniform = pipeline.scan(mean, length=3)
+        assert counts.tolist() == [50, 50, 20]
+        assert float(means @ counts) == pytest.approx(119 * 60)
+        assert np.asarray(uniform).tobytes() == np.stack([batch["uniform"] for batch in want]).tobytes()
+        assert pipeline.position == 120
+        with pytest.raises(ValueError, match="there are 0;"):
+            pipeline.scan(mean, length=1)
+
+
+class TestTopology:
+    @pytest.mark.parametrize("filters", [(), (DropThirds(),)])
+    def test_each_trainer_has_its_share_of_the_rows_in_one_shape(self, files: list[Path], filters: Any) -> None:
+        def pipeline(**options: Any) -> Pipeline:
+            return make(source(files, [decode, AddNoise(), *filters]), 36, stages=[add_keys], **options)
+
+        want = real(list(pipeline()))
+        parts = [list(pipeline(process_index=rank, process_count=4)) for rank in range(4)]
+        assert {batch["index"].shape for part in parts for batch in part} == {(9,)}
+        joined = [
+            {key: np.concatenate([on_host(batch)[key] for batch in batches]) for key in batches[0]}
+            for batches in zip(*parts, strict=True)
+        ]
+        assert_equal(real(joined), want)
+
+    def test_a_last_batch_that_a_mesh_does_not_divide_is_no_trouble(self, files: list[Path]) -> None:
+        sharding = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
+        batches = list(make(source(files, num_epochs=3), 34, sharding=sharding))  # 360 = 10 * 34 + 20
+        assert_equal([on_host(b) for b in batches], [on_host(b) for b in make(source(files, num_epochs=3), 34)])
+        odd = source(files[:1])  # 7 records
+        with pytest.raises(ValueError, match="the last batch has 1 rows.*or pad_remainder=True"):
+            make(odd, 6, sharding=sharding, pad_remainder=False)
+        last = list(make(odd, 6, sharding=sharding))[-1]
+        assert last["valid_mask"].sharding.is_equivalent_to(sharding, 1)
+        assert last["valid_mask"].tolist() == [True, *[False] * 5]
+
+    @pytest.mark.usefixtures("ray_local")
+    def test_actors_change_nothing(self, files: list[Path]) -> None:
+        want = [on_host(batch) for batch in make(source(files))]
+        with make(RaySource(source(files), num_actors=3, num_cpus=0.5)) as pipeline:
+            assert_equal([on_host(batch) for batch in pipeline], want)
+
+
+class TestState:
+    def test_restored_after_every_batch_the_rest_is_the_same(self, files: list[Path]) -> None:
+        def pipeline() -> Pipeline:
+            return make(source(files, [decode, AddNoise(), DropThirds()]), 9, stages=[add_keys])
+
+        batches, states = run_saving(pipeline())
+        assert_resumes(lambda _: pipeline(), batches, states)
+
+    def test_it_is_a_setting_of_the_stream(self, files: list[Path]) -> None:
+        state = make(source(files), pad_remainder=False).get_state()
+        message = (
+            "pad_remainder: the checkpoint was written with False, this pipeline has True; "
+            r"the last batch would be another. .*allow_drift=\('pad_remainder',\)"
+        )
+        with pytest.raises(DriftError, match=message):
+            make(source(files)).set_state(state)
+        make(source(files)).set_state(state, allow_drift=["pad_remainder"])
+
+
+class TestRefusals:
+    def test_left_out_or_filled_up_not_both(self, files: list[Path]) -> None:
+        with pytest.raises(ValueError, match=r"left out \(drop_remainder\) or filled up \(pad_remainder\), not both"):
+            make(source(files), drop_remainder=True)
+
+    def test_a_field_of_that_name_is_an_error_at_the_first_batch(self, files: list[Path]) -> None:
+        pipeline = make(source(files, [lambda record: {"x": len(record), "valid_mask": True}]))
+        with pytest.raises(ValueError, match="the elements have a field 'valid_mask', which pad_remainder=True"):
+            pipeline.step()
+        assert pipeline.position == 0
+
+    def test_elements_that_are_no_dicts_have_no_place_for_it(self, files: list[Path]) -> None:
+        with pytest.raises(ValueError, match=r"single values \(object\), so 'valid_mask' has no place beside them"):
+            make(source(files, [])).step()
+
+    def test_stages_that_return_no_dict_have_none_either(self, files: list[Path]) -> None:
+        pipeline = make(source(files, [lambda record: {"x": len(record)}]), stages=[lambda batch: batch["x"]])
+        with pytest.raises(ValueError, match="the stages return .*no dict to carry the field 'valid_mask'"):
+            pipeline.step()

@@ -1,0 +1,203 @@
+"""prefetch_to_device: the same batches, ahead of use, with the state of what was consumed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline
+from datarax_ray.pipeline import prefetch_to_device
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, DropThirds, FailAt, decode
+from tests.resume import assert_equal, on_host
+
+SIZES = pytest.mark.parametrize("size", [0, 1, 2, 5])
+
+
+TRANSFORMS = (decode, AddNoise(), DropThirds())
+
+
+def make(files: Any, transforms: Any = TRANSFORMS, **config: Any) -> Pipeline:
+    config = {"num_epochs": 2, "shuffle_files": True} | config
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), files, transforms=transforms)
+    return Pipeline(source=source, batch_size=30, rngs=nnx.Rngs(0))
+
+
+def host_batch(index: int) -> dict[str, Any]:
+    return {"x": np.full(3, index, np.int32), "deep": {"y": np.array([index / 2])}, "name": np.array(["a"], object)}
+
+
+class Counting:
+    """Numbers from a position on; remembers what it gave, and says when it gave `number`."""
+
+    def __init__(self, count: int, signal_at: int = -1, fail_at: int = -1) -> None:
+        self.count, self.signal_at, self.fail_at = count, signal_at, fail_at
+        self.position = 0
+        self.given: list[int] = []
+        self.signal = threading.Event()
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.position < self.count:
+            if self.position == self.fail_at:
+                raise ZeroDivisionError(f"at {self.position}")
+            self.given.append(self.position)
+            self.position += 1
+            if self.position == self.signal_at:
+                self.signal.set()
+            yield {"x": np.array([self.position - 1])}
+
+    def get_state(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def numbers(batches: Any) -> list[int]:
+    return [int(batch["x"][0]) for batch in batches]
+
+
+class TestBatches:
+    @SIZES
+    def test_they_are_the_iterables_with_numbers_on_the_device(self, size: int) -> None:
+        batches = list(prefetch_to_device([host_batch(i) for i in range(7)], size))
+        assert [batch["x"].tolist() for batch in batches] == [[i] * 3 for i in range(7)]
+        assert [batch["deep"]["y"].tolist() for batch in batches] == [[i / 2] for i in range(7)]
+        assert isinstance(batches[0]["x"], jax.Array)
+        assert batches[0]["deep"]["y"].dtype == np.float32
+        assert isinstance(batches[0]["name"], np.ndarray)
+        assert batches[0]["name"].tolist() == ["a"]
+
+    @SIZES
+    def test_size_of_them_are_made_while_one_is_in_use(self, size: int) -> None:
+        counting = Counting(100, signal_at=1 + size)
+        with prefetch_to_device(counting, size) as batches:
+            assert numbers([next(batches)]) == [0]
+            assert counting.signal.wait(10)
+        assert counting.given == list(range(1 + size))
+
+    def test_a_second_loop_goes_on_and_after_the_end_begins_anew(self) -> None:
+        batches = prefetch_to_device([host_batch(i) for i in range(4)])
+        assert next(iter(batches))["x"][0] == 0
+        assert numbers(batches) == [1, 2, 3]
+        with pytest.raises(StopIteration):
+            next(batches)
+        assert numbers(batches) == [0, 1, 2, 3]
+
+    def test_a_generator_does_as_well(self) -> None:
+        with prefetch_to_device(host_batch(i) for i in range(3)) as batches:
+            assert numbers([next(batches)]) == [0]
+        assert numbers(prefetch_to_device(host_batch(i) for i in range(3))) == [0, 1, 2]
+
+    def test_a_negative_size_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="size must be at least 0, got -1"):
+            prefetch_to_device([], -1)
+
+
+class TestState:
+    @SIZES
+    def test_of_a_pipeline_it_is_that_of_what_was_consumed_and_resumes(self, files: list[Path], size: int) -> None:
+        plain = make(files)
+        want, states = [], [json.dumps(plain.get_state())]
+        for batch in plain:
+            want.append(on_host(batch))
+            states.append(json.dumps(plain.get_state()))
+        with prefetch_to_device(make(files), size) as batches:
+            found = [json.dumps(batches.get_state())]
+            got = []
+            for batch in batches:
+                got.append(on_host(batch))
+                found.append(json.dumps(batches.get_state()))
+            assert_equal(got, want)
+            assert found == states
+            for number, state in enumerate(states):  # backwards and forwards, dropping what is ahead
+                batches.set_state(json.loads(state))
+                assert json.dumps(batches.get_state()) == state
+                assert_equal([on_host(next(batches)) for _ in want[number : number + 1]], want[number : number + 1])
+
+    def test_set_state_drops_what_was_ahead(self) -> None:
+        counting = Counting(10, signal_at=4)
+        with prefetch_to_device(counting, 3) as batches:
+            next(batches)
+            assert counting.signal.wait(10)
+            assert batches.get_state() == {"position": 1}
+            batches.set_state({"position": 7})
+            assert numbers(batches) == [7, 8, 9]
+            assert batches.get_state() == {"position": 10}
+
+    def test_after_a_break_the_state_is_still_the_consumed_one(self) -> None:
+        with prefetch_to_device(Counting(10), 4) as batches:
+            for batch in batches:
+                if batch["x"][0] == 2:
+                    break
+            assert batches.get_state() == {"position": 3}
+        assert batches.get_state() == {"position": 3}
+
+    def test_an_iterable_without_one_says_so(self) -> None:
+        batches = prefetch_to_device([host_batch(0)])
+        with pytest.raises(TypeError, match="list has no get_state, so there is no state to resume from"):
+            batches.get_state()
+        with pytest.raises(TypeError, match="list has no set_state"):
+            batches.set_state({})
+        assert numbers(batches) == [0]
+
+
+class TestErrors:
+    @SIZES
+    def test_they_come_in_their_place(self, size: int) -> None:
+        batches = prefetch_to_device(Counting(10, fail_at=4), size)
+        assert numbers(next(batches) for _ in range(4)) == [0, 1, 2, 3]
+        with pytest.raises(ZeroDivisionError, match="at 4"):
+            next(batches)
+        assert batches.get_state() == {"position": 4}
+
+    def test_of_a_pipeline_too_and_it_can_go_on_elsewhere(self, files: list[Path]) -> None:
+        with prefetch_to_device(make(files, [decode, FailAt(70)], shuffle_files=False), 4) as batches:
+            assert [next(batches)["index"][0] for _ in range(2)] == [0, 30]
+            for _ in range(2):
+                with pytest.raises(RecordError, match="transform FailAt"):
+                    next(batches)
+            assert batches.get_state()["position"] == 60
+            batches.set_state(batches.get_state() | {"position": 71})
+            assert next(batches)["index"][0] == 71
+
+    def test_numbers_that_32_bits_do_not_hold_are_refused(self) -> None:
+        batches = prefetch_to_device([{"x": np.array([1])}, {"x": np.array([2**31])}])
+        assert numbers([next(batches)]) == [1]
+        with pytest.raises(OverflowError, match=r"\['x'\], row 0: a value of int64 does not fit int32"):
+            next(batches)
+
+
+class TestClosing:
+    def test_it_closes_the_iterable_and_ends_the_thread(self, files: list[Path]) -> None:
+        before = set(threading.enumerate())
+        counting = Counting(100)
+        with prefetch_to_device(counting, 3) as batches:
+            next(batches)
+        assert counting.is_closed
+        with prefetch_to_device(make(files, num_epochs=-1), 3) as batches:
+            next(batches)
+            assert set(threading.enumerate()) - before
+        assert not set(threading.enumerate()) - before
+
+    def test_afterwards_it_gives_nothing_until_it_is_told_where(self) -> None:
+        batches = prefetch_to_device(Counting(10), 3)
+        next(batches)
+        batches.close()
+        with pytest.raises(RuntimeError, match="the prefetcher is closed, and what it made ahead is gone"):
+            next(batches)
+        batches.set_state(batches.get_state())
+        assert numbers(batches) == list(range(1, 10))
