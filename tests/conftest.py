@@ -6,7 +6,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# The same examples in every run, and no verdict on how fast a busy machine makes them.
+hypothesis.settings.register_profile(
+    "datarax_ray",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("datarax_ray")
 
 # Two devices, so that sharding is real; set before anything imports jax.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
