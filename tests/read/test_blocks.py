@@ -19,12 +19,14 @@ from tests.data import AddNoise, DropThirds, FailAt, decode, record
 
 
 class Memory:
-    """Records in memory; those in `broken` cannot be read."""
+    """Records in memory; those given as broken cannot be read."""
+
+    broken = RuntimeError
 
     mean_nbytes = 20
 
     def __init__(self, records, broken=()):
-        self.records, self.broken, self.calls = list(records), set(broken), 0
+        self.records, self.unreadable, self.calls = list(records), set(broken), 0
 
     @property
     def num_records(self):
@@ -32,7 +34,7 @@ class Memory:
 
     def read(self, records):
         self.calls += 1
-        if self.broken & set(records.tolist()):
+        if self.unreadable & set(records.tolist()):
             raise RuntimeError("checksum")
         return [self.records[i] for i in records.tolist()]
 
