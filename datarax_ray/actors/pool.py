@@ -6,6 +6,7 @@ function, so that is correct). What Ray gives up comes back as Lost, from a new 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -36,6 +37,8 @@ logger = logging.getLogger("datarax_ray")
 _GONE = (ActorUnavailableError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError)
 # Nothing has come for so long: ask whether the actors are there. Ray restarts an actor in 1 to 3 s where it has room.
 _PATIENCE_S = 5.0
+# Restarts of one actor during one wait. A host that is lost costs one; a record that kills its process costs all.
+_MAX_DEATHS = 3
 # What a ticket may take to end when the source is closed; closing takes no longer.
 _GRACE_S = 2.0
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
@@ -79,7 +82,7 @@ class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
     def __init__(self, description: Description, num_actors: int, options: ActorOptions) -> None:
-        self._description = _put(description)
+        self._description: ray.ObjectRef | None = _put(description)
         self._identity = digest(description.settings())
         self._options = options
         self._members = {index: self._start(index) for index in range(num_actors)}
@@ -95,6 +98,7 @@ class RayPool:
         return tuple(index for index, member in self._members.items() if member.ready is None)
 
     def send(self, part: Part) -> _Sent:
+        self._check_open()
         member = self._members[part.actor]
         return _Sent(member, member.handle.read.remote([self._description], part.ticket))
 
@@ -102,13 +106,16 @@ class RayPool:
         """Wait for one of the parts. What the read raised is raised here; RuntimeError once the pool is closed."""
         parts = {ask.ref: part for part, ask in sent.items()}
         begin = time.monotonic()
+        seen: dict[int, set[int]] = {}  # the processes that each actor has had during this wait
         while True:
             ready, _ = ray.wait(list(parts), num_returns=1, timeout=_PATIENCE_S)
             if ready:
                 break
             self._check_open()
             actors = {part.actor for part in sent}
-            if absent := self._absent(actors):
+            absent = self._absent(actors, seen)
+            self._check_deaths(seen, next(iter(sent)))
+            if absent:
                 return _lost(
                     next(part for part in sent if part.actor in absent),
                     f"its actor has not answered for {_PATIENCE_S:.0f} s",
@@ -149,6 +156,7 @@ class RayPool:
         """Kill the actors. Named ones live on for the other drivers and end with the driver that made them."""
         self._is_closed = True
         members, self._members = self._members, {}
+        self._description = None  # frees what it holds in the object store
         if not ray.is_initialized() or self._options.name is not None:
             return
         # An actor that is killed in the middle of a ticket makes Ray announce that it will retry.
@@ -161,6 +169,8 @@ class RayPool:
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("this RaySource is closed, its actors are gone; make a new one")
+        if not ray.is_initialized():  # or the next call would start another Ray, from this thread
+            raise RuntimeError("Ray was shut down, and the actors of this RaySource with it; make a new one")
 
     def _start(self, index: int) -> _Member:
         options: dict[str, Any] = {
@@ -213,14 +223,27 @@ class RayPool:
             "Ask for less, free some, or add nodes."
         )
 
-    def _absent(self, actors: set[int]) -> set[int]:
-        """Which of these actors do not answer; they count as not started until they do."""
+    def _absent(self, actors: set[int], seen: dict[int, set[int]]) -> set[int]:
+        """Which of these actors do not answer; they count as not started until they do. seen: notes who answered."""
         pings = {self._members[index].handle.stats.remote(): index for index in actors}
-        _, silent = ray.wait(list(pings), num_returns=len(pings), timeout=_PATIENCE_S)
+        answered, silent = ray.wait(list(pings), num_returns=len(pings), timeout=_PATIENCE_S)
+        for ref in answered:
+            with contextlib.suppress(*_GONE):  # gone again: the wait for its part will tell
+                seen.setdefault(pings[ref], set()).add(ray.get(ref)["pid"])
         for ref in silent:
             logger.warning("reader actor %d does not answer; others read for it until it does", pings[ref])
             self._members[pings[ref]].ready = ref
         return {pings[ref] for ref in silent}
+
+    def _check_deaths(self, seen: Mapping[int, set[int]], part: Part) -> None:
+        """Raise RuntimeError where an actor is restarted again and again in one wait: Ray itself would never stop."""
+        for index, processes in seen.items():
+            if len(processes) > _MAX_DEATHS:
+                raise RuntimeError(
+                    f"reader actor {index} died {len(processes) - 1} times while it read positions "
+                    f"[{part.ticket.start}, {part.ticket.stop}); a record or transform there ends its process (memory, "
+                    "a crash in C, os._exit). Read these positions in one process (source.get_batch_at) to find it."
+                )
 
     def _replace(self, part: Part, member: _Member, error: Exception) -> Lost:
         """A part did not survive. Where its actor will not come back, put a new one in its place, once."""

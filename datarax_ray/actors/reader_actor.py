@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 import time
+import traceback
 from typing import Any
 
 import numpy as np
@@ -43,7 +45,7 @@ class ReaderActor:
                 self._description = ray.get(boxed[0])
             block = read_block(self._description, ticket)
         except Exception as error:
-            block = Block(np.empty(0, np.int64), None, failure=error, failure_position=ticket.start)
+            block = Block(np.empty(0, np.int64), None, failure=_portable(error), failure_position=ticket.start)
         if block.failure is not None:
             block.failure.add_note(self._who())
         self._counters["num_blocks"] += 1
@@ -67,3 +69,12 @@ class ReaderActor:
 
     def _who(self) -> str:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or one that says the same, where it does not survive pickling (an __init__ with other arguments)."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever a foreign class raises there
+        return RuntimeError("".join(traceback.format_exception(error)).rstrip())
+    return error

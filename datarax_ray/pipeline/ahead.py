@@ -37,6 +37,11 @@ class Ahead(Generic[T]):
             self._submit()
         return item
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the next item is still being made."""
+        return bool(self._pending) and not self._pending[0].done()
+
     def close(self, wait: bool) -> None:
         """Drop what was made ahead, let the item that is being made end, and close the generator in its thread."""
         for future in self._pending:

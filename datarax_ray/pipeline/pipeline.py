@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -117,6 +119,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._scanner = Scanner(self._stages, sharding)
         self._position = 0
         self._session: Ahead[_Ready] | None = None
+        self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
         self._prepare: Callable[[HostBatch], Any] = self._transfer  # what the session does to its batches
         self.num_skipped = 0
         self.skipped: list[Skipped] = []
@@ -171,6 +174,10 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def step(self) -> Any:
         """The next batch; the position moves behind it. Raises: StopIteration after the last epoch."""
+        with self._lock:
+            return self._step()
+
+    def _step(self) -> Any:
         session = self._open(self._transfer)
         with self._ended_by_errors():
             ready = session.next()
@@ -255,18 +262,21 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
-        position = position_in(state, self._settings(), tuple(allow_drift))
+        allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
+        position = position_in(state, self._settings(), allowed)
         statistics = state.get("statistics", {})
         self.seek(position)
         self.num_skipped = int(statistics.get("num_skipped", 0))
-        self.skipped = []
 
     def seek(self, position: int) -> None:
-        """Go on from a position; 0 is the beginning. Costs nothing."""
+        """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew."""
+        position = operator.index(position)
         if position < 0:
             raise ValueError(f"position must not be negative, got {position}")
         self._end_session()
         self._position = position
+        self.num_skipped = 0
+        self.skipped = []
 
     def close(self) -> None:
         """Stop reading ahead and close the source. The state can still be taken."""
@@ -274,6 +284,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         if close is not None:
             close()  # first, so that nobody waits for actors any more
         self._end_session()
+        if close is not None:
+            close()  # again: what was made ahead may have opened files in between
 
     def __enter__(self) -> Self:
         return self
@@ -332,9 +344,10 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
     def _ended_by_errors(self) -> Iterator[None]:
         try:
             yield
-        except BaseException as error:
-            # Ctrl-C must not wait for a batch that may never come; close() ends what is left running.
-            self._end_session(wait=not isinstance(error, KeyboardInterrupt))
+        except BaseException:
+            # What interrupts the wait (Ctrl-C, a signal's handler) must not wait for a batch that may never come.
+            waiting = self._session is not None and self._session.is_waiting
+            self._end_session(wait=not waiting)
             raise
 
     def _make(self, prepare: Callable[[HostBatch], Any]) -> Generator[_Ready, None, None]:
@@ -363,6 +376,11 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             row_words = words(host_batch.positions)
             on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
             on_device = self._stages(on_device, host_batch.start, row_words)
+        elif self.stages:
+            raise ValueError(
+                "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
+                "nothing to run on; decode the records in transforms, DecodeFields for example"
+            )
         return merge_host(on_device, on_host)
 
     def _feed(self, host_batch: HostBatch) -> FedBatch | None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -334,3 +335,35 @@ def test_a_closed_source_says_so(files: list[Path]) -> None:
     with pytest.raises(RuntimeError, match="this RaySource is closed"):
         source.get_batch(3)
     assert going.get_state()["position"] >= 32
+
+
+class EndProcess:
+    """A record that takes its process with it, as a crash in C or the memory killer does."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == 13:
+            os._exit(1)
+        return element
+
+
+def test_a_record_that_ends_its_process_is_an_error_that_says_where(files: list[Path]) -> None:
+    with (
+        ray_source(make(files, [decode, EndProcess()], shuffle_files=False), 1, chunk_size=8) as distributed,
+        pytest.raises(RuntimeError, match=r"reader actor 0 died \d times while it read positions \[8, 16\)"),
+    ):
+        list(distributed.batches(0, StreamOptions(4)))
+
+
+def test_threads_that_share_a_pipeline_get_different_batches(files: list[Path]) -> None:
+    with pipeline(make(files, num_epochs=10), batch_size=4) as shared:
+        rows: list[list[int]] = []
+        threads = [
+            threading.Thread(target=lambda: rows.extend(shared.step()["index"].tolist() for _ in range(60)))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        want = [batch["index"].tolist() for batch in itertools.islice(pipeline(make(files, num_epochs=10), 4), 240)]
+    assert sorted(rows) == sorted(want)
