@@ -77,16 +77,6 @@ def run(request: Request, out: Console, err: Console) -> bool:
     return is_whole
 
 
-@dataclass(frozen=True)
-class _Described:
-    """A description as RaySource takes it: from something that describes itself."""
-
-    description: Description
-
-    def describe(self) -> Description:
-        return self.description
-
-
 def describe(request: Request) -> Description:
     """The stream that is asked for. Raises: FileNotFoundError, ValueError for files that cannot be read."""
     reader = ArrayRecordReader.of(list(request.paths))
@@ -96,11 +86,12 @@ def describe(request: Request) -> Description:
 
 def open_source(description: Description, num_actors: int | None) -> IndexedSource:
     """The source in this process for 0 actors, else a RaySource."""
+    source = IndexedSource(description)
     if num_actors == 0:
-        return IndexedSource(description)
+        return source
     from datarax_ray.actors.source import RaySource  # in here: 0 actors must work where no Ray is
 
-    return RaySource(_Described(description), num_actors=num_actors)
+    return RaySource(source, num_actors=num_actors)
 
 
 def expected_records(description: Description, request: Request) -> int | None:
