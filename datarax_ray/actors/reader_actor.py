@@ -1,4 +1,4 @@
-"""The Ray shell around read_block: it holds a description and answers tickets."""
+"""The Ray shell around a description: it holds a description and answers tickets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import ray
 
 from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block, read_block
+from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Description
 
 
@@ -43,7 +43,7 @@ class ReaderActor:
         try:
             if self._description is None:
                 self._description = ray.get(boxed[0])
-            block = read_block(self._description, ticket)
+            block = self._description.read(ticket)
         except Exception as error:
             block = Block(np.empty(0, np.int64), None, failure=_portable(error), failure_position=ticket.start)
         if block.failure is not None:

@@ -17,6 +17,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import IndexedSource
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
+from datarax_ray.plan.position import Rest
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
 
@@ -78,9 +79,12 @@ class RaySource(IndexedSource):
         self._actors = RayPool(description, num_actors, options)
         super().__init__(description, self._actors)
 
-    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
+    def batches(
+        self, start: int, options: StreamOptions, rest: Rest = None
+    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position on; see IndexedSource.batches."""
-        return super().batches(start, replace(options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes))
+        options = replace(options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes)
+        return super().batches(start, options, rest)
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """Process, node, memory and work done, of each running actor by id."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.position import check_trainers, trainer_rows
+from datarax_ray.plan.position import Rest, check_trainers, trainer_rows
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, FieldSpec, Path, leaves, map_leaves, spec
 from datarax_ray.read.errors import Skipped
@@ -24,7 +24,8 @@ class HostBatch:
 
     columns: arrays of shape (num_rows, ...), written by nobody else. positions: int64 (num_rows,), of each row.
     start, stop: the positions that the global batch covers; stop is where the stream goes on after it. global_rows: of
-    all trainers together. skipped: the broken records among them.
+    all trainers together. skipped: the broken records among them. rest: what else the stream needs to go on after it,
+    in plain values; None where the position is all.
     """
 
     columns: Columns
@@ -33,6 +34,7 @@ class HostBatch:
     stop: int
     global_rows: int
     skipped: tuple[Skipped, ...] = ()
+    rest: Rest = None
 
     @property
     def num_rows(self) -> int:

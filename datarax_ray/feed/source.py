@@ -9,6 +9,7 @@ from typing import Any
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches
 from datarax_ray.plan.fingerprint import VERSION, check_drift
+from datarax_ray.plan.position import Rest
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import read_elements
 from datarax_ray.read.columns import Columns, spec, unstack
@@ -29,6 +30,7 @@ class IndexedSource:
         self.description = description
         self._pool = pool or LocalPool(description)
         self._position = 0
+        self._rest: Rest = None
         self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
         self._stream_options: StreamOptions | None = None
         self.skipped: list[Skipped] = []  # broken records left out of what was fetched since the last seek
@@ -62,6 +64,7 @@ class IndexedSource:
             ends = [*batch.positions[1:].tolist(), batch.stop]  # filtered positions belong to the element before them
             self._pending = list(zip(unstack(batch.columns, batch.num_rows), ends, strict=True))[::-1]
         element, self._position = self._pending.pop()
+        self._rest = None
         return element
 
     def get_batch(self, size: int) -> Columns:
@@ -69,7 +72,7 @@ class IndexedSource:
         batch = self._next_batch(size)
         if batch is None:
             return {}
-        self._position = batch.stop
+        self._position, self._rest = batch.stop, batch.rest
         return batch.columns
 
     def get_batch_at(self, start: int, size: int) -> list[Any]:
@@ -88,9 +91,11 @@ class IndexedSource:
         """Everything that decides this stream, as a picklable value."""
         return self.description
 
-    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position on; does not move this source's own position."""
-        return batches(self.description, self._pool, start, options)
+    def batches(
+        self, start: int, options: StreamOptions, rest: Rest = None
+    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
+        """The batches from a position (and rest) on; does not move this source's own position."""
+        return batches(self.description, self._pool, start, options, rest)
 
     def element_spec(self) -> Any:
         """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""
@@ -102,22 +107,22 @@ class IndexedSource:
 
     def get_state(self) -> dict[str, Any]:
         """Position and settings, in plain values: under 4 KB whatever the dataset."""
-        return {"version": VERSION, "position": self._position, "settings": self.description.settings()}
+        return state_of(self._position, self._rest, self.description.settings())
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state.
 
         Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is no state.
         """
-        self.seek(position_in(state, self.description.settings(), allow_drift))
+        self.seek(*position_in(state, self.description.settings(), allow_drift))
 
-    def seek(self, position: int) -> None:
+    def seek(self, position: int, rest: Rest = None) -> None:
         """Go on from a position, at no cost. Raises: ValueError for a negative one."""
         if position < 0:
             raise ValueError(f"a position must not be negative, got {position}")
         self._drop_stream()
         self.skipped = []
-        self._position = position
+        self._position, self._rest = position, rest
 
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""
@@ -129,7 +134,7 @@ class IndexedSource:
         if self._stream is None or options != self._stream_options or self._pending:
             self._drop_stream()
             self.skipped = [skip for skip in self.skipped if skip.position < self._position]  # others come again
-            self._stream, self._stream_options = self.batches(self._position, options), options
+            self._stream, self._stream_options = self.batches(self._position, options, self._rest), options
         try:
             batch = next(self._stream)
         except StopIteration as end:
@@ -147,8 +152,13 @@ class IndexedSource:
         self._stream, self._pending = None, []
 
 
-def position_in(state: Any, settings: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> int:
-    """The position of a saved state, once everything else in it is found to fit these settings.
+def state_of(position: int, rest: Rest, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is saved of a stream: where it goes on, and which stream it is."""
+    return {"version": VERSION, "position": position, **({} if rest is None else {"rest": rest}), "settings": settings}
+
+
+def position_in(state: Any, settings: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> tuple[int, Rest]:
+    """The position and rest of a saved state, once everything else in it is found to fit these settings.
 
     A state is external input: its version is checked first, then its shape, then the stream that it belongs to.
 
@@ -163,10 +173,12 @@ def position_in(state: Any, settings: Mapping[str, Any], allow_drift: tuple[str,
             f"the state has version {state['version']!r}, this release reads version {VERSION}; "
             "restore it with the release that wrote it."
         )
-    position, saved = state.get("position"), state.get("settings")
+    position, rest, saved = (state.get(key) for key in ("position", "rest", "settings"))
     if isinstance(position, bool) or not isinstance(position, int) or position < 0:
         raise ValueError(f"the state's position must be an integer of at least 0, got {position!r}")
+    if not isinstance(rest, Mapping | None):
+        raise ValueError(f"the state's rest must be a dict, got {json.dumps(rest, default=repr)[:80]}")
     if not isinstance(saved, Mapping):
         raise ValueError(f"the state's settings must be a dict, got {json.dumps(saved, default=repr)[:80]}")
     check_drift(saved, settings, allow_drift)
-    return position
+    return position, rest

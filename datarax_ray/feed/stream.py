@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
-from datarax_ray.plan.position import Rows, check_trainers
+from datarax_ray.plan.position import Rest, Rows, check_trainers
 from datarax_ray.plan.shards import assign, cut
-from datarax_ray.read.blocks import Block, read_block
+from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
 
@@ -70,7 +70,7 @@ class LocalPool:
 
     def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
         part = next(iter(sent))
-        return Arrived(part, read_block(self._description, part.ticket))
+        return Arrived(part, self._description.read(part.ticket))
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
         pass
@@ -101,7 +101,7 @@ class StreamOptions:
 
 
 def batches(
-    description: Description, pool: Pool, start: int, options: StreamOptions
+    description: Description, pool: Pool, start: int, options: StreamOptions, rest: Rest = None
 ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
     """The batches of the stream from this position on. Reading goes on while a batch is in use, up to the bound.
 
@@ -111,6 +111,10 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
     where no element of a whole epoch is kept.
     """
+    if rest is not None:
+        raise ValueError(
+            f"a stream of whole records goes on from a position alone, and this state has {dict(rest)} too"
+        )
     stop = description.stop
     if stop is not None and start >= stop:
         return ()

@@ -7,7 +7,7 @@ import logging
 import operator
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -17,7 +17,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.source import position_in
+from datarax_ray.feed.source import position_in, state_of
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.ahead import Ahead
 from datarax_ray.pipeline.graph import StageGraph
@@ -25,7 +25,7 @@ from datarax_ray.pipeline.padding import VALID_MASK, pad
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, narrow, split_host, to_device
-from datarax_ray.plan.fingerprint import VERSION
+from datarax_ray.plan.position import Rest
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
 
@@ -39,7 +39,7 @@ class Source(Protocol):
 
     def describe(self) -> Description: ...
 
-    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
+    def batches(self, start: int, options: StreamOptions, rest: Rest = None) -> Generator[HostBatch, None, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class _Ready:
 
     batch: Any
     stop: int
+    rest: Rest
     skipped: tuple[Skipped, ...]
 
 
@@ -118,6 +119,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._scanner = Scanner(self._stages, sharding)
         self._position = 0
+        self._rest: Rest = None
         self._session: Ahead[_Ready] | None = None
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
         self._prepare: Callable[[HostBatch], Any] = self._transfer  # what the session does to its batches
@@ -181,7 +183,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         session = self._open(self._transfer)
         with self._ended_by_errors():
             ready = session.next()
-        self._position = ready.stop
+        self._position, self._rest = ready.stop, ready.rest
         self._note(ready.skipped)
         if ready.batch is None:
             self._end_session()
@@ -221,20 +223,20 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         if left is not None and left < length:
             raise self._too_few(left, length)
         session = self._open(self._feed)
-        ends: list[tuple[int, tuple[Skipped, ...]]] = []
+        ends: list[_Ready] = []
 
         def take() -> FedBatch:
             ready = session.next()
             if ready.batch is None:
                 raise self._too_few(len(ends), length)
-            ends.append((ready.stop, ready.skipped))
+            ends.append(replace(ready, batch=None))
             return ready.batch
 
         with self._ended_by_errors():
             result = self._scanner(Feed(take, length), step_fn, length, tuple(modules), init_carry)
-        self._position = ends[-1][0]
-        for _, skipped in ends:
-            self._note(skipped)
+        self._position, self._rest = ends[-1].stop, ends[-1].rest
+        for end in ends:
+            self._note(end.skipped)
         return result if init_carry is not None else result[1]
 
     def _note(self, skipped: tuple[Skipped, ...]) -> None:
@@ -248,12 +250,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
         It is the state of what was yielded; batches made ahead are not in it.
         """
-        return {
-            "version": VERSION,
-            "position": self._position,
-            "settings": self._settings(),
-            "statistics": {"num_skipped": self.num_skipped},
-        }
+        statistics = {"statistics": {"num_skipped": self.num_skipped}}
+        return state_of(self._position, self._rest, self._settings()) | statistics
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
         """Go on from a state, whatever the number of actors and trainers that wrote it.
@@ -263,9 +261,10 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
-        position = position_in(state, self._settings(), allowed)
+        position, rest = position_in(state, self._settings(), allowed)
         statistics = state.get("statistics", {})
         self.seek(position)
+        self._rest = rest
         self.num_skipped = int(statistics.get("num_skipped", 0))
 
     def seek(self, position: int) -> None:
@@ -274,7 +273,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         if position < 0:
             raise ValueError(f"position must not be negative, got {position}")
         self._end_session()
-        self._position = position
+        self._position, self._rest = position, None
         self.num_skipped = 0
         self.skipped = []
 
@@ -352,8 +351,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def _make(self, prepare: Callable[[HostBatch], Any]) -> Generator[_Ready, None, None]:
         """Batches from the position on, prepared for their use, and after the last one what is left to say."""
-        position = self._position
-        with contextlib.closing(self.source.batches(position, self._options)) as stream:
+        position, rest = self._position, self._rest
+        with contextlib.closing(self.source.batches(position, self._options, rest)) as stream:
             while True:
                 try:
                     host_batch = next(stream)
@@ -361,13 +360,13 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
                     stop = self.source.describe().stop
                     if not self.drop_remainder and stop is not None:
                         position = max(position, stop)
-                    yield _Ready(None, position, end.value or ())
+                    yield _Ready(None, position, rest, end.value or ())
                     return
-                position = host_batch.stop
+                position, rest = host_batch.stop, host_batch.rest
                 if self.pad_remainder:
                     rows = self.batch_size // self._options.process_count
                     host_batch = pad(host_batch, rows, self.batch_size)
-                yield _Ready(prepare(host_batch), position, host_batch.skipped)
+                yield _Ready(prepare(host_batch), position, rest, host_batch.skipped)
 
     def _transfer(self, host_batch: HostBatch) -> Any:
         """The batch for iteration: on the device, after the stages."""

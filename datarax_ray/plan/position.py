@@ -1,16 +1,22 @@
 """Arithmetic of positions: chunks, batches, epochs, and the rows of a batch that one trainer takes.
 
 A position is an index into the endless stream: epoch * num_records + offset. It never wraps (Python int, or int64).
+Where a stream goes on is a position, and for some streams a rest: plain values, of constant size, that only the
+stream's own kind understands (how much of one record was delivered, where each lane of a stream stands).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.cipher import Indices
+
+Rest = Mapping[str, Any] | None
 
 
 def trainer_rows(num_rows: int, process_index: int, process_count: int) -> tuple[int, int]:

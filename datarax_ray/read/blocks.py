@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.columns import ColumnError, Columns, leaves, nbytes, stack, unstack
-from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.transforms import Progress, Step, steps
+
+if TYPE_CHECKING:  # a description reads by what is here
+    from datarax_ray.read.description import Description
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.order import Order
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.blocks import Block, read_block
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.transforms import OnError, steps
 
@@ -80,6 +82,10 @@ class Description:
     def may_drop(self) -> bool:
         """Whether some positions may give no element, so that batches cannot be counted in positions."""
         return self.on_error == "skip" or any(step.kind == "filter" for step in steps(self.transforms))
+
+    def read(self, ticket: Ticket) -> Block:
+        """The block that the ticket asks for; see read_block. What an actor does, for every kind of description."""
+        return read_block(self, ticket)
 
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""

@@ -20,6 +20,7 @@ from datarax_ray.feed.source import IndexedSource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan import cipher
 from datarax_ray.plan.order import Order, Shuffle
+from datarax_ray.plan.position import Rest
 from datarax_ray.read.cache import CachedReader
 from datarax_ray.read.columns import Columns, map_leaves
 from datarax_ray.read.description import Description, Reader
@@ -98,9 +99,11 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
         return self._source.description
 
-    def batches(self, start: int, options: StreamOptions) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position on; does not move this source's own position."""
-        return self._source.batches(start, options)
+    def batches(
+        self, start: int, options: StreamOptions, rest: Rest = None
+    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
+        """The batches from a position (and rest) on; does not move this source's own position."""
+        return self._source.batches(start, options, rest)
 
     @property
     def skipped(self) -> list[Skipped]:
