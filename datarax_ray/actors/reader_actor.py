@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import pickle
 import resource
@@ -17,6 +19,12 @@ from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Description
 
 
+# glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MAX_MMAP_THRESHOLD = 32 * 2**20
+_KEPT_NBYTES = 256 * 2**20
+
+
 class ReaderActor:
     """Reads what tickets ask for. Holds no position, so it may die and be replaced between any two calls.
 
@@ -26,6 +34,7 @@ class ReaderActor:
     def __init__(self, index: int) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
+        _keep_freed_memory()
         self._index = index
         self._description: Description | None = None
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
@@ -78,3 +87,15 @@ def _portable(error: Exception) -> Exception:
     except Exception:  # whatever a foreign class raises there
         return RuntimeError("".join(traceback.format_exception(error)).rstrip())
     return error
+
+
+def _keep_freed_memory() -> None:
+    """Have malloc keep the memory of a block for the next one.
+
+    By default it goes back to the kernel with every block, and the page faults of taking it anew cost 0.45 ms per MB,
+    five times the copy itself. Where there is no glibc, nothing happens.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_THRESHOLD, _MAX_MMAP_THRESHOLD)
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_NBYTES)

@@ -100,7 +100,7 @@ def _read_raw(task: Task, worker: int) -> dict[str, Any]:
     globals()["_barrier"].wait()
     begin = time.monotonic()
     readers = [
-        ArrayRecordReader(task.paths[index], "readahead_buffer_size:0", file_reader_buffer_size=32 * 1024)
+        ArrayRecordReader(task.paths[index], "readahead_buffer_size:0", file_reader_buffer_size=8 * 1024)
         for index in mine
     ]
     starts = np.cumsum([0, *(reader.num_records() for reader in readers)])
