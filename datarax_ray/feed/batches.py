@@ -1,7 +1,7 @@
 """From the blocks of consecutive chunks to batches: rows are scattered by position, with one copy and no row in Python.
 
-Legend: a row is an index into a global batch; a rank counts the surviving positions of a chunk from 0; [lo, hi) are the
-rows of the batch that are kept here (one trainer's).
+Legend: a row is an index into a global batch; a rank counts the elements of a chunk from 0; an ordinal counts those of
+one position, where it gives several; [lo, hi) are the rows of the batch that are kept here (one trainer's).
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.position import Rest, check_trainers, trainer_rows
+from datarax_ray.plan.position import Rest, check_trainers, ordinals, trainer_rows, with_offset
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, FieldSpec, Path, leaves, map_leaves, spec
 from datarax_ray.read.errors import Skipped
+
+# Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
+_FIRST_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class HostBatch:
     columns: arrays of shape (num_rows, ...), written by nobody else. positions: int64 (num_rows,), of each row.
     start, stop: the positions that the global batch covers; stop is where the stream goes on after it. global_rows: of
     all trainers together. skipped: the broken records among them. rest: what else the stream needs to go on after it,
-    in plain values; None where the position is all.
+    in plain values; None where the position is all. ordinals: int64 (num_rows,), which element of its position each row
+    is; None where all are the first. offset: how much of the record at start was in the batches before.
     """
 
     columns: Columns
@@ -35,17 +39,30 @@ class HostBatch:
     global_rows: int
     skipped: tuple[Skipped, ...] = ()
     rest: Rest = None
+    ordinals: Indices | None = None
+    offset: int = 0
 
     @property
     def num_rows(self) -> int:
         return len(self.positions)
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """A block, with the rank of each row in its chunk, ascending: searching there gives a run of ranks as a slice."""
+
+    block: Block
+    ranks: Indices
+    ordinals: Indices | None = None
+
+
 class Batcher:
     """Takes complete chunks in order, gives batches in order.
 
-    start, stop: positions of the stream, stop None if endless. may_drop: whether positions may have no element. Then
-    blocks must hold all survivors of a chunk; otherwise they hold at least this trainer's rows.
+    start, stop: positions of the stream, stop None if endless. offset: elements of the record at start that were
+    delivered before. may_drop: whether positions may have no element, or several; the latter only with may_repeat.
+    Then blocks must hold all elements of a chunk; otherwise they hold at least this trainer's rows. is_padded: whether
+    a short last batch is padded at its end, and its rows are dealt to the trainers as those of a full one.
     """
 
     def __init__(
@@ -56,6 +73,9 @@ class Batcher:
         batch_size: int,
         drop_remainder: bool = False,
         may_drop: bool = False,
+        may_repeat: bool = False,
+        offset: int = 0,
+        is_padded: bool = False,
         process_index: int = 0,
         process_count: int = 1,
     ) -> None:
@@ -64,11 +84,15 @@ class Batcher:
         self._stop = stop
         self._drop_remainder = drop_remainder
         self._may_drop = may_drop
+        self._may_repeat = may_repeat
+        self._is_padded = is_padded
+        self._done = offset  # ranks of the next chunk that were delivered before
         self._process = (process_index, process_count)
         self._spec: dict[Path, FieldSpec] = {}
         self._like: Columns = None  # zero rows of the columns seen first, to make buffers from
         self._skipped: list[Skipped] = []
-        self._begin(start)
+        self._room = _FIRST_ROWS  # that the last batch took, where that is not known from the beginning
+        self._begin(start, offset)
 
     def add(self, start: int, stop: int, blocks: Sequence[Block]) -> Iterator[HostBatch]:
         """The batches that the chunk [start, stop) completes. Blocks are read until the iterator is exhausted.
@@ -84,19 +108,19 @@ class Batcher:
         failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
         blocks = [block for block in blocks if block.positions[0] < failed_at]
         # what is before a failure is good, and the same for any number of actors
-        survivors = self._survivors(start, stop, blocks)
-        survivors = survivors[survivors < failed_at]
-        # rank of each position of the chunk; searching in it gives each block's share of a run of ranks as a slice
-        ranks = [np.searchsorted(survivors, block.positions) for block in blocks]
-        done = 0
-        while done < len(survivors):
-            take = min(self._batch_size - self._row, len(survivors) - done)
-            for block, rank in zip(blocks, ranks, strict=True):
-                self._scatter(block, rank, done, done + take)
+        ends = self._ends(start, min(stop, failed_at), blocks)
+        placed = [self._place(start, ends, block) for block in blocks]
+        done, self._done = self._done, 0
+        self._check_offset(start, ends, done)
+        total = int(ends[-1]) if len(ends) else 0
+        while done < total:
+            take = min(self._batch_size - self._row, total - done)
+            for part in placed:
+                self._scatter(part, done, done + take)
             done += take
             self._row += take
             if self._row == self._batch_size:
-                yield self._emit(int(survivors[done - 1]) + 1)
+                yield self._emit(*self._place_of(start, ends, done))
         if failure is not None:
             raise failure
 
@@ -104,53 +128,105 @@ class Batcher:
         """The short last batch, if there is one and it is wanted. Call once, after the last chunk."""
         if self._row and not self._drop_remainder:
             assert self._stop is not None
-            yield self._emit(self._stop)
+            yield self._emit(self._stop, 0)
 
     @property
     def left_over(self) -> tuple[Skipped, ...]:
         """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
         return tuple(sorted(self._skipped, key=lambda skip: skip.position))
 
-    def _survivors(self, start: int, stop: int, blocks: Sequence[Block]) -> np.ndarray:
+    def _ends(self, start: int, stop: int, blocks: Sequence[Block]) -> Indices:
+        """How many elements there are up to and with each position of [start, stop): int64 (stop - start,)."""
         if not self._may_drop:
-            return np.arange(start, stop, dtype=np.int64)
-        alive = np.zeros(stop - start, bool)
-        for block in blocks:
-            alive[block.positions - start] = True
-        return np.flatnonzero(alive) + start
+            return np.arange(1, stop - start + 1, dtype=np.int64)
+        positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
+        return np.cumsum(np.bincount(positions[positions < stop] - start, minlength=stop - start), dtype=np.int64)
 
-    def _begin(self, start: int) -> None:
-        """Start the batch at this position; its buffers are made with the first rows."""
-        self._start = start
+    def _place(self, start: int, ends: Indices, block: Block) -> _Placed:
+        """The block with its ranks; those behind a failure get one beyond the last of the chunk."""
+        if not self._may_drop:
+            return _Placed(block, block.positions - start)
+        begins = np.concatenate([np.zeros(1, np.int64), ends])  # of each position, and of all that is behind the last
+        ranks = begins[np.minimum(block.positions - start, len(ends))]
+        if not self._may_repeat:
+            return _Placed(block, ranks)
+        nth = ordinals(block.positions)
+        return _Placed(block, ranks + nth, nth)
+
+    def _place_of(self, start: int, ends: Indices, done: int) -> tuple[int, int]:
+        """Where the stream goes on behind `done` elements of the chunk: position, and elements of it before that."""
+        index = int(np.searchsorted(ends, done))  # the position of the last of them
+        if ends[index] == done:
+            return start + index + 1, 0
+        return start + index, done - (int(ends[index - 1]) if index else 0)
+
+    def _check_offset(self, start: int, ends: Indices, offset: int) -> None:
+        if offset and len(ends) and ends[0] < offset:
+            raise ValueError(
+                f"the stream goes on behind {offset} elements of the record at position {start}, and that gives "
+                f"{ends[0]}: a transform gives other elements than when the state was taken, so going on would skip "
+                "or repeat some. Make flat_map and filter functions of their element alone."
+            )
+
+    def _begin(self, start: int, offset: int) -> None:
+        """Start the batch at this place; its buffers are made with the first rows."""
+        self._start, self._offset = start, offset
         self._row = 0
         self._written = 0
         self._buffers: Columns = None
         self._positions = np.empty(0, np.int64)
+        self._ordinals = np.empty(0, np.int64)
         rows = self._batch_size
         if not self._may_drop and self._stop is not None:
             rows = min(rows, self._stop - start)
         # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
-        self._lo, self._hi = (0, rows) if self._may_drop else trainer_rows(rows, *self._process)
+        self._lo, self._hi = (0, rows) if self._may_drop else self._share(rows)
 
-    def _scatter(self, block: Block, rank: np.ndarray, first: int, last: int) -> None:
+    def _share(self, rows: int) -> tuple[int, int]:
+        """The rows [lo, hi) of a batch of so many that this trainer takes."""
+        return trainer_rows(rows, *self._process, padded=self._batch_size if self._is_padded else None)
+
+    def _scatter(self, placed: _Placed, first: int, last: int) -> None:
         """Copy what the block has of the ranks [first, last) to their rows of this batch."""
+        block, rank = placed.block, placed.ranks
         lo, hi = np.searchsorted(rank, (first, last))
         rows = rank[lo:hi] - first + self._row
         inner = np.searchsorted(rows, (self._lo, self._hi))
         lo, hi, rows = lo + inner[0], lo + inner[1], rows[inner[0] : inner[1]] - self._lo
         if lo == hi:
             return
-        if self._buffers is None:
-            self._buffers = self._empty(self._hi - self._lo)
-            self._positions = np.empty(self._hi - self._lo, np.int64)
+        self._reserve(int(rows[-1]) + 1)
         # consecutive rows (file order, or one actor) are one memory copy
         where = slice(rows[0], rows[0] + len(rows)) if rows[-1] - rows[0] + 1 == len(rows) else rows
         for (_, buffer), (_, column) in zip(leaves(self._buffers), leaves(block.columns), strict=True):
             buffer[where] = column[lo:hi]
         self._positions[where] = block.positions[lo:hi]
+        if placed.ordinals is not None:
+            self._ordinals[where] = placed.ordinals[lo:hi]
         self._written += len(rows)
 
-    def _emit(self, stop: int) -> HostBatch:
+    def _reserve(self, rows: int) -> None:
+        """Make the buffers hold so many rows: all that this trainer takes, or, where that is not known, what has come.
+
+        Twice as many each time, and from the second batch on what the first one took: a batch_size beyond what the
+        filters leave of the data costs no memory.
+        """
+        have = len(self._positions)
+        if self._buffers is not None and rows <= have:
+            return
+        size = self._hi - self._lo
+        if self._may_drop:
+            size = min(size, max(rows, 2 * have, self._room))
+        buffers, positions, ordinals = self._empty(size), np.empty(size, np.int64), np.empty(size, np.int64)
+        if self._buffers is not None:
+            for (_, new), (_, old) in zip(leaves(buffers), leaves(self._buffers), strict=True):
+                new[: self._row] = old[: self._row]
+            positions[: self._row] = self._positions[: self._row]
+            ordinals[: self._row] = self._ordinals[: self._row]
+        self._buffers, self._positions, self._ordinals, self._room = buffers, positions, ordinals, size
+
+    def _emit(self, stop: int, offset: int) -> HostBatch:
+        """The batch, and the next one begun: behind `offset` elements of the record at stop."""
         columns, positions = self._buffers, self._positions
         if columns is None:
             if self._like is None:
@@ -162,13 +238,25 @@ class Batcher:
         expected = self._row if self._may_drop else self._hi - self._lo
         if self._written != expected:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {self._written} of {expected} rows")
+        ordinals = self._ordinals if self._may_repeat else None
         if self._may_drop:
-            lo, hi = trainer_rows(self._row, *self._process)
+            lo, hi = self._share(self._row)
             columns, positions = map_leaves(lambda array: array[lo:hi], columns), positions[lo:hi]
+            ordinals = None if ordinals is None else ordinals[lo:hi]
         skipped = tuple(sorted((s for s in self._skipped if s.position < stop), key=lambda s: s.position))
         self._skipped = [s for s in self._skipped if s.position >= stop]
-        batch = HostBatch(columns, positions, self._start, stop, self._row, skipped)
-        self._begin(stop)
+        batch = HostBatch(
+            columns,
+            positions,
+            self._start,
+            stop,
+            self._row,
+            skipped,
+            with_offset(None, offset),
+            ordinals,
+            self._offset,
+        )
+        self._begin(stop, offset)
         return batch
 
     def _empty(self, rows: int) -> Columns:

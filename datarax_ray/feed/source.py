@@ -9,7 +9,7 @@ from typing import Any
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches
 from datarax_ray.plan.fingerprint import VERSION, check_drift
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.position import Rest, with_offset
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import read_elements
 from datarax_ray.read.columns import Columns, spec, unstack
@@ -34,11 +34,12 @@ class IndexedSource:
         self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
         self._stream_options: StreamOptions | None = None
         self.skipped: list[Skipped] = []  # broken records left out of what was fetched since the last seek
-        self._pending: list[tuple[Any, int]] = []  # elements fetched and not handed out, with the position after each
+        # elements fetched and not handed out, with the position and rest after each
+        self._pending: list[tuple[Any, tuple[int, Rest]]] = []
 
     @property
     def position(self) -> int:
-        """Where the stream goes on: the position of the first record not yet handed out."""
+        """Where the stream goes on: the position of the first record not yet handed out, or not all of it."""
         return self._position
 
     def __len__(self) -> int:
@@ -61,10 +62,8 @@ class IndexedSource:
                 batch = self._next_batch(1)  # the elements before a failing record are good: they come one by one
             if batch is None:
                 raise StopIteration
-            ends = [*batch.positions[1:].tolist(), batch.stop]  # filtered positions belong to the element before them
-            self._pending = list(zip(unstack(batch.columns, batch.num_rows), ends, strict=True))[::-1]
-        element, self._position = self._pending.pop()
-        self._rest = None
+            self._pending = list(zip(unstack(batch.columns, batch.num_rows), _ends(batch), strict=True))[::-1]
+        element, (self._position, self._rest) = self._pending.pop()
         return element
 
     def get_batch(self, size: int) -> Columns:
@@ -78,7 +77,8 @@ class IndexedSource:
     def get_batch_at(self, start: int, size: int) -> list[Any]:
         """The elements at positions [start, start + size), as a list; filtered ones are missing.
 
-        Stateless. Positions run on through the epochs, each in its own order; those after the last epoch are empty.
+        Stateless. Positions run on through the epochs, each in its own order; those after the last epoch are empty. A
+        position is a record: with a flat_map the list holds all that it gives, so it may be longer than `size`.
 
         Raises: ValueError for a negative start or size.
         """
@@ -150,6 +150,14 @@ class IndexedSource:
         if self._stream is not None:
             self._stream.close()
         self._stream, self._pending = None, []
+
+
+def _ends(batch: HostBatch) -> list[tuple[int, Rest]]:
+    """Where the stream goes on after each row: at the next one, so filtered positions belong to the row before them."""
+    positions = batch.positions[1:].tolist()
+    offsets = [0] * len(positions) if batch.ordinals is None else batch.ordinals[1:].tolist()
+    rests = [with_offset(batch.rest, offset) for offset in offsets]
+    return [*zip(positions, rests, strict=True), (batch.stop, batch.rest)]
 
 
 def state_of(position: int, rest: Rest, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,8 @@ class StreamOptions:
     """How a stream is cut into batches, and how much of it is in flight.
 
     batch_size: of the global batch. process_index, process_count: which of how many trainers this is; each gets its
-    rows of every batch. drop_remainder: leave out a short last batch. chunk_size: positions read at a time, None to
+    rows of every batch. drop_remainder: leave out a short last batch. pad_remainder: it will be padded at its end, so
+    its rows are dealt to the trainers as those of a full one. chunk_size: positions read at a time, None to
     choose. max_nbytes: bound on blocks in flight.
     """
 
@@ -91,6 +92,7 @@ class StreamOptions:
     process_count: int = 1
     chunk_size: int | None = None
     max_nbytes: int = DEFAULT_MAX_NBYTES
+    pad_remainder: bool = False
 
     def __post_init__(self) -> None:
         check_trainers(self.batch_size, self.process_index, self.process_count)
@@ -111,17 +113,14 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
     where no element of a whole epoch is kept.
     """
-    if rest is not None:
-        raise ValueError(
-            f"a stream of whole records goes on from a position alone, and this state has {dict(rest)} too"
-        )
+    offset = _offset(description, rest)
     stop = description.stop
     if stop is not None and start >= stop:
         return ()
     trainer = (options.process_index, options.process_count)
     rows = None
     if not description.may_drop and options.process_count > 1:
-        rows = Rows(start, stop, options.batch_size, *trainer)
+        rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
     order, actors = description.order, pool.actors()
     layout = cut(order, run_records(description))
     owners = assign(layout, order, actors)
@@ -143,6 +142,9 @@ def batches(
         batch_size=options.batch_size,
         drop_remainder=options.drop_remainder,
         may_drop=description.may_drop,
+        may_repeat=description.may_repeat,
+        offset=offset,
+        is_padded=options.pad_remainder,
         process_index=trainer[0],
         process_count=trainer[1],
     )
@@ -182,6 +184,19 @@ def batches(
         return batcher.left_over
     finally:
         pool.discard(sent)
+
+
+def _offset(description: Description, rest: Rest) -> int:
+    """How many elements of the record that the stream begins at were delivered before."""
+    offset = (rest or {}).get("offset", 0)
+    if rest is not None and (list(rest) != ["offset"] or type(offset) is not int or offset < 1):
+        raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
+    if offset and not description.may_repeat:
+        raise ValueError(
+            f"the state stands behind {offset} elements of one record, and without a flat_map it gives at most one; "
+            "restore with the transforms that it was written with, or seek to its position to have all of that record"
+        )
+    return offset
 
 
 def _has_whole_epoch(start: int, stop: int, num_records: int) -> bool:

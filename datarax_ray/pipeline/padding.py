@@ -37,6 +37,7 @@ def pad(batch: HostBatch, num_rows: int, global_rows: int) -> HostBatch:
         batch,
         columns=columns | {VALID_MASK: mask},
         positions=_fill(batch.positions, num_rows),
+        ordinals=None if batch.ordinals is None else _fill(batch.ordinals, num_rows),
         global_rows=global_rows,
     )
 

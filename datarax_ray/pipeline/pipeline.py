@@ -25,7 +25,7 @@ from datarax_ray.pipeline.padding import VALID_MASK, pad
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, narrow, split_host, to_device
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.position import Rest, element_ids, with_offset
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
 
@@ -113,6 +113,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             drop_remainder,
             jax.process_index() if process_index is None else process_index,
             jax.process_count() if process_count is None else process_count,
+            pad_remainder=pad_remainder,
         )
         self._check_sharding()
         base_key = jax.random.key(0) if rngs is None else rngs()
@@ -358,8 +359,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
                     host_batch = next(stream)
                 except StopIteration as end:
                     stop = self.source.describe().stop
-                    if not self.drop_remainder and stop is not None:
-                        position = max(position, stop)
+                    if not self.drop_remainder and stop is not None and position < stop:
+                        position, rest = stop, with_offset(rest, 0)
                     yield _Ready(None, position, rest, end.value or ())
                     return
                 position, rest = host_batch.stop, host_batch.rest
@@ -372,9 +373,9 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         """The batch for iteration: on the device, after the stages."""
         on_device, on_host = split_host(host_batch.columns)
         if on_device is not None:
-            row_words = words(host_batch.positions)
+            row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
             on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
-            on_device = self._stages(on_device, host_batch.start, row_words)
+            on_device = self._stages(on_device, element_ids(host_batch.start, host_batch.offset), row_words)
         elif self.stages:
             raise ValueError(
                 "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
@@ -391,7 +392,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             raise ValueError(
                 "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate"
             )
-        return FedBatch(narrow(on_device), words(host_batch.positions), words(np.int64(host_batch.start)))
+        row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
+        return FedBatch(narrow(on_device), row_words, words(element_ids(host_batch.start, host_batch.offset)))
 
     def _end_session(self, *, wait: bool = True) -> None:
         session, self._session = self._session, None

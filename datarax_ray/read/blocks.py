@@ -22,8 +22,9 @@ if TYPE_CHECKING:  # a description reads by what is here
 class Block:
     """Elements of one part of a chunk, stacked.
 
-    positions: int64 (k,), ascending. columns: arrays of shape (k, ...), None where k is 0. skipped: records left out.
-    failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
+    positions: int64 (k,), ascending, with equal ones where a record gave several elements. columns: arrays of shape
+    (k, ...), None where k is 0. skipped: records left out. failure: what to raise when the stream comes to
+    failure_position; the block holds only what is before it.
     """
 
     positions: Indices
@@ -89,7 +90,7 @@ def _read(description: Description, positions: Indices, records: Indices) -> tup
     try:
         found = reader.read(records)
     except reader.broken:  # does not say which record it is about: ask for each alone
-        asked.run(lambda record, _: reader.read(np.array([record], np.int64))[0], "reading", catch=reader.broken)
+        asked.run(lambda record, *_: reader.read(np.array([record], np.int64))[0], "reading", catch=reader.broken)
         return asked, None
     if isinstance(found, Mapping):
         return asked, found
@@ -103,7 +104,7 @@ def _decode(progress: Progress, step: Step) -> Columns:
         return _call_decoder(step, progress.elements)
     except Exception as whole:
         count = len(progress.elements)
-        progress.run(lambda record, _: [_call_decoder(step, [record])], f"transform {step.name}", is_filter=True)
+        progress.run(lambda record, *_: [_call_decoder(step, [record])], f"transform {step.name}", "filter")
         if len(progress.elements) == count:
             whole.add_note(f"transform {step.name} decodes each of these {count} records alone, but not together")
             raise

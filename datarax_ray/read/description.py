@@ -80,8 +80,13 @@ class Description:
 
     @property
     def may_drop(self) -> bool:
-        """Whether some positions may give no element, so that batches cannot be counted in positions."""
-        return self.on_error == "skip" or any(step.kind == "filter" for step in steps(self.transforms))
+        """Whether some positions may give no element, or several, so that batches cannot be counted in positions."""
+        return self.on_error == "skip" or any(step.kind in ("filter", "flat_map") for step in steps(self.transforms))
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether some positions may give several elements, so that batches may end inside one."""
+        return any(step.kind == "flat_map" for step in steps(self.transforms))
 
     def read(self, ticket: Ticket) -> Block:
         """The block that the ticket asks for; see read_block. What an actor does, for every kind of description."""

@@ -1,24 +1,28 @@
 """Transforms: what a user gives as one, and applying them to the elements of a block with every failure located.
 
 A transform is a plain callable element -> element, or an object with exactly one of `map(element)`,
-`random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)` (Grain's transform classes fit as
-they are), or `decode(records) -> columns`, which works on all records of a block at once.
+`random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)`, `flat_map(element) -> elements`
+(Grain's transform classes fit as they are), or `decode(records) -> columns`, which works on all records of a block at
+once. After a flat_map several elements share a position; an ordinal, from 0 at each position, tells them apart.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 import inspect
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from datarax_ray.plan.position import ordinals
 from datarax_ray.read.errors import RecordError, Skipped
 
 OnError = Literal["raise", "skip"]
-_METHODS = ("map", "random_map", "map_with_index", "filter", "decode")
+_METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode")
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,11 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
 def _step(transform: Any, index: int) -> Step:
     if inspect.isclass(transform):
         raise TypeError(f"transform {transform.__name__} is a class; pass an instance of it")
-    if callable(getattr(transform, "flat_map", None)):
-        raise TypeError(f"transform {_name(transform)} has flat_map, which is not supported yet")
     kinds = [method for method in _METHODS if callable(getattr(transform, method, None))]
     if len(kinds) > 1:
         raise TypeError(f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
+    if kinds == ["flat_map"]:
+        return Step("flat_map", functools.partial(_flat_map, transform), _name(transform), index)
     if kinds:
         return Step(kinds[0], getattr(transform, kinds[0]), _name(transform), index)
     if callable(transform):
@@ -64,6 +68,17 @@ def _step(transform: Any, index: int) -> Step:
     )
 
 
+def _flat_map(transform: Any, element: Any) -> list[Any]:
+    found = transform.flat_map(element)
+    if isinstance(found, Mapping | str | bytes):
+        raise TypeError(f"flat_map returned a {type(found).__name__}; it returns an iterable of elements, a list say")
+    results = list(found)
+    limit = getattr(transform, "max_fan_out", None)
+    if limit is not None and len(results) > limit:
+        raise ValueError(f"flat_map returned {len(results)} elements, and its max_fan_out is {limit}; set it higher")
+    return results
+
+
 def _name(transform: Any) -> str:
     return getattr(transform, "__qualname__", None) or type(transform).__qualname__
 
@@ -71,9 +86,11 @@ def _name(transform: Any) -> str:
 class Progress:
     """The elements of one block on their way through the transforms; keeps their positions and records beside them.
 
-    A failure either leaves its element out (on_error "skip"), or cuts the block before it: then `failure` is to be
-    raised when the stream comes to that position, and everything before it is still good. Nothing here reads files:
-    `locate` gives the name of a record for errors.
+    ordinals: the place of each among the results of its position, as the last flat_map gave them; 0 before any.
+
+    A failure either leaves its element out (on_error "skip"), or cuts the block before its position: then `failure` is
+    to be raised when the stream comes to it, and everything before it is still good. Nothing here reads files: `locate`
+    gives the name of a record for errors.
     """
 
     def __init__(
@@ -88,24 +105,27 @@ class Progress:
         self.elements = list(elements)
         self.positions = list(positions)
         self.records = list(records)
+        self.ordinals = [0] * len(self.positions)
         self.skipped: list[Skipped] = []
         self.failure: RecordError | None = None
         self._on_error = on_error
         self._locate = locate
 
     def apply(self, step: Step, seed: int) -> None:
-        """Put every element through one step; what it filters out leaves the block."""
-        self.run(_bind(step, seed), f"transform {step.name}", is_filter=step.kind == "filter")
+        """Put every element through one step; what it filters out leaves the block, what it makes of one joins it."""
+        self.run(_bind(step, seed), f"transform {step.name}", step.kind)
 
     def run(
         self,
-        call: Callable[[Any, int], Any],
+        call: Callable[[Any, int, int], Any],
         what: str,
+        kind: str = "map",
         *,
-        is_filter: bool = False,
         catch: type[Exception] = Exception,
     ) -> None:
-        """Replace each element by `call(element, position)`, or keep it by its truth. what: the call, in errors."""
+        """Replace each element by `call(element, position, ordinal)`; keep it by its truth where kind is "filter";
+        put all of a list in its place where kind is "flat_map". what: the call, in errors.
+        """
         kept: list[int] = []
         out: list[Any] = []
         index = 0
@@ -113,9 +133,12 @@ class Progress:
             try:
                 for index in range(index, len(self.elements)):  # noqa: B020  where it stopped is the culprit
                     element = self.elements[index]
-                    result = call(element, self.positions[index])
-                    if not is_filter or result:
-                        out.append(element if is_filter else result)
+                    result = call(element, self.positions[index], self.ordinals[index])
+                    if kind == "flat_map":
+                        out += result
+                        kept += [index] * len(result)
+                    elif kind != "filter" or result:
+                        out.append(element if kind == "filter" else result)
                         kept.append(index)
             except catch as error:
                 self._fail(index, what, error)
@@ -123,9 +146,13 @@ class Progress:
                     break
             index += 1
         self.elements = out
-        if len(kept) < len(self.positions):
+        if kind == "flat_map" or len(kept) < len(self.positions):
             self.positions = [self.positions[index] for index in kept]
             self.records = [self.records[index] for index in kept]
+            self.ordinals = [self.ordinals[index] for index in kept]
+        if kind == "flat_map":
+            self.ordinals = ordinals(np.array(self.positions, np.int64)).tolist()
+        self._end_before_failure()
 
     def _fail(self, index: int, what: str, error: Exception) -> None:
         where, position = self._locate(self.records[index]), self.positions[index]
@@ -138,31 +165,35 @@ class Progress:
         self.failure.add_note("".join(traceback.format_exception(error)).rstrip())
 
     def cut(self, index: int, reason: str) -> None:
-        """End the block before this element, which is not like the first one; that is not for on_error to skip."""
+        """End the block before the position of this element, which is not like the first one; never skipped."""
         where, position = self._locate(self.records[index]), self.positions[index]
         first = f"{self._locate(self.records[0])} (position {self.positions[0]})"
         self.failure = RecordError(f"{where} (position {position}) differs from {first}: {reason}", position)
-        self.elements, self.positions, self.records = (
-            self.elements[:index],
-            self.positions[:index],
-            self.records[:index],
-        )
+        self._end_before_failure()
+
+    def _end_before_failure(self) -> None:
+        """What else its position gave goes too: batches end at whole positions there, whatever their size."""
+        if self.failure is not None:
+            self._keep(bisect.bisect_left(self.positions, self.failure.position))
+
+    def _keep(self, count: int) -> None:
+        del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
 
 
-def _bind(step: Step, seed: int) -> Callable[[Any, int], Any]:
-    """The step as a function of (element, position)."""
+def _bind(step: Step, seed: int) -> Callable[[Any, int, int], Any]:
+    """The step as a function of (element, position, ordinal)."""
     if step.kind == "random_map":
         rng_at = element_rng(seed, step.index)
-        return lambda element, position: step.call(element, rng_at(position))
+        return lambda element, position, ordinal: step.call(element, rng_at(position, ordinal))
     if step.kind == "map_with_index":
-        return lambda element, position: step.call(position, element)
-    return lambda element, _: step.call(element)
+        return lambda element, position, _: step.call(position, element)
+    return lambda element, *_: step.call(element)
 
 
-def element_rng(seed: int, transform_index: int) -> Callable[[int], np.random.Generator]:
-    """The random numbers of one transform: position -> a Generator that depends on nothing else.
+def element_rng(seed: int, transform_index: int) -> Callable[..., np.random.Generator]:
+    """The random numbers of one transform: (position, ordinal = 0) -> a Generator that depends on nothing else.
 
-    Philox with (seed, transform) as its key and the position in the high words of its counter, so no two positions,
+    Philox with (seed, transform) as its key, position and ordinal in the high words of its counter, so no two elements,
     transforms or seeds share a stream. The same Generator is set anew for each position (half the cost of making one):
     a transform must not keep it.
     """
@@ -170,8 +201,8 @@ def element_rng(seed: int, transform_index: int) -> Callable[[int], np.random.Ge
     fresh = bits.state
     rng = np.random.Generator(bits)
 
-    def rng_at(position: int) -> np.random.Generator:
-        fresh["state"]["counter"] = np.array([0, 0, position, 0], np.uint64)
+    def rng_at(position: int, ordinal: int = 0) -> np.random.Generator:
+        fresh["state"]["counter"] = np.array([0, 0, position, ordinal], np.uint64)
         bits.state = fresh
         return rng
 

@@ -130,11 +130,13 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     def __getitem__(self, index: int) -> Any:
         """Element `index` of the current epoch's order; negative counts from its end.
 
-        Raises: IndexError outside the epoch, or where a filter drops the element.
+        Raises: IndexError outside the epoch, or where a filter drops the element; TypeError with a flat_map.
         """
         index, n = operator.index(index), len(self)
         if not -n <= index < n:
             raise IndexError(f"index {index} is outside an epoch of {n} records")
+        if self.describe().may_repeat:
+            raise TypeError("with a flat_map an index gives any number of elements; get_batch_at(position, 1) has them")
         found = self.get_batch_at(int(self.current_epoch.get_value()) * n + index % n, 1)
         if not found:
             raise IndexError(f"a filter or on_error='skip' drops the element at index {index}")
@@ -143,7 +145,8 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     def get_batch_at(self, start: int, size: int, key: Any = None) -> list[Any]:
         """The elements at positions [start, start + size), each epoch in its own order; filtered ones are missing.
 
-        Stateless; fewer elements, then none, after the last epoch. key: accepted for datarax's sake, not used.
+        Stateless; fewer elements, then none, after the last epoch; with a flat_map, all that these records give. key:
+        accepted for datarax's sake, not used.
 
         Raises: TypeError where start is traced by JAX; ValueError where it is negative.
         """

@@ -263,3 +263,91 @@ def test_elements_unlike_the_first_end_the_stream_at_their_position_for_any_chun
     with pytest.raises(ValueError, match=r"odd|x was int64 \(\) so far and is float64 \(\) from position 7 on"):
         feed()
     assert got == [[0, 1, 2], [3, 4, 5]]
+
+
+# Positions with several elements
+
+
+def several(positions, counts) -> Block:
+    rows = [(p, i) for p in positions for i in range(counts[p])]
+    columns = {"p": np.array([p for p, _ in rows]), "i": np.array([i for _, i in rows])} if rows else None
+    return Block(np.array([p for p, _ in rows], np.int64), columns)
+
+
+@st.composite
+def fanned_out(draw):
+    """(counts of elements by position, chunks as cuts, an owner for each position, batch_size, trainers)."""
+    counts = draw(st.lists(st.sampled_from([0, 1, 1, 2, 3, 9]), min_size=1, max_size=20))
+    cuts = sorted(draw(st.sets(st.integers(1, len(counts)), max_size=5)) | {len(counts)})
+    owners = draw(st.lists(st.integers(0, 2), min_size=len(counts), max_size=len(counts)))
+    process_count = draw(st.integers(1, 3))
+    return counts, cuts, owners, process_count * draw(st.integers(1, 4)), process_count
+
+
+def fanned_batches(counts, cuts, owners, batch_size, *, start=0, offset=0, **options):
+    batcher = Batcher(
+        start=start, stop=len(counts), batch_size=batch_size, may_drop=True, may_repeat=True, offset=offset, **options
+    )
+    got = []
+    for cut in [cut for cut in cuts if cut > start]:
+        positions = range(start, cut)
+        got += batcher.add(start, cut, [several([p for p in positions if owners[p] == o], counts) for o in range(3)])
+        start = cut
+    return got + list(batcher.finish())
+
+
+def pairs(batch) -> list[tuple[int, int]]:
+    return list(zip(batch.columns["p"].tolist(), batch.columns["i"].tolist(), strict=True))
+
+
+@given(fanned_out(), st.booleans())
+@PROFILE
+def test_positions_of_many_elements_make_the_batches_of_a_plain_loop_and_go_on_inside_a_record(data, is_padded):
+    counts, cuts, owners, batch_size, process_count = data
+    wanted = [(p, i) for p, count in enumerate(counts) for i in range(count)]
+    whole = fanned_batches(counts, cuts, owners, batch_size)
+    assert [pair for batch in whole for pair in pairs(batch)] == wanted
+    assert [batch.num_rows for batch in whole[:-1]] == [batch_size] * (len(whole) - 1)
+    for number, batch in enumerate(whole):
+        assert batch.ordinals.tolist() == batch.columns["i"].tolist()
+        if batch.global_rows == batch_size:  # the next element of a plain loop says where the stream goes on
+            last = pairs(batch)[-1]
+            more = counts[last[0]] > last[1] + 1
+            assert (batch.stop, batch.rest) == ((last[0], {"offset": last[1] + 1}) if more else (last[0] + 1, None))
+        offset = (batch.rest or {}).get("offset", 0)
+        resumed = fanned_batches(counts, cuts, owners, batch_size, start=batch.stop, offset=offset)
+        assert [pairs(b) for b in resumed] == [pairs(b) for b in whole[number + 1 :]]
+        assert [(b.start, b.stop, b.offset) for b in resumed] == [
+            (b.start, b.stop, b.offset) for b in whole[number + 1 :]
+        ]
+    if len(wanted) < process_count or is_padded:
+        return
+    ranks = [fanned_batches(counts, cuts, owners, batch_size, process_index=r, process_count=process_count)
+             for r in range(process_count)]  # fmt: skip
+    for batch, *parts in zip(whole, *ranks, strict=True):
+        assert [pair for part in parts for pair in pairs(part)] == pairs(batch)
+
+
+def test_fewer_elements_than_were_delivered_of_a_record_are_an_error():
+    with pytest.raises(ValueError, match=r"behind 3 elements of the record at position 1, and that gives 2"):
+        fanned_batches([1, 2], [2], [0, 0], 4, start=1, offset=3)
+
+
+@pytest.mark.parametrize("num_rows", range(1, 9))
+def test_rows_of_a_batch_that_will_be_padded_are_dealt_as_those_of_a_full_one(num_rows):
+    for may_drop in (False, True):
+        parts = []
+        for rank in range(4):
+            batcher = Batcher(start=0, stop=num_rows, batch_size=8, process_index=rank, process_count=4,
+                              may_drop=may_drop, is_padded=True)  # fmt: skip
+            parts.append(batches_of(batcher, (0, num_rows, [block(range(num_rows))]))[0].positions.tolist())
+        assert [len(part) for part in parts[: num_rows // 2]] == [2] * (num_rows // 2)
+        assert [position for part in parts for position in part] == list(range(num_rows))
+
+
+def test_a_huge_batch_of_filtered_rows_takes_no_more_memory_than_twice_its_rows():
+    batcher = Batcher(start=0, stop=6000, batch_size=10**9, may_drop=True)
+    chunks = [(at, at + 1000, [columns_block(at, {"x": np.arange(at, at + 1000)})]) for at in range(0, 6000, 1000)]
+    (batch,) = batches_of(batcher, *chunks)
+    assert batch.columns["x"].tolist() == list(range(6000))
+    assert batch.columns["x"].base.nbytes <= 2 * 6000 * 8

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.position import Rows, check_trainers, trainer_rows
+from datarax_ray.plan.position import Rows, check_trainers, element_ids, ordinals, trainer_rows
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=100)
 
@@ -24,10 +24,11 @@ def test_trainers_rows_joined_by_rank_are_the_batch(num_rows, process_count):
     length=st.integers(0, 60) | st.none(),
     rows_each=st.integers(1, 5),
     process_count=st.integers(1, 5),
+    is_padded=st.booleans(),
 )
 @PROFILE
 def test_every_position_is_one_trainers_and_the_one_that_a_loop_over_batches_gives(
-    origin, length, rows_each, process_count
+    origin, length, rows_each, process_count, is_padded
 ):
     batch_size = rows_each * process_count
     stop = None if length is None else origin + length
@@ -36,11 +37,32 @@ def test_every_position_is_one_trainers_and_the_one_that_a_loop_over_batches_giv
     for start in range(0, len(positions), batch_size):
         end = start + batch_size if stop is None else min(start + batch_size, len(positions))
         for rank in range(process_count):
-            lo, hi = trainer_rows(end - start, rank, process_count)
+            lo, hi = trainer_rows(end - start, rank, process_count, batch_size if is_padded else None)
             wanted[start + lo : start + hi] = rank
     for rank in range(process_count):
-        mine = Rows(origin, stop, batch_size, rank, process_count).contain(positions)
-        assert mine.tolist() == (wanted == rank).tolist()
+        mine = Rows(origin, stop, batch_size, rank, process_count, is_padded).contain(positions)
+        expected = wanted == rank
+        begin = len(positions) // batch_size * batch_size
+        if stop is not None and begin < len(positions) and not expected[begin:].any():
+            expected[begin] = True  # to know what an element looks like
+        assert mine.tolist() == expected.tolist()
+
+
+@given(num_rows=st.integers(0, 24), process_count=st.sampled_from([1, 2, 3, 4, 6]))
+@PROFILE
+def test_the_rows_of_a_padded_batch_are_those_of_a_full_one_as_far_as_they_go(num_rows, process_count):
+    each = 24 // process_count
+    rows = [range(*trainer_rows(num_rows, rank, process_count, padded=24)) for rank in range(process_count)]
+    assert [row for part in rows for row in part] == list(range(num_rows))
+    assert all(set(part) <= set(range(rank * each, rank * each + each)) for rank, part in enumerate(rows))
+
+
+def test_elements_of_one_position_have_ids_of_their_own_and_the_first_has_the_positions():
+    positions = np.repeat(np.arange(1000), 1000)
+    ids = element_ids(positions, ordinals(positions))
+    assert len(np.unique(ids)) == 10**6
+    assert element_ids(np.arange(9), np.zeros(9, int)).tolist() == list(range(9))
+    assert element_ids(7, None) == 7
 
 
 @pytest.mark.parametrize(

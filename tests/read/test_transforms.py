@@ -5,6 +5,7 @@ import functools
 import grain
 import numpy as np
 import pytest
+from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,11 +74,6 @@ class Two:
         return True
 
 
-class Flat:
-    def flat_map(self, element):
-        return [element]
-
-
 class Decoder:
     def decode(self, records):
         return np.array(records)
@@ -91,7 +87,6 @@ class Decoder:
         (["map"], TypeError, "'map' is no transform"),
         ([GrainMap], TypeError, "transform GrainMap is a class; pass an instance"),
         ([Two()], TypeError, "transform Two has map and filter; it must have exactly one"),
-        ([Flat()], TypeError, "transform Flat has flat_map, which is not supported yet"),
         (len, TypeError, r"transforms is a list of transforms.*write \[len\]"),
         ("abc", TypeError, "transforms is a list of transforms"),
         ([abs, Decoder()], ValueError, "transform Decoder decodes records, so it must be the first; it is number 1"),
@@ -153,6 +148,79 @@ def test_numbers_do_not_depend_on_which_elements_are_read_together():
     together = run([Noise()], sizes).elements
     alone = [run([Noise()], [size], positions=[p]).elements[0] for p, size in enumerate(sizes)]
     assert together == alone
+
+
+# One element into many
+
+
+class Split(FlatMap):
+    """n -> n, n - 1, ..., 1 and nothing for 0."""
+
+    max_fan_out = 5
+
+    def flat_map(self, element):
+        return range(element, 0, -1)
+
+
+class Draw:
+    def random_map(self, element, rng):
+        return element, int(rng.integers(2**60))
+
+
+def test_a_flat_map_puts_all_that_it_makes_in_the_place_of_its_element():
+    made = run([Split()], [2, 0, 3], positions=[10, 11, 12])
+    assert made.elements == [2, 1, 3, 2, 1]
+    assert made.positions == [10, 10, 12, 12, 12]
+    assert made.records == [110, 110, 112, 112, 112]
+    assert made.ordinals == [0, 1, 0, 1, 2]
+
+
+def test_the_elements_of_one_record_differ_in_their_random_numbers_also_after_a_second_flat_map_and_a_filter():
+    class Odd:
+        def filter(self, element):
+            return element % 2
+
+    once = run([Split(), Draw()], [3], positions=[4], seed=7)
+    assert once.elements == [(3 - i, int(element_rng(7, 1)(4, i).integers(2**60))) for i in range(3)]
+    twice = run([Split(), Odd(), Split(), Draw()], [3], positions=[4], seed=7)
+    assert [element for element, _ in twice.elements] == [3, 2, 1, 1]
+    assert twice.ordinals == [0, 1, 2, 3]
+    assert [number for _, number in twice.elements] == [int(element_rng(7, 3)(4, i).integers(2**60)) for i in range(4)]
+    filtered = run([Split(), Odd(), Draw()], [3], positions=[4], seed=7)
+    # an element keeps the numbers that it had, whatever a filter does to the others
+    assert filtered.elements == [(3, int(element_rng(7, 2)(4, 0).integers(2**60))),
+                                 (1, int(element_rng(7, 2)(4, 2).integers(2**60)))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"a": 1}, "TypeError: flat_map returned a dict; it returns an iterable of elements"),
+        ("abc", "TypeError: flat_map returned a str"),
+        (3, "TypeError: 'int' object is not iterable"),
+        (range(6), "ValueError: flat_map returned 6 elements, and its max_fan_out is 5; set it higher"),
+        ((1 // i for i in (1, 0)), "ZeroDivisionError"),
+    ],
+)
+def test_what_a_flat_map_must_not_return_is_a_failure_of_its_record(made, message):
+    class Odd:
+        max_fan_out = 5
+
+        def flat_map(self, element):
+            return made
+
+    progress = run([Odd()], [1], positions=[8])
+    assert message in str(progress.failure)
+    assert str(progress.failure).startswith("file[108] (position 8): transform ")
+    assert run([Odd()], [1], on_error="skip").elements == []
+
+
+def test_a_failure_inside_a_record_ends_the_block_before_it_and_skipping_leaves_out_one_element():
+    progress = run([Split(), fail_at(2)], [1, 3, 1], positions=[5, 6, 7])
+    assert (progress.elements, progress.positions, progress.failure.position) == ([10], [5], 6)
+    progress = run([Split(), fail_at(2)], [1, 3, 1], positions=[5, 6, 7], on_error="skip")
+    assert (progress.elements, progress.positions) == ([10, 30, 10, 10], [5, 6, 6, 7])
+    assert [skip.position for skip in progress.skipped] == [6]
 
 
 # Failures
