@@ -73,10 +73,15 @@ def check(n: int, *, seed: int, rounds: int) -> None:
     """Raise ValueError unless a permutation of [0, n) by this seed and these rounds exists."""
     if not 1 <= n <= MAX_NUM_RECORDS:
         raise ValueError(f"num_records must be in [1, 2**62], got {n}")
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be in [0, 2**32), got {seed}")
+    check_seed(seed)
     if rounds < 4 or rounds % 2:
         raise ValueError(f"rounds must be even and at least 4, got {rounds}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError unless the seed is of 32 bits."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be in [0, 2**32), got {seed}")
 
 
 def block_bits(n: int) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from datarax_ray.plan import cipher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +22,7 @@ class SourceConfig:
 
     cacheable: bool = False
     batch_stats_fn: Callable[[Any], dict[str, Any]] | None = None
-    precomputed_stats: dict[str, Any] | None = None
+    precomputed_stats: dict[str, Any] | None = field(default=None, hash=False)
     stochastic: bool = False
     stream_name: str | None = None
 
@@ -31,3 +33,22 @@ class SourceConfig:
             raise ValueError("a stochastic source needs stream_name, the stream of its rngs to draw from")
         if not self.stochastic and self.stream_name is not None:
             raise ValueError(f"stream_name={self.stream_name!r} has no use in a source that is not stochastic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochsConfig(SourceConfig):
+    """How a source's records are seeded and repeated; see SourceConfig for the other fields.
+
+    seed: 32 bits; epoch e is shuffled by seed + e, and random transforms draw from it. num_epochs: -1 for endless.
+
+    Raises: ValueError for a value outside its range.
+    """
+
+    seed: int = 42
+    num_epochs: int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        cipher.check_seed(self.seed)
+        if self.num_epochs < 1 and self.num_epochs != -1:
+            raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")

@@ -27,31 +27,26 @@ from datarax_ray.read.description import Description, Reader
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.random_access import ArraysReader
 from datarax_ray.read.transforms import OnError
-from datarax_ray.sources.config import SourceConfig
+from datarax_ray.sources.config import EpochsConfig
 from datarax_ray.sources.module import SourceModule
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexedSourceConfig(SourceConfig):
-    """How records are ordered and repeated; see SourceConfig for the other fields.
+class IndexedSourceConfig(EpochsConfig):
+    """How records are ordered; see EpochsConfig and SourceConfig for the other fields.
 
-    seed: 32 bits; epoch e is shuffled by seed + e, and random transforms draw from it. num_epochs: -1 for endless.
     rounds: of the permutation's cipher; 4 gives Grain's order bit for bit. on_error: "raise", or "skip" records that
     cannot be read, decoded or transformed, and count and list them.
 
     Raises: ValueError for a value outside its range.
     """
 
-    seed: int = 42
-    num_epochs: int = -1
     rounds: int = 8
     on_error: OnError = "raise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         cipher.check(1, seed=self.seed, rounds=self.rounds)
-        if self.num_epochs < 1 and self.num_epochs != -1:
-            raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
 
 
 class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
