@@ -18,7 +18,6 @@ from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Description
 
-
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MAX_MMAP_THRESHOLD = 32 * 2**20
