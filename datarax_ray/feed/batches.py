@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from datarax_ray.feed.intake import Intake
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.position import Rest, check_trainers, ordinals, trainer_rows, with_offset
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns, FieldSpec, Path, leaves, map_leaves, spec
+from datarax_ray.read.columns import Columns, leaves, map_leaves
 from datarax_ray.read.errors import Skipped
 
 # Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
@@ -88,9 +89,7 @@ class Batcher:
         self._is_padded = is_padded
         self._done = offset  # ranks of the next chunk that were delivered before
         self._process = (process_index, process_count)
-        self._spec: dict[Path, FieldSpec] = {}
-        self._like: Columns = None  # zero rows of the columns seen first, to make buffers from
-        self._skipped: list[Skipped] = []
+        self._intake = Intake()
         self._room = _FIRST_ROWS  # that the last batch took, where that is not known from the beginning
         self._begin(start, offset)
 
@@ -99,15 +98,7 @@ class Batcher:
 
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
-        for block in blocks:
-            self._skipped += block.skipped
-        failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
-        # in the order of their elements, so that which of two kinds is the odd one does not depend on the actors
-        blocks = sorted((b for b in blocks if len(b.positions)), key=lambda b: int(b.positions[0]))
-        failures += [(int(block.positions[0]), odd) for block in blocks if (odd := self._oddity(block)) is not None]
-        failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
-        blocks = [block for block in blocks if block.positions[0] < failed_at]
-        # what is before a failure is good, and the same for any number of actors
+        blocks, failed_at, failure = self._intake.take(stop, blocks)
         ends = self._ends(start, min(stop, failed_at), blocks)
         placed = [self._place(start, ends, block) for block in blocks]
         done, self._done = self._done, 0
@@ -133,7 +124,7 @@ class Batcher:
     @property
     def left_over(self) -> tuple[Skipped, ...]:
         """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
-        return tuple(sorted(self._skipped, key=lambda skip: skip.position))
+        return self._intake.left_over
 
     def _ends(self, start: int, stop: int, blocks: Sequence[Block]) -> Indices:
         """How many elements there are up to and with each position of [start, stop): int64 (stop - start,)."""
@@ -229,7 +220,7 @@ class Batcher:
         """The batch, and the next one begun: behind `offset` elements of the record at stop."""
         columns, positions = self._buffers, self._positions
         if columns is None:
-            if self._like is None:
+            if self._intake.like is None:
                 raise ValueError(
                     f"the stream has fewer elements than there are trainers ({self._process[1]}), and the one with "
                     f"process_index {self._process[0]} got none; use fewer trainers, or drop_remainder=True."
@@ -243,15 +234,13 @@ class Batcher:
             lo, hi = self._share(self._row)
             columns, positions = map_leaves(lambda array: array[lo:hi], columns), positions[lo:hi]
             ordinals = None if ordinals is None else ordinals[lo:hi]
-        skipped = tuple(sorted((s for s in self._skipped if s.position < stop), key=lambda s: s.position))
-        self._skipped = [s for s in self._skipped if s.position >= stop]
         batch = HostBatch(
             columns,
             positions,
             self._start,
             stop,
             self._row,
-            skipped,
+            self._intake.skipped_before(stop),
             with_offset(None, offset),
             ordinals,
             self._offset,
@@ -260,23 +249,4 @@ class Batcher:
         return batch
 
     def _empty(self, rows: int) -> Columns:
-        return map_leaves(lambda array: np.empty((rows, *array.shape[1:]), array.dtype), self._like)
-
-    def _oddity(self, block: Block) -> Exception | None:
-        """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
-        found: dict[Path, FieldSpec] = dict(leaves(spec(block.columns)))
-        if not self._spec:
-            self._spec = found
-            self._like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
-        for path in self._spec.keys() | found.keys():
-            if self._spec.get(path) != found.get(path):
-                name = ".".join(path) or "the element"
-                return ValueError(
-                    f"{name} was {_say(self._spec.get(path))} so far and is {_say(found.get(path))} from position "
-                    f"{block.positions[0]} on; make every element alike in a transform (PadTo for ragged fields)."
-                )
-        return None
-
-
-def _say(field: FieldSpec | None) -> str:
-    return "missing" if field is None else f"{field.dtype} {field.shape}"
+        return map_leaves(lambda array: np.empty((rows, *array.shape[1:]), array.dtype), self._intake.like)
