@@ -9,11 +9,13 @@ __version__ = "0.1.0"
 
 # Loaded when first used: a Ray worker imports this package, and must load neither jax nor, for reading, ray.
 _PUBLIC = {
+    "ConcatThenSplit": "datarax_ray.plan.packing",
+    "FirstFitPack": "datarax_ray.plan.packing",
     "RaySource": "datarax_ray.actors.source",
     "Pipeline": "datarax_ray.pipeline",
 }
 
-__all__ = ["Pipeline", "RaySource", "__version__"]
+__all__ = ["ConcatThenSplit", "FirstFitPack", "Pipeline", "RaySource", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.feed.batches import Batcher, HostBatch
+from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
+from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import Rest, Rows, check_trainers
 from datarax_ray.plan.shards import assign, cut
 from datarax_ray.read.blocks import Block
@@ -82,7 +84,8 @@ class StreamOptions:
 
     batch_size: of the global batch. process_index, process_count: which of how many trainers this is; each gets its
     rows of every batch. drop_remainder: leave out a short last batch. pad_remainder: it will be padded at its end, so
-    its rows are dealt to the trainers as those of a full one. chunk_size: positions read at a time, None to
+    its rows are dealt to the trainers as those of a full one. packing: how documents are made into rows; None for a row
+    for each element. chunk_size: positions read at a time, None to
     choose. max_nbytes: bound on blocks in flight.
     """
 
@@ -93,6 +96,7 @@ class StreamOptions:
     chunk_size: int | None = None
     max_nbytes: int = DEFAULT_MAX_NBYTES
     pad_remainder: bool = False
+    packing: Packing | None = None
 
     def __post_init__(self) -> None:
         check_trainers(self.batch_size, self.process_index, self.process_count)
@@ -113,13 +117,14 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
     where no element of a whole epoch is kept.
     """
-    offset = _offset(description, rest)
+    packing = options.packing
+    offset = _offset(description, packing, rest)
     stop = description.stop
     if stop is not None and start >= stop:
         return ()
     trainer = (options.process_index, options.process_count)
     rows = None
-    if not description.may_drop and options.process_count > 1:
+    if not description.may_drop and packing is None and options.process_count > 1:
         rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
     order, actors = description.order, pool.actors()
     layout = cut(order, run_records(description))
@@ -131,23 +136,13 @@ def batches(
         start=start,
         stop=stop,
         rows=rows,
+        documents=None if packing is None else packing.documents,
         chunk_size=options.chunk_size,
         # two of them are asked for before the size of an element is known
         first_chunk_size=min(FIRST_CHUNK_RECORDS, run_records(description)),
         max_nbytes=options.max_nbytes,
     )
-    batcher = Batcher(
-        start=start,
-        stop=stop,
-        batch_size=options.batch_size,
-        drop_remainder=options.drop_remainder,
-        may_drop=description.may_drop,
-        may_repeat=description.may_repeat,
-        offset=offset,
-        is_padded=options.pad_remainder,
-        process_index=trainer[0],
-        process_count=trainer[1],
-    )
+    batcher = _batcher(description, start, offset, options)
     sent: dict[Part, Any] = {}
     blocks: dict[Part, Block] = {}
     last_survivor = start
@@ -175,7 +170,8 @@ def batches(
                 last_survivor = last
             blocks.clear()
             window.release()
-            if description.may_drop and _has_whole_epoch(last_survivor, last, order.num_records):
+            may_be_empty = description.may_drop or packing is not None
+            if may_be_empty and _has_whole_epoch(last_survivor, last, order.num_records):
                 raise RuntimeError(
                     f"no element of the {order.num_records} records up to position {last} was kept: the filters drop "
                     "everything, or every record is broken."
@@ -186,12 +182,33 @@ def batches(
         pool.discard(sent)
 
 
-def _offset(description: Description, rest: Rest) -> int:
-    """How many elements of the record that the stream begins at were delivered before."""
-    offset = (rest or {}).get("offset", 0)
-    if rest is not None and (list(rest) != ["offset"] or type(offset) is not int or offset < 1):
-        raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
-    if offset and not description.may_repeat:
+def _batcher(description: Description, start: int, offset: int, options: StreamOptions) -> Batcher | PackedBatcher:
+    """What makes batches of this stream from `offset` elements, documents or tokens behind the start on."""
+    common: dict[str, Any] = {
+        "start": start,
+        "stop": description.stop,
+        "offset": offset,
+        "batch_size": options.batch_size,
+        "drop_remainder": options.drop_remainder,
+        "is_padded": options.pad_remainder,
+        "process_index": options.process_index,
+        "process_count": options.process_count,
+    }
+    if options.packing is not None:
+        return PackedBatcher(options.packing, **common)
+    return Batcher(may_drop=description.may_drop, may_repeat=description.may_repeat, **common)
+
+
+def _offset(description: Description, packing: Packing | None, rest: Rest) -> int:
+    """How much of the record that the stream begins at was delivered before: elements, or what the packing counts."""
+    name = "offset" if packing is None else packing.offset_name
+    offset = (rest or {}).get(name, 0)
+    if rest is not None and (list(rest) != [name] or type(offset) is not int or offset < 1):
+        raise ValueError(
+            f"this stream goes on from a position and the {name} in its record, and the state has {dict(rest)}; "
+            "restore it with the packing that it was written with, or seek to its position"
+        )
+    if offset and packing is None and not description.may_repeat:
         raise ValueError(
             f"the state stands behind {offset} elements of one record, and without a flat_map it gives at most one; "
             "restore with the transforms that it was written with, or seek to its position to have all of that record"

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from datarax_ray.plan.order import Order
+from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rows
 from datarax_ray.plan.shards import Layout, Ticket, owners_in
 
@@ -65,9 +66,9 @@ class _Chunk:
 class Window:
     """The ordered, bounded set of chunks in flight over the positions [start, stop).
 
-    owners: actor of each shard. rows: the one trainer's rows to ask for, None for all. chunk_size: positions in a
-    chunk, None to choose by the bytes that arrive, from first_chunk_size on. max_nbytes: bound on what is in flight and
-    not yet released.
+    owners: actor of each shard. rows: the one trainer's rows to ask for, None for all. documents: what to ask for where
+    elements are to be packed. chunk_size: positions in a chunk, None to choose by the bytes that arrive, from
+    first_chunk_size on. max_nbytes: bound on what is in flight and not yet released.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Window:
         start: int,
         stop: int | None,
         rows: Rows | None = None,
+        documents: Documents | None = None,
         chunk_size: int | None = None,
         first_chunk_size: int = FIRST_CHUNK_RECORDS,
         max_nbytes: int,
@@ -89,6 +91,7 @@ class Window:
         self._next = start
         self._stop = stop
         self._rows = rows
+        self._documents = documents
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
         self._chunks: deque[_Chunk] = deque()
@@ -193,7 +196,12 @@ class Window:
             start,
             stop,
             [
-                Part(self._num_opened, index, actor, Ticket(start, stop, self._layout, shards, self._rows))
+                Part(
+                    self._num_opened,
+                    index,
+                    actor,
+                    Ticket(start, stop, self._layout, shards, self._rows, self._documents),
+                )
                 for index, (actor, shards) in enumerate(parts.items())
             ],
         )

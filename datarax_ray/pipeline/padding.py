@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +14,11 @@ from datarax_ray.read.columns import map_leaves
 VALID_MASK = "valid_mask"
 
 
-def pad(batch: HostBatch, num_rows: int, global_rows: int) -> HostBatch:
+def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, Any] | None = None) -> HostBatch:
     """The batch with `num_rows` rows in this process, of `global_rows` in all, and the field valid_mask.
 
-    valid_mask: bool (num_rows,), True for the batch's own rows. Those after them are zeros, or None in object columns,
-    and stand at position 0.
+    valid_mask: bool (num_rows,), True for the batch's own rows. Those after them are what `fill` has for their field,
+    else zeros, or None in object columns, and stand at position 0.
 
     Raises: ValueError where the elements are no dicts, or have a field valid_mask of their own.
     """
@@ -33,6 +34,8 @@ def pad(batch: HostBatch, num_rows: int, global_rows: int) -> HostBatch:
         )
     mask = np.arange(num_rows) < batch.num_rows
     columns = map_leaves(lambda column: _fill(column, num_rows), batch.columns)
+    for name, value in (fill or {}).items():
+        columns[name] = _fill(batch.columns[name], num_rows, value)
     return replace(
         batch,
         columns=columns | {VALID_MASK: mask},
@@ -42,10 +45,10 @@ def pad(batch: HostBatch, num_rows: int, global_rows: int) -> HostBatch:
     )
 
 
-def _fill(column: np.ndarray, num_rows: int) -> np.ndarray:
+def _fill(column: np.ndarray, num_rows: int, value: Any = 0) -> np.ndarray:
     if len(column) == num_rows:
         return column
-    filling = None if column.dtype == object else np.zeros((), column.dtype)
+    filling = None if column.dtype == object else np.full((), value, column.dtype)
     filled = np.full((num_rows, *column.shape[1:]), filling, column.dtype)
     filled[: len(column)] = column
     return filled

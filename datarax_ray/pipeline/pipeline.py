@@ -25,6 +25,7 @@ from datarax_ray.pipeline.padding import VALID_MASK, pad
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, narrow, split_host, to_device
+from datarax_ray.plan.packing import Packing, padding
 from datarax_ray.plan.position import Rest, element_ids, with_offset
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import Skipped
@@ -60,6 +61,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
     rngs: what random stages start from. drop_remainder: leave out a short last batch; by default it is yielded short.
     pad_remainder: fill it up instead, with zeros (None on the host), and give every batch a field valid_mask, bool
     (rows,): True for its own rows; stages see it, and where they leave it out it is put back.
+    packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
     prefetch: batches made ahead, 0 for none. sharding: where batches go, over one process's devices or the global mesh;
     None for the default device. process_index, process_count: which trainer of how many this is; None to ask JAX.
 
@@ -79,6 +81,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         rngs: nnx.Rngs | None = None,
         drop_remainder: bool = False,
         pad_remainder: bool = False,
+        packing: Packing | None = None,
         prefetch: int = 2,
         sharding: NamedSharding | None = None,
         process_index: int | None = None,
@@ -106,6 +109,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         self.rngs = rngs
         self.drop_remainder = drop_remainder
         self.pad_remainder = pad_remainder
+        self.packing = packing
         self.sharding = sharding
         self._prefetch = prefetch
         self._options = StreamOptions(
@@ -114,6 +118,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             jax.process_index() if process_index is None else process_index,
             jax.process_count() if process_count is None else process_count,
             pad_remainder=pad_remainder,
+            packing=packing,
         )
         self._check_sharding()
         base_key = jax.random.key(0) if rngs is None else rngs()
@@ -301,18 +306,28 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         return stop is not None and self._position >= stop
 
     def _settings(self) -> dict[str, Any]:
-        return self.source.describe().settings() | {
-            "batch_size": self.batch_size,
-            "drop_remainder": self.drop_remainder,
-            "pad_remainder": self.pad_remainder,
-            "stages": self._stages.settings,
-        }
+        packing = {} if self.packing is None else {"packing": self.packing.settings()}
+        return (
+            self.source.describe().settings()
+            | packing
+            | {
+                "batch_size": self.batch_size,
+                "drop_remainder": self.drop_remainder,
+                "pad_remainder": self.pad_remainder,
+                "stages": self._stages.settings,
+            }
+        )
+
+    @property
+    def _rows_are_positions(self) -> bool:
+        """Whether every position gives one row, so that batches can be counted before they are read."""
+        return self.packing is None and not self.source.describe().may_drop
 
     def _check_sharding(self) -> None:
         check_sharding(self.sharding, self.batch_size, "a batch")
         description = self.source.describe()
         may_be_short = not self.drop_remainder and not self.pad_remainder
-        if description.stop is not None and not description.may_drop and may_be_short:
+        if description.stop is not None and self._rows_are_positions and may_be_short:
             remainder = description.stop % self.batch_size
             if remainder:
                 check_sharding(self.sharding, remainder, "the last batch")
@@ -320,7 +335,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
     def _num_full_left(self) -> int | None:
         """Batches of full size up to the end of the stream; None where there is none, or filters hide the number."""
         description = self.source.describe()
-        if description.stop is None or description.may_drop:
+        if description.stop is None or not self._rows_are_positions:
             return None
         left = max(0, description.stop - self._position)
         return -(-left // self.batch_size) if self.pad_remainder else left // self.batch_size
@@ -366,7 +381,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
                 position, rest = host_batch.stop, host_batch.rest
                 if self.pad_remainder:
                     rows = self.batch_size // self._options.process_count
-                    host_batch = pad(host_batch, rows, self.batch_size)
+                    fill = {} if self.packing is None else padding(self.packing)
+                    host_batch = pad(host_batch, rows, self.batch_size, fill)
                 yield _Ready(prepare(host_batch), position, rest, host_batch.skipped)
 
     def _transfer(self, host_batch: HostBatch) -> Any:

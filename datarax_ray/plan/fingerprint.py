@@ -39,6 +39,10 @@ _CONSEQUENCES = {
         "the last batch would be another",
         "Set the old value, or pass allow_drift=('pad_remainder',) to change it on purpose.",
     ),
+    "packing": (
+        "later rows would hold other tokens",
+        "Set the old value, or pass allow_drift=('packing',) to go on from the same token on purpose.",
+    ),
     "transforms": (
         "the remaining elements would be made differently",
         "Restore the old code, or pass allow_drift=('transforms',) if the change is meant.",

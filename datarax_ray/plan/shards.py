@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.order import Order
+from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rows
 
 # Many more shards than actors: at 1,024 an actor's share of 64 is even to 6 %, and the owners still fit in a message.
@@ -97,7 +98,8 @@ class Ticket:
     """What one actor is asked to read: its part of one chunk. A pure function, so it may be sent again anywhere.
 
     start, stop: the chunk, positions [start, stop). shards: the shards to read of it, None for all.
-    rows: restricts it to one trainer's rows of each batch, None for all.
+    rows: restricts it to one trainer's rows of each batch, None for all. documents: what to make of the elements where
+    they are to be packed.
     """
 
     start: int
@@ -105,6 +107,7 @@ class Ticket:
     layout: Layout | None = None
     shards: tuple[int, ...] | None = None
     rows: Rows | None = None
+    documents: Documents | None = None
 
     def select(self, order: Order) -> tuple[Indices, Indices]:
         """The positions to read, ascending, and the record at each: two int64 arrays of one length."""

@@ -11,6 +11,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.columns import ColumnError, Columns, leaves, nbytes, stack, unstack
+from datarax_ray.read.documents import join
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.transforms import Progress, Step, steps
 
@@ -24,7 +25,8 @@ class Block:
 
     positions: int64 (k,), ascending, with equal ones where a record gave several elements. columns: arrays of shape
     (k, ...), None where k is 0. skipped: records left out. failure: what to raise when the stream comes to
-    failure_position; the block holds only what is before it.
+    failure_position; the block holds only what is before it. lengths: int64 (k,) where elements are documents to be
+    packed: columns hold them end to end, (sum of lengths, ...); else None.
     """
 
     positions: Indices
@@ -32,6 +34,7 @@ class Block:
     skipped: tuple[Skipped, ...] = ()
     failure: Exception | None = None
     failure_position: int = 0
+    lengths: Indices | None = None
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,11 +49,14 @@ def read_block(description: Description, ticket: Ticket) -> Block:
     Raises: OSError and ValueError for a file that is gone or replaced.
     """
     progress, columns = _elements(description, ticket)
-    if columns is None and progress.elements:
+    lengths = None
+    if ticket.documents is not None:
+        columns, lengths = join(progress, columns, ticket.documents)
+    elif columns is None and progress.elements:
         columns = _stack(progress)
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
     failed_at = 0 if progress.failure is None else progress.failure.position
-    return Block(np.array(progress.positions, np.int64), columns, skipped, progress.failure, failed_at)
+    return Block(np.array(progress.positions, np.int64), columns, skipped, progress.failure, failed_at, lengths)
 
 
 def read_elements(description: Description, ticket: Ticket) -> list[Any]:

@@ -1,0 +1,229 @@
+"""Packing: documents of any length into rows of one length. What a user asks for, and where each document then stands.
+
+Legend: a batch is `rows` rows of seq_len tokens, in one flat line; a piece is what one row holds of one document.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datarax_ray.plan.cipher import Indices
+
+TooLong = Literal["raise", "truncate", "split"]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What actors make of elements before they are packed: documents.
+
+    fields: of the element, arrays or lists of one length; the others are left out. max_length: tokens in a document,
+    None for any number. too_long: what becomes of longer ones: "raise" (as on_error says), "truncate", or "split" into
+    documents of at most max_length.
+    """
+
+    fields: tuple[str, ...]
+    max_length: int | None = None
+    too_long: TooLong = "raise"
+
+
+@dataclass(frozen=True)
+class ConcatThenSplit:
+    """Documents end to end, cut every seq_len tokens. A document may begin in one row and go on in the next.
+
+    Equal to a flat_map into tokens and batches of batch_size * seq_len of them, so a stream stands at a record and a
+    token in it. Nothing is padded but the end of the stream's last row; empty documents are left out.
+
+    fields: one name, or several whose values have one length in each element; other fields are left out. pad_id: what
+    fills the last row, for all fields or by name. bos_token_id: replaces the first token of each piece, in bos_fields
+    (None for the first field).
+
+    Batches hold x, x_segment_ids and x_positions for each field x: (batch_size, seq_len, ...), the last two int32. In a
+    row, segment ids count the pieces from 1 and positions the tokens of a piece from 0; both are 0 where it is padded.
+
+    Source: Grain's ConcatThenSplitIterDataset; bos_token_id is its REPLACE_FIRST_TOKEN_WITH_BOS.
+    """
+
+    seq_len: int
+    fields: tuple[str, ...] | str = ("tokens",)
+    pad_id: int | Mapping[str, int] = 0
+    bos_token_id: int | None = None
+    bos_fields: tuple[str, ...] | str | None = None
+
+    # What an offset in a record counts; a state of one kind of stream is of no use to another.
+    offset_name = "token_offset"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.bos_fields is not None and self.bos_token_id is None:
+            raise ValueError(f"bos_fields={self.bos_fields!r} has no use without bos_token_id")
+        chosen = () if self.bos_token_id is None else self.fields[:1] if self.bos_fields is None else self.bos_fields
+        object.__setattr__(self, "bos_fields", _names(chosen))
+        if unknown := set(self.bos_fields or ()) - set(self.fields):
+            raise ValueError(f"bos_fields names {sorted(unknown)}, and the fields are {list(self.fields)}")
+
+    @property
+    def documents(self) -> Documents:
+        """What actors are to make of elements."""
+        return Documents(_names(self.fields))
+
+    def settings(self) -> dict[str, Any]:
+        """What the rows depend on, in plain values."""
+        return {
+            "kind": "concat_then_split",
+            **_common(self),
+            "bos_token_id": self.bos_token_id,
+            "bos_fields": list(self.bos_fields or ()),
+        }
+
+
+@dataclass(frozen=True)
+class FirstFitPack:
+    """Whole documents, each in the first row of the batch that has room for it; rows are padded at their end.
+
+    Where a document fits in no row the batch is complete, and the next begins with it: a stream stands before a record.
+    The larger the batch, the less padding. too_long: what becomes of a document of more than seq_len tokens: "raise"
+    (leave it out with on_error="skip"), "truncate", or "split" into documents of seq_len. Empty ones are left out.
+
+    fields, pad_id and what batches hold: as of ConcatThenSplit; positions count the tokens of a document.
+
+    Source: Grain's FirstFitPackIterDataset with num_packing_bins = batch_size and shuffle_bins=False.
+    """
+
+    seq_len: int
+    fields: tuple[str, ...] | str = ("tokens",)
+    pad_id: int | Mapping[str, int] = 0
+    too_long: TooLong = "raise"
+
+    offset_name = "document_offset"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.too_long not in ("raise", "truncate", "split"):
+            raise ValueError(f"too_long must be 'raise', 'truncate' or 'split', got {self.too_long!r}")
+
+    @property
+    def documents(self) -> Documents:
+        """What actors are to make of elements."""
+        return Documents(_names(self.fields), self.seq_len, self.too_long)
+
+    def settings(self) -> dict[str, Any]:
+        """What the rows depend on, in plain values."""
+        return {"kind": "first_fit", **_common(self), "too_long": self.too_long}
+
+
+Packing = ConcatThenSplit | FirstFitPack
+
+
+def padding(packing: Packing) -> dict[str, int]:
+    """What fills each field where there is no token."""
+    pad = packing.pad_id
+    return {name: pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in _names(packing.fields)}
+
+
+@dataclass
+class Tape:
+    """Where ConcatThenSplit puts documents: behind one another. filled: tokens of the batch so far."""
+
+    rows: int
+    seq_len: int
+    filled: int = 0
+
+    def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
+        """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
+
+        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns where in the
+        flat batch each of the first m goes, how much of it (all, but of the last), and whether the batch is full.
+        """
+        begin = int(ends[index] - lengths[index]) + skip
+        stop = min(int(ends[-1]), begin + self.rows * self.seq_len - self.filled)
+        last = int(np.searchsorted(ends, stop))
+        sizes = lengths[index : last + 1].copy()
+        sizes[0] -= skip
+        sizes[-1] -= ends[last] - stop
+        starts = self.filled + np.cumsum(sizes) - sizes
+        self.filled += stop - begin
+        return starts, sizes, self.filled == self.rows * self.seq_len
+
+    @property
+    def used(self) -> Indices:
+        """Tokens in each row that has any: int64 (rows so far,)."""
+        count = -(-self.filled // self.seq_len)
+        return np.minimum(self.filled - np.arange(count, dtype=np.int64) * self.seq_len, self.seq_len)
+
+
+@dataclass
+class Bins:
+    """Where FirstFitPack puts documents: whole, in the first row with room for them."""
+
+    rows: int
+    seq_len: int
+    _used: Indices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._used = np.zeros(self.rows, np.int64)
+
+    def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
+        """As Tape.take; lengths are at most seq_len. Full is a batch in which the next document has no room."""
+        used, starts = self._used, []
+        for length in lengths[index:]:
+            row = int((used <= self.seq_len - length).argmax())
+            if used[row] > self.seq_len - length:
+                break
+            starts.append(row * self.seq_len + int(used[row]))
+            used[row] += length
+        count = len(starts)
+        return np.array(starts, np.int64), lengths[index : index + count], index + count < len(lengths)
+
+    @property
+    def used(self) -> Indices:
+        """Tokens in each row that has any: int64 (rows so far,)."""
+        return self._used[self._used > 0]
+
+
+def segments(starts: Indices, used: Indices, seq_len: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Segment ids and positions of rows: two int32 arrays (rows, seq_len).
+
+    starts: int64 (m,), where documents begin in the flat line of these rows. used: int64 (rows,), tokens in each. What
+    a row begins with is a piece of its own. In a row, ids count pieces from 1 and positions the tokens of each from 0.
+
+    >>> ids, positions = segments(np.array([0, 2, 6]), np.array([4, 3]), seq_len=4)
+    >>> ids.tolist(), positions.tolist()
+    ([[1, 1, 2, 2], [1, 1, 2, 0]], [[0, 1, 0, 1], [0, 1, 0, 0]])
+    """
+    marks = np.zeros((len(used), seq_len), bool)
+    marks.reshape(-1)[starts] = True
+    marks[:, 0] = True
+    column = np.arange(seq_len, dtype=np.int32)
+    is_token = column < used[:, None]
+    ids = np.cumsum(marks, axis=1, dtype=np.int32) * is_token
+    begins = np.maximum.accumulate(np.where(marks, column, np.int32(0)), axis=1)
+    return ids, (column - begins) * is_token
+
+
+def _check(packing: Any) -> None:
+    object.__setattr__(packing, "seq_len", operator.index(packing.seq_len))
+    object.__setattr__(packing, "fields", _names(packing.fields))
+    if packing.seq_len < 1:
+        raise ValueError(f"seq_len must be at least 1, got {packing.seq_len}")
+    if not packing.fields or len(set(packing.fields)) < len(packing.fields):
+        raise ValueError(f"fields must be one or more different names, got {packing.fields!r}")
+    made = {f"{name}_{kind}" for name in packing.fields for kind in ("segment_ids", "positions")}
+    if clash := made & set(packing.fields):
+        raise ValueError(f"packing makes fields {sorted(clash)} of its own; give the elements' fields other names")
+    pad = packing.pad_id
+    if isinstance(pad, Mapping) and (unknown := set(pad) - set(packing.fields)):
+        raise ValueError(f"pad_id names {sorted(unknown)}, and the fields are {list(packing.fields)}")
+
+
+def _names(fields: str | Iterable[str]) -> tuple[str, ...]:
+    return (fields,) if isinstance(fields, str) else tuple(fields)
+
+
+def _common(packing: Packing) -> dict[str, Any]:
+    return {"seq_len": packing.seq_len, "fields": list(packing.fields), "pad_id": padding(packing)}

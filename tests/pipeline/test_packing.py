@@ -1,0 +1,175 @@
+"""Packed rows through the whole of it: any actors, any trainers, resumed in the middle of a document."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.data import Squares
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+
+N = 23
+PACKINGS = {
+    "concat": ConcatThenSplit(16, ("tokens", "mask"), pad_id={"tokens": -1}),
+    "first fit": FirstFitPack(40, ("tokens", "mask"), pad_id={"tokens": -1}),
+    "first fit, split": FirstFitPack(16, ("tokens", "mask"), pad_id={"tokens": -1}, too_long="split"),
+}
+
+
+def tokenise(element: dict[str, Any]) -> dict[str, Any]:
+    """Document i: i * 7 % 41 tokens; none at all for 0."""
+    index = element["index"]
+    tokens = index * 1000 + np.arange(index * 7 % 41, dtype=np.int32)
+    return {"tokens": tokens, "mask": (tokens % 2).astype(np.int8), "index": index}
+
+
+def make_source(*transforms: Any, **config: Any) -> RandomAccessSource:
+    options: dict[str, Any] = {"num_epochs": 2, "shuffle": True} | config
+    return RandomAccessSource(RandomAccessSourceConfig(**options), Squares(N), transforms=[*transforms, tokenise])
+
+
+def make(of: Any, packing: Any, batch_size: int = 3, **options: Any) -> Pipeline:
+    return Pipeline(source=of, batch_size=batch_size, packing=packing, rngs=nnx.Rngs(0), **options)
+
+
+def test_concat_then_split_is_the_tokens_of_a_plain_loop_cut() -> None:
+    order = [element["index"] for element in make_source()]
+    line = np.concatenate([tokenise({"index": index})["tokens"] for index in order])
+    batches = list(make(make_source(), PACKINGS["concat"]))
+    rows = np.concatenate([batch["tokens"] for batch in batches])
+    assert rows.reshape(-1)[: len(line)].tolist() == line.tolist()
+    assert set(rows.reshape(-1)[len(line) :].tolist()) <= {-1}
+    assert {name: batch.shape for name, batch in batches[0].items()} == dict.fromkeys(
+        ["tokens", "tokens_segment_ids", "tokens_positions", "mask", "mask_segment_ids", "mask_positions"], (3, 16)
+    )
+
+
+def test_first_fit_keeps_documents_whole() -> None:
+    order = [element["index"] for element in make_source()]
+    found = []
+    for batch in make(make_source(), PACKINGS["first fit"]):
+        for tokens, ids in zip(np.asarray(batch["tokens"]), np.asarray(batch["tokens_segment_ids"]), strict=True):
+            found += [tokens[ids == i].tolist() for i in range(1, ids.max() + 1)]
+    wanted = [tokenise({"index": index})["tokens"].tolist() for index in order if index * 7 % 41]
+    assert sorted(found) == sorted(wanted)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_after_every_batch_exactly_the_rest_follows_and_no_token_is_in_the_state(packing: str) -> None:
+    batches, states = run_saving(make(make_source(), PACKINGS[packing]))
+    assert max(map(len, states)) < 2048
+    rests = [json.loads(state).get("rest") for state in states]
+    assert {"concat": "token_offset", "first fit": None, "first fit, split": "document_offset"}[packing] in {
+        next(iter(rest)) if rest else None for rest in rests
+    }
+    assert_resumes(lambda _: make(make_source(), PACKINGS[packing]), batches, states)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.usefixtures("ray_local")
+def test_any_number_of_actors_gives_the_same_bytes_and_resumes(packing: str) -> None:
+    batches, states = run_saving(make(make_source(), PACKINGS[packing]))
+    for num_actors in (1, 2, 5):
+        with RaySource(make_source(), num_actors=num_actors, num_cpus=0.5, chunk_size=5) as distributed:
+            assert_equal([on_host(b) for b in make(distributed, PACKINGS[packing])], batches)
+            for number in range(num_actors % 3, len(states), 3):
+                resumed = make(distributed, PACKINGS[packing])
+                resumed.set_state(json.loads(states[number]))
+                assert_equal([on_host(b) for b in resumed], batches[number:])
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("pad_remainder", [False, True])
+def test_the_rows_of_trainers_joined_by_rank_are_the_batch(packing: str, pad_remainder: bool) -> None:
+    def part(**trainer: int) -> list[Any]:
+        pipeline = make(make_source(), PACKINGS[packing], 4, pad_remainder=pad_remainder, **trainer)
+        return [on_host(batch) for batch in pipeline]
+
+    ranks = [part(process_index=rank, process_count=4) for rank in range(4)]
+    joined = [
+        {key: np.concatenate([mine[key] for mine in parts]) for key in parts[0]} for parts in zip(*ranks, strict=True)
+    ]
+    assert_equal(joined, part())
+    if pad_remainder:
+        last = joined[-1]
+        assert last["tokens"].shape[0] == 4
+        assert (last["tokens"][~last["valid_mask"]] == -1).all()
+        assert not last["tokens_segment_ids"][~last["valid_mask"]].any()
+
+
+class Keep:
+    def __init__(self, indices: list[int]) -> None:
+        self.indices = indices
+
+    def filter(self, element: dict[str, Any]) -> bool:
+        return element["index"] in self.indices
+
+
+class Twice:
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [element, element]
+
+
+def test_a_filter_and_a_flat_map_before_it_are_resumed_too() -> None:
+    for packing in PACKINGS.values():
+        pipelines = lambda _=0, packing=packing: make(make_source(Keep([3, 5, 8, 11]), Twice()), packing, 2)  # noqa: E731
+        batches, states = run_saving(pipelines())
+        assert sum(int((b["tokens_segment_ids"] > 0).sum()) for b in batches) == 2 * 2 * (21 + 35 + 15 + 36)
+        assert_resumes(pipelines, batches, states)
+
+
+def test_rows_of_one_document_draw_other_numbers_in_random_stages() -> None:
+    def add_keys(batch: Any, keys: Any) -> Any:
+        return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
+
+    batches = list(make(make_source(), ConcatThenSplit(3), 2, stages=[add_keys]))
+    numbers = np.concatenate([batch["uniform"] for batch in batches])
+    assert len(np.unique(numbers)) == len(numbers)
+
+
+def test_a_scan_takes_packed_batches() -> None:
+    want = [on_host(b) for b in make(make_source(), PACKINGS["concat"])]
+    pipeline = make(make_source(), PACKINGS["concat"])
+    sums = pipeline.scan(lambda batch: batch["tokens"].sum(), length=5)
+    assert sums.tolist() == [batch["tokens"].sum() for batch in want[:5]]
+    assert_equal([on_host(b) for b in pipeline], want[5:])
+
+
+def test_documents_that_are_all_empty_end_in_an_error_and_not_in_an_endless_search() -> None:
+    endless = make_source(Keep([0]), num_epochs=-1)
+    with pytest.raises(RuntimeError, match="no element of the 23 records"):
+        make(endless, PACKINGS["concat"]).step()
+
+
+def test_other_packing_is_refused_and_another_length_taken_on_purpose() -> None:
+    pipeline = make(make_source(), PACKINGS["concat"])
+    seen = [on_host(next(iter(pipeline)))["tokens"] for _ in range(3)]
+    state = pipeline.get_state()
+    longer = make(make_source(), ConcatThenSplit(20, ("tokens", "mask"), pad_id={"tokens": -1}))
+    with pytest.raises(DriftError, match=r"packing.seq_len: .* with 16, this pipeline has 20; later rows would hold"):
+        longer.set_state(state)
+    with pytest.raises(DriftError, match="packing.kind"):
+        make(make_source(), None).set_state(state)
+    longer.set_state(state, allow_drift=["packing"])
+    line = np.concatenate([*map(np.ravel, seen), *(np.ravel(batch["tokens"]) for batch in longer)])
+    order = [element["index"] for element in make_source()]
+    wanted = np.concatenate([tokenise({"index": index})["tokens"] for index in order])
+    assert line[: len(wanted)].tolist() == wanted.tolist()
+    other = make(make_source(), PACKINGS["first fit"])
+    other.set_state(state, allow_drift=["packing"])
+    with pytest.raises(ValueError, match="a position and the document_offset in its record, and the state has"):
+        other.step()
+
+
+def test_a_document_that_is_too_long_names_record_and_remedy() -> None:
+    pipeline = make(make_source(shuffle=False), FirstFitPack(30))
+    with pytest.raises(ValueError, match=r"Squares\(23\)\[5\] \(position 5\): .*'tokens' has 35 tokens.*too_long="):
+        list(pipeline)
