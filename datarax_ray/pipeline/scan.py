@@ -140,10 +140,11 @@ class Scanner:
 
 
 def _room_for(length: int, one: jax.ShapeDtypeStruct) -> Any:
-    sharding = one.sharding  # on a mesh with explicit axes a part of the type
-    if isinstance(sharding, NamedSharding):
-        sharding = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
-    return jnp.zeros((length, *one.shape), one.dtype, device=sharding)
+    room = jnp.zeros((length, *one.shape), one.dtype)
+    if not isinstance(one.sharding, NamedSharding):
+        return room
+    # on a mesh with explicit axes the layout is a part of the type
+    return jax.sharding.reshard(room, NamedSharding(one.sharding.mesh, PartitionSpec(None, *one.sharding.spec)))
 
 
 def _step(program: _Program, state: Any, carry: Any, batch: Any) -> tuple[Any, Any, Any]:
