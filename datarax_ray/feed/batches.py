@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from datarax_ray.read.errors import Skipped
 
 # Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
 _FIRST_ROWS = 1024
+# A slice copied costs about what this many 8-byte rows cost by index.
+_MIN_PIECE_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -187,13 +190,13 @@ class Batcher:
         if lo == hi:
             return
         self._reserve(int(rows[-1]) + 1)
-        # consecutive rows (file order, or one actor) are one memory copy
-        where = slice(rows[0], rows[0] + len(rows)) if rows[-1] - rows[0] + 1 == len(rows) else rows
-        for (_, buffer), (_, column) in zip(leaves(self._buffers), leaves(block.columns), strict=True):
-            buffer[where] = column[lo:hi]
-        self._positions[where] = block.positions[lo:hi]
+        pairs = [(a, b[lo:hi]) for (_, a), (_, b) in zip(leaves(self._buffers), leaves(block.columns), strict=True)]
+        pairs.append((self._positions, block.positions[lo:hi]))
         if placed.ordinals is not None:
-            self._ordinals[where] = placed.ordinals[lo:hi]
+            pairs.append((self._ordinals, placed.ordinals[lo:hi]))
+        for source, where in _pieces(rows):
+            for buffer, column in pairs:
+                buffer[where] = column[source]
         self._written += len(rows)
 
     def _reserve(self, rows: int) -> None:
@@ -250,3 +253,16 @@ class Batcher:
 
     def _empty(self, rows: int) -> Columns:
         return map_leaves(lambda array: np.empty((rows, *array.shape[1:]), array.dtype), self._intake.like)
+
+
+def _pieces(rows: np.ndarray) -> list[tuple[slice, Any]]:
+    """Which of these ascending rows go where: consecutive ones (file order, or one actor) are one memory copy."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return [(slice(None), slice(rows[0], rows[0] + len(rows)))]
+    cuts = (np.flatnonzero(np.diff(rows) != 1) + 1).tolist()
+    if len(cuts) * _MIN_PIECE_ROWS > len(rows):
+        return [(slice(None), rows)]
+    return [
+        (slice(lo, hi), slice(rows[lo], rows[lo] + hi - lo))
+        for lo, hi in zip([0, *cuts], [*cuts, len(rows)], strict=True)
+    ]

@@ -26,6 +26,8 @@ from datarax_ray.plan.shards import Layout, Ticket, owners_in
 TARGET_BLOCK_NBYTES = 16 * 2**20
 # A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
 MAX_PART_RECORDS = 2**15
+# Rows of a part where whole groups of them are read as columns, at a tenth of that: 8 MiB of 64-byte rows.
+MAX_PART_ROWS = 2**17
 # Chunks that the window's bytes are divided into: one delivered, the others read meanwhile. More, and blocks get small.
 DEPTH = 4
 MAX_OPEN_CHUNKS = 16
@@ -172,6 +174,7 @@ class Window:
                 self._nbytes_per_position,
                 num_actors=len(set(self._owners)),
                 max_nbytes=self._max_nbytes,
+                max_part_records=MAX_PART_ROWS if self._layout.by_group else MAX_PART_RECORDS,
             )
             self._is_growing = size == GROWTH * self._size
             self._size = min(size, self._max_size)
@@ -235,7 +238,14 @@ class Window:
         return chunk
 
 
-def next_chunk_size(size: int, nbytes_per_position: float, *, num_actors: int, max_nbytes: int) -> int:
+def next_chunk_size(
+    size: int,
+    nbytes_per_position: float,
+    *,
+    num_actors: int,
+    max_nbytes: int,
+    max_part_records: int = MAX_PART_RECORDS,
+) -> int:
     """Positions in the next chunk: 16 MiB for each actor, at most a quarter of the window, at most 4x the last one.
 
     >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
@@ -247,4 +257,4 @@ def next_chunk_size(size: int, nbytes_per_position: float, *, num_actors: int, m
     """
     target = min(num_actors * TARGET_BLOCK_NBYTES, max_nbytes // DEPTH)
     ideal = int(target / max(nbytes_per_position, 1.0))
-    return max(1, min(ideal, num_actors * MAX_PART_RECORDS, GROWTH * size))
+    return max(1, min(ideal, num_actors * max_part_records, GROWTH * size))

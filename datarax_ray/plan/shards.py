@@ -3,7 +3,7 @@
 The order does not depend on ownership, so an assignment may be replaced between any two chunks and the stream stays
 the same: join, leave, crash and rebalance are one mechanism.
 
-Legend: a run is `run_records` consecutive records; run k belongs to shard k mod num_shards.
+Legend: a run is `run_records` consecutive records, or a group of the order; run k belongs to shard k mod num_shards.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rows
@@ -29,14 +30,18 @@ MAX_NUM_SHARDS = 1024
 class Layout:
     """How records are cut into shards: record r is in shard (r // run_records) % num_shards.
 
-    run_records: records in a run, at least 1. num_shards: at least 1.
+    run_records: records in a run, at least 1. num_shards: at least 1. by_group: runs are the order's groups instead, so
+    that each is read by one actor.
     """
 
     run_records: int
     num_shards: int
+    by_group: bool = False
 
-    def shard_of(self, records: Indices) -> Indices:
+    def shard_of(self, records: Indices, groups: Groups | None = None) -> Indices:
         """The shard of each record. records: int64 (k,). Returns int64 (k,), in [0, num_shards)."""
+        if self.by_group and groups is not None:
+            return groups.of(records) % self.num_shards
         return records // self.run_records % self.num_shards
 
 
@@ -45,13 +50,16 @@ def cut(order: Order, run_records: int) -> Layout:
 
     Under a global shuffle every chunk touches every shard, so a shard is one large run: few files to an actor. In file
     order consecutive runs of `run_records` are dealt to different shards, or one actor would work while the rest wait;
-    in block order the runs are the blocks, so that one actor reads the whole of a group.
+    in block order the runs are the blocks, so that one actor reads the whole of a group. Where the order has groups,
+    they are the runs of both.
 
     >>> cut(Order(num_records=10_000, shuffle="global"), run_records=64)
-    Layout(run_records=10, num_shards=1000)
+    Layout(run_records=10, num_shards=1000, by_group=False)
     >>> cut(Order(num_records=10_000), run_records=64)
-    Layout(run_records=64, num_shards=1024)
+    Layout(run_records=64, num_shards=1024, by_group=False)
     """
+    if order.groups is not None and order.shuffle != "global":
+        return Layout(1, MAX_NUM_SHARDS, by_group=True)
     if order.shuffle == "none":
         return Layout(max(1, run_records), MAX_NUM_SHARDS)
     if order.shuffle == "block":
@@ -119,19 +127,22 @@ class Ticket:
             return positions, records
         owned: NDArray[np.bool_] = np.zeros(self.layout.num_shards, bool)
         owned[list(self.shards)] = True
-        mine = owned[self.layout.shard_of(records)]
+        mine = owned[self.layout.shard_of(records, order.groups)]
         return positions[mine], records[mine]
 
 
 def owners_in(order: Order, layout: Layout, owners: Sequence[int], start: int, stop: int) -> dict[int, tuple[int, ...]]:
     """Who has records in the chunk [start, stop), and which of their shards to read: {actor: shards}.
 
-    Under a global shuffle that is everyone, without computing the order; in file order only the runs that it crosses.
+    Under a global shuffle that is everyone, without computing the order; in file order only the runs that it crosses,
+    in block order of groups those of its windows.
 
     >>> file_order = Order(num_records=10)
     >>> owners_in(file_order, Layout(run_records=4, num_shards=3), owners=(7, 8, 9), start=2, stop=6)
     {7: (0,), 8: (1,)}
     """
+    if layout.by_group and order.groups is not None:
+        return _by_owner(tuple(np.unique(order.groups_in(start, stop) % layout.num_shards).tolist()), tuple(owners))
     if order.shuffle == "none":
         shards = np.unique(layout.shard_of(order.records(_one_in_each_run(order, layout, start, stop)))).tolist()
         return _by_owner(tuple(shards), tuple(owners))

@@ -21,6 +21,7 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.errors import raise_together
 from datarax_ray.read.files import FileSlice, find
 
 # Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
@@ -76,12 +77,7 @@ class ArrayRecordReader:
         with ThreadPoolExecutor(min(_MAX_OPENERS, len(slices))) as pool:
             outcomes = list(pool.map(_try_inspect, slices))
         broken = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-        if len(broken) == 1:
-            raise broken[0]
-        if broken:
-            shown = "".join(f"\n  {error}" for error in broken[:10])
-            more = f"\n  and {len(broken) - 10} more" if len(broken) > 10 else ""
-            raise ValueError(f"{len(broken)} of {len(slices)} files cannot be read:{shown}{more}")
+        raise_together(broken, len(slices))
         files = [outcome for outcome in outcomes if isinstance(outcome, RecordFile)]
         if not sum(file.take for file in files):
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.columns import ColumnError, Columns, leaves, nbytes, stack, unstack
+from datarax_ray.read.columns import ColumnError, Columns, concatenate, leaves, nbytes, stack, unstack
 from datarax_ray.read.documents import join
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.transforms import Progress, Step, steps
@@ -56,7 +56,7 @@ def read_block(description: Description, ticket: Ticket) -> Block:
         columns = _stack(progress)
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
     failed_at = 0 if progress.failure is None else progress.failure.position
-    return Block(np.array(progress.positions, np.int64), columns, skipped, progress.failure, failed_at, lengths)
+    return Block(np.asarray(progress.positions, np.int64), columns, skipped, progress.failure, failed_at, lengths)
 
 
 def read_elements(description: Description, ticket: Ticket) -> list[Any]:
@@ -71,32 +71,38 @@ def read_elements(description: Description, ticket: Ticket) -> list[Any]:
 
 
 def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Columns]:
-    """Everything up to stacking; columns are there where records came as such and nothing was done to single ones."""
+    """Everything up to stacking; columns are there where nothing was done to single elements since they were made."""
     positions, records = ticket.select(description.order)
     progress, columns = _read(description, positions, records)
     todo = list(steps(description.transforms))
-    if todo and todo[0].kind == "decode" and progress.elements:
-        columns = _decode(progress, todo[0])
-    todo = [step for step in todo if step.kind != "decode"]
-    if todo and columns is not None:
-        progress.elements = unstack(columns, len(progress.positions))
-        columns = None
     for step in todo:
-        progress.apply(step, description.order.seed)
+        if not len(progress.positions):
+            return progress, None
+        if step.kind == "decode":
+            columns = _decode(progress, step)
+        elif step.kind == "map_columns":
+            columns = _map_columns(progress, step, columns)
+        else:
+            if columns is not None:
+                progress.elements = unstack(columns, len(progress.positions))
+                columns = None
+            progress.apply(step, description.order.seed)
     return progress, columns
 
 
 def _read(description: Description, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
-    reader, indices = description.reader, records.tolist()
-    asked = Progress(
-        indices, positions.tolist(), indices, on_error=description.on_error, locate=description.reader.locate
-    )
-    if not indices:
+    reader = description.reader
+    asked = Progress([], positions, records, on_error=description.on_error, locate=reader.locate)
+    if not len(records):
         return asked, None
     try:
         found = reader.read(records)
     except reader.broken:  # does not say which record it is about: ask for each alone
-        asked.run(lambda record, *_: reader.read(np.array([record], np.int64))[0], "reading", catch=reader.broken)
+        asked.elements = records.tolist()
+        asked.run(lambda record, *_: reader.read(np.array([record], np.int64)), "reading", catch=reader.broken)
+        if asked.elements and isinstance(asked.elements[0], Mapping):
+            return asked, concatenate(asked.elements)
+        asked.elements = [element for (element,) in asked.elements]
         return asked, None
     if isinstance(found, Mapping):
         return asked, found
@@ -107,27 +113,45 @@ def _read(description: Description, positions: Indices, records: Indices) -> tup
 def _decode(progress: Progress, step: Step) -> Columns:
     """All records at once; where that fails, each alone, to find the one that is to blame."""
     try:
-        return _call_decoder(step, progress.elements)
+        return _call(step, progress.elements, len(progress.elements))
     except Exception as whole:
-        count = len(progress.elements)
-        progress.run(lambda record, *_: [_call_decoder(step, [record])], f"transform {step.name}", "filter")
-        if len(progress.elements) == count:
-            whole.add_note(f"transform {step.name} decodes each of these {count} records alone, but not together")
-            raise
-        return _call_decoder(step, progress.elements) if progress.elements else None
+        return _each_alone(progress, step, whole, lambda records: records)
 
 
-def _call_decoder(step: Step, records: list[bytes]) -> Columns:
-    columns = step.call(records)
+def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
+    """The columns of all elements at once; where that fails, those of each alone."""
+    if columns is None:
+        columns = _stack(progress)
+    try:
+        return _call(step, columns, len(progress.positions)) if len(progress.positions) else None
+    except Exception as whole:
+        progress.elements = unstack(columns, len(progress.positions))
+        return _each_alone(progress, step, whole, stack)
+
+
+def _each_alone(progress: Progress, step: Step, whole: Exception, together: Callable[[list[Any]], Any]) -> Columns:
+    """The step for the elements that it does alone; together: what it takes for several elements."""
+    count = len(progress.elements)
+    progress.run(lambda element, *_: [_call(step, together([element]), 1)], f"transform {step.name}", "filter")
+    if len(progress.elements) == count:
+        verb = "decodes" if step.kind == "decode" else "maps"
+        whole.add_note(f"transform {step.name} {verb} each of these {count} records alone, but not together")
+        raise whole
+    kept = progress.elements
+    return _call(step, together(kept), len(kept)) if kept else None
+
+
+def _call(step: Step, given: Any, count: int) -> Columns:
+    columns = step.call(given)
     found = list(leaves(columns))
     if not found:
         raise ValueError("its result has no fields; an element needs at least one")
     for path, array in found:
         name = ".".join(path) or "its result"
         if not isinstance(array, np.ndarray) or not array.ndim:
-            raise TypeError(f"{name} is a {type(array).__name__}; decode gives arrays with a row for each record")
-        if len(array) != len(records):
-            raise ValueError(f"{name} has {len(array)} rows for {len(records)} records")
+            raise TypeError(f"{name} is a {type(array).__name__}; {step.kind} gives arrays with a row for each record")
+        if len(array) != count:
+            raise ValueError(f"{name} has {len(array)} rows for {count} records")
     return columns
 
 

@@ -10,6 +10,13 @@ from datarax_ray.plan.cipher import Indices
 from datarax_ray.read.description import Reader
 
 
+def cached(reader: Reader) -> Reader:
+    """The reader with a memory: its own way to keep what it reads where it has one (`cached()`), else CachedReader."""
+    keeping = getattr(reader, "cached", None)
+    found: Reader = CachedReader(reader) if keeping is None else keeping()
+    return found
+
+
 class CachedReader:
     """Another reader's records, kept as they are stored; the cache grows up to all the records that are asked for.
 

@@ -96,11 +96,21 @@ def spec(columns: Columns) -> Any:
 
 
 def nbytes(columns: Columns) -> int:
-    """Bytes that the arrays hold; of object columns, the lengths of what bytes and strings are in them."""
+    """Bytes that the arrays hold; of object columns, the lengths of what bytes, strings and arrays are in them."""
     return sum(
-        sum(len(x) if isinstance(x, bytes | str) else 8 for x in array) if array.dtype == object else array.nbytes
-        for _, array in leaves(columns)
+        sum(map(_object_nbytes, array.flat)) if array.dtype == object else array.nbytes for _, array in leaves(columns)
     )
+
+
+def concatenate(parts: Sequence[Columns]) -> Columns:
+    """The rows of at least one of the same columns after one another.
+
+    >>> concatenate([{"x": np.array([1])}, {"x": np.array([2, 3])}])
+    {'x': array([1, 2, 3])}
+    """
+    if isinstance(parts[0], Mapping):
+        return {key: concatenate([part[key] for part in parts]) for key in parts[0]}
+    return np.concatenate(parts)
 
 
 def dense_dtype(value: Any) -> np.dtype | None:
@@ -120,6 +130,10 @@ def is_host_only(dtype: np.dtype) -> bool:
     Kind V is records, and bfloat16 and its like, which are dtypes that ml_dtypes adds to NumPy.
     """
     return dtype.kind in "OUS" or (dtype.kind == "V" and dtype.isbuiltin != 2)
+
+
+def _object_nbytes(value: Any) -> int:
+    return len(value) if isinstance(value, bytes | str) else value.nbytes if isinstance(value, np.ndarray) else 8
 
 
 def _column(values: Sequence[Any], path: Path) -> NDArray:

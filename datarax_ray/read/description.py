@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.order import WINDOW_BLOCKS, Order
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block, read_block
 from datarax_ray.read.code import code_fingerprint
@@ -102,7 +102,9 @@ class Description:
         if self.order.shuffle != "none":
             order["rounds"] = self.order.rounds
         if self.order.shuffle == "block":
-            order["block_size"] = self.order.block_size
+            order["block_size"] = self.order.block_size if self.order.groups is None else self.order.groups.digest
+            if self.order.window_blocks != WINDOW_BLOCKS:
+                order["window_blocks"] = self.order.window_blocks
         return {
             "files": self.reader.fingerprint(),
             "order": order,

@@ -6,6 +6,7 @@ ValueError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -33,3 +34,13 @@ class Skipped:
     where: str
     position: int
     reason: str
+
+
+def raise_together(errors: Sequence[Exception], num_files: int) -> None:
+    """Raise the one error that there is, or one ValueError that lists several; nothing where there is none."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        shown = "".join(f"\n  {error}" for error in errors[:10])
+        more = f"\n  and {len(errors) - 10} more" if len(errors) > 10 else ""
+        raise ValueError(f"{len(errors)} of {num_files} files cannot be read:{shown}{more}")

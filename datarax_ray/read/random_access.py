@@ -109,6 +109,10 @@ class ArraysReader:
     def read(self, records: Indices) -> Columns:
         return map_leaves(lambda array: array[records], self._columns)
 
+    def cached(self) -> ArraysReader:
+        """Itself: it is in memory."""
+        return self
+
     def locate(self, record: int) -> str:
         return f"arrays[{record}]"
 

@@ -2,8 +2,9 @@
 
 A transform is a plain callable element -> element, or an object with exactly one of `map(element)`,
 `random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)`, `flat_map(element) -> elements`
-(Grain's transform classes fit as they are), or `decode(records) -> columns`, which works on all records of a block at
-once. After a flat_map several elements share a position; an ordinal, from 0 at each position, tells them apart.
+(Grain's transform classes fit as they are), or one of two that work on all of a block at once: `decode(records) ->
+columns`, and `map_columns(columns) -> columns`, which gives a row for each row, in their order, and makes each of its
+own row alone. After a flat_map several elements share a position; an ordinal, from 0 at each position, tells them apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import bisect
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from datarax_ray.plan.position import ordinals
 from datarax_ray.read.errors import RecordError, Skipped
 
 OnError = Literal["raise", "skip"]
-_METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode")
+_METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
 
 
 @dataclass(frozen=True)
@@ -96,16 +97,16 @@ class Progress:
     def __init__(
         self,
         elements: Iterable[Any],
-        positions: Iterable[int],
-        records: Iterable[int],
+        positions: Sequence[int] | np.ndarray,
+        records: Sequence[int] | np.ndarray,
         *,
         on_error: OnError,
         locate: Callable[[int], str],
     ) -> None:
         self.elements = list(elements)
-        self.positions = list(positions)
-        self.records = list(records)
-        self.ordinals = [0] * len(self.positions)
+        self.positions: Any = positions
+        self.records: Any = records
+        self.ordinals: list[int] = []
         self.skipped: list[Skipped] = []
         self.failure: RecordError | None = None
         self._on_error = on_error
@@ -126,6 +127,7 @@ class Progress:
         """Replace each element by `call(element, position, ordinal)`; keep it by its truth where kind is "filter";
         put all of a list in its place where kind is "flat_map". what: the call, in errors.
         """
+        self._list()
         kept: list[int] = []
         out: list[Any] = []
         index = 0
@@ -166,10 +168,18 @@ class Progress:
 
     def cut(self, index: int, reason: str) -> None:
         """End the block before the position of this element, which is not like the first one; never skipped."""
+        self._list()
         where, position = self._locate(self.records[index]), self.positions[index]
         first = f"{self._locate(self.records[0])} (position {self.positions[0]})"
         self.failure = RecordError(f"{where} (position {position}) differs from {first}: {reason}", position)
         self._end_before_failure()
+
+    def _list(self) -> None:
+        """Lists in place of arrays, once single elements are looked at; whole columns pass at no price for each row."""
+        if isinstance(self.positions, np.ndarray):
+            self.positions, self.records = self.positions.tolist(), np.asarray(self.records).tolist()
+        if len(self.ordinals) < len(self.positions):  # none yet: no flat_map has come
+            self.ordinals = [0] * len(self.positions)
 
     def _end_before_failure(self) -> None:
         """What else its position gave goes too: batches end at whole positions there, whatever their size."""

@@ -19,13 +19,13 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import IndexedSource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan import cipher
-from datarax_ray.plan.order import Order, Shuffle
+from datarax_ray.plan.groups import Groups
+from datarax_ray.plan.order import WINDOW_BLOCKS, Order, Shuffle
 from datarax_ray.plan.position import Rest
-from datarax_ray.read.cache import CachedReader
+from datarax_ray.read.cache import cached
 from datarax_ray.read.columns import Columns, map_leaves
 from datarax_ray.read.description import Description, Reader
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.random_access import ArraysReader
 from datarax_ray.read.transforms import OnError
 from datarax_ray.sources.config import EpochsConfig
 from datarax_ray.sources.module import SourceModule
@@ -52,6 +52,9 @@ class IndexedSourceConfig(EpochsConfig):
 class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a reader, in an order that is a pure function of the position.
 
+    shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups: records
+    that are best read together.
+
     Iteration, `next`, `get_batch` and the state share one position; iterating goes on from it. `get_batch_at` has
     none. `len` is the records of one epoch.
     """
@@ -64,16 +67,26 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
         *,
         shuffle: bool,
         block_size: int | None = None,
+        groups: Groups | None = None,
+        window_blocks: int = WINDOW_BLOCKS,
         transforms: Iterable[Any],
         rngs: nnx.Rngs | None,
         name: str | None,
     ) -> None:
         super().__init__(config, rngs=rngs, name=name)
         self._data = data  # what the constructor was given, for copies
-        is_in_memory = isinstance(reader, ArraysReader)
-        self._reader: Reader = CachedReader(reader) if config.cacheable and not is_in_memory else reader
-        mode: Shuffle = "none" if not shuffle else "global" if block_size is None else "block"
-        order = Order(reader.num_records, config.seed, mode, config.rounds, (shuffle and block_size) or 1)
+        self._reader: Reader = cached(reader) if config.cacheable else reader
+        is_in_blocks = block_size is not None or groups is not None
+        mode: Shuffle = "none" if not shuffle else "block" if is_in_blocks else "global"
+        order = Order(
+            reader.num_records,
+            config.seed,
+            mode,
+            config.rounds,
+            (shuffle and block_size) or 1,
+            groups=groups,
+            window_blocks=window_blocks,
+        )
         description = Description(self._reader, order, config.num_epochs, tuple(transforms), config.on_error)
         self._source = IndexedSource(description)
         self.total_records = nnx.Variable(reader.num_records)
@@ -192,8 +205,10 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
 
     def reset_cache(self) -> None:
         """Forget the records kept in memory; has an effect only with cacheable=True."""
-        if isinstance(self._reader, CachedReader):
-            self._reader.clear()
+        if self.config.cacheable:
+            clear = getattr(self._reader, "clear", None)
+            if clear is not None:  # arrays are in memory anyway
+                clear()
 
     def copy(
         self,

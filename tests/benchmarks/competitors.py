@@ -56,6 +56,8 @@ class Delivery:
 
 
 def deliver(task: Task) -> Delivery:
+    from tests.benchmarks import table_readers
+
     return {
         "raw": raw,
         "raw+decode": raw,
@@ -64,6 +66,9 @@ def deliver(task: Task) -> Delivery:
         "in-process": in_process,
         "RaySource": ray_source,
         "RaySource memory": ray_memory,
+        "Ray Data": table_readers.ray_data,
+        "ParquetSource": table_readers.in_process,
+        "ParquetSource, RaySource": table_readers.ray_source,
     }[task.competitor](task)
 
 
@@ -234,7 +239,7 @@ def ray_source(task: Task) -> Delivery:
     from datarax_ray.actors.source import RaySource
     from datarax_ray.feed.stream import StreamOptions
 
-    notes = _start_ray(task)
+    notes = start_ray(task)
     begin = time.monotonic()
     with RaySource(_source(task), num_actors=task.workers, num_cpus=0.1) as source:
         notes["actor_max_rss_nbytes"] = max(actor["max_rss_nbytes"] for actor in source.stats().values())
@@ -256,7 +261,7 @@ def ray_memory(task: Task) -> Delivery:
     from datarax_ray.actors.source import RaySource
     from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
 
-    notes = _start_ray(task)
+    notes = start_ray(task)
     state = get_state_from_address(ray.get_runtime_context().gcs_address)
     used: list[int] = []
 
@@ -281,7 +286,7 @@ def ray_memory(task: Task) -> Delivery:
     return replace(delivery, notes=notes)
 
 
-def _start_ray(task: Task) -> dict[str, Any]:
+def start_ray(task: Task) -> dict[str, Any]:
     import ray
 
     _import_sources()
@@ -318,15 +323,15 @@ def _consume(task: Task, batches: Iterable[Any], begin: float) -> Delivery:
         rows = _rows(batch, kind)
         done += len(rows)
         if not first:
-            first, first_rows, first_cpu = end, len(rows), _cpu_s()
+            first, first_rows, first_cpu = end, len(rows), cpu_s()
         if task.identify:
             identities += kind.identify(rows).tolist()
         if done >= task.records or end - first >= task.seconds:
             break
-    return Delivery(done - first_rows, end - first, first - begin, _cpu_s() - first_cpu, identities)
+    return Delivery(done - first_rows, end - first, first - begin, cpu_s() - first_cpu, identities)
 
 
-def _cpu_s() -> float:
+def cpu_s() -> float:
     """CPU seconds so far of this process and those below it that still run."""
     import psutil
 

@@ -22,12 +22,15 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
+    ParquetSource,
+    ParquetSourceConfig,
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
 from tests import oracle
 from tests.data import Squares, decode, stored_index, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.tables import write_tables
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -53,6 +56,21 @@ def random_access(data: Callable[[], Any], *transforms: Any) -> Callable[..., Ra
     return lambda _, **config: RandomAccessSource(RandomAccessSourceConfig(**config), data(), transforms=transforms)
 
 
+def parquet(write: Callable[[Path], Any], **options: Any) -> Callable[..., ParquetSource]:
+    def make(directory: Path, **config: Any) -> ParquetSource:
+        if not list(directory.glob("*.parquet")):
+            write(directory)
+        extra = options if config["shuffle"] else {}
+        return ParquetSource(ParquetSourceConfig(**config, **extra), directory, columns=["index", "square"])
+
+    return make
+
+
+def by_datasets(directory: Path) -> None:
+    data = datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
+    data.to_parquet(directory / "data.parquet", batch_size=6)
+
+
 def numbers(element: int) -> dict[str, Any]:
     return {"index": int(element), "square": int(element) ** 2}
 
@@ -60,6 +78,9 @@ def numbers(element: int) -> dict[str, Any]:
 SOURCES: dict[str, Callable[..., Any]] = {
     "array_record": array_records,
     "array_record in blocks": in_blocks,
+    "parquet": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_window=3),
+    "parquet, every row by itself": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_block_size=1),
+    "parquet by datasets": parquet(by_datasets),
     "grain range": random_access(lambda: grain.RangeDataSource(0, N, 1), numbers),
     "own class": random_access(lambda: Squares(N)),
     "hugging face": random_access(

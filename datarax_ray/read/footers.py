@@ -1,0 +1,180 @@
+"""The footers of Parquet files: read once, in parallel, and checked against one another. No row is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.arrow import fixed_nbytes, plain_type
+from datarax_ray.read.errors import raise_together
+from datarax_ray.read.filesystems import find_on
+
+_SUFFIXES = (".parquet", ".parq", ".pq")
+_MAX_OPENERS = 32  # opening waits for storage, not for a core
+
+
+@dataclass(frozen=True)
+class FileFooter:
+    """One file's footer. rows: in each row group. decoded_nbytes: estimated for the columns that are read, of each.
+
+    identity: a digest of what the footer says of every row group; a file that is written anew has another.
+    """
+
+    path: str
+    nbytes: int
+    rows: tuple[int, ...]
+    decoded_nbytes: tuple[int, ...] = field(compare=False)
+    identity: str = ""
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.rows)
+
+
+@dataclass(frozen=True)
+class Footers:
+    """All files of a source. leaves: paths of the leaf columns that are read. types: what they are, field by field."""
+
+    filesystem: Any
+    files: tuple[FileFooter, ...]
+    leaves: tuple[str, ...]
+    types: dict[str, str]
+
+
+def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any) -> Footers:
+    """The footers of everything that `paths` names (see filesystems.find_on).
+
+    columns: names of the fields to read, "a.b" for one inside a struct; None for all but those in exclude.
+
+    Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
+    differ, for names that are no field, and where there is no row in all files together.
+    """
+    filesystem, found = find_on(paths, filesystem, _SUFFIXES)
+    first, _ = _try_open(filesystem, found[0], None)
+    if isinstance(first, Exception):
+        leaves: tuple[str, ...] | None = None  # it is told below, with the others
+    else:
+        leaves = select(first.schema, found[0], columns, exclude)
+        types = _types(first, leaves)
+        first.close(force=True)
+
+    def inspect(path: str) -> FileFooter | Exception:
+        opened, footer = _try_open(filesystem, path, leaves)
+        if isinstance(opened, Exception):
+            return opened
+        try:
+            if leaves is not None and (other := _types(opened, leaves)) != types:
+                return ValueError(_difference(found[0], types, path, other))
+            return footer
+        finally:
+            opened.close(force=True)
+
+    with ThreadPoolExecutor(min(_MAX_OPENERS, len(found))) as pool:
+        outcomes = list(pool.map(inspect, found))
+    raise_together([outcome for outcome in outcomes if isinstance(outcome, Exception)], len(found))
+    files = tuple(outcome for outcome in outcomes if isinstance(outcome, FileFooter))
+    if not sum(file.num_rows for file in files):
+        raise ValueError(
+            f"there are 0 rows in {found[0]}"
+            + (f" and {len(found) - 1} more files" if len(found) > 1 else "")
+            + "; a stream needs at least one."
+        )
+    assert leaves is not None
+    return Footers(filesystem, files, leaves, types)
+
+
+def open_file(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
+    """The opened ParquetFile, and its footer. leaves: as of Footers, None for all.
+
+    Raises: OSError where there is none; ValueError for what is no complete Parquet file.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    raw = filesystem.open_input_file(path)
+    try:
+        nbytes = raw.size()
+        opened = parquet.ParquetFile(raw, page_checksum_verification=True)
+        return opened, _footer(path, nbytes, opened, leaves)
+    except (pa.ArrowInvalid, OSError) as error:
+        raw.close()
+        raise ValueError(
+            f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes). It is another format, was cut short, "
+            "or its writer was never closed; write or copy it again."
+        ) from error
+
+
+def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
+    """Paths of the leaf columns under the names in columns, or under none of those in exclude."""
+    leaves = [schema.column(index).path for index in range(len(schema))]
+    if columns is not None and exclude:
+        raise ValueError(f"give columns or exclude_columns, not both; got {columns!r} and {exclude!r}")
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a list of names, got {columns!r}; write [{columns!r}]")
+    names = list(exclude if columns is None else columns)
+    unknown = [name for name in names if not any(_is_under(leaf, name) for leaf in leaves)]
+    if unknown:
+        fields = sorted({leaf.partition(".")[0] for leaf in leaves})
+        raise ValueError(f"{path} has no columns {unknown}; its fields are {fields}")
+    wanted = columns is not None
+    found = tuple(leaf for leaf in leaves if any(_is_under(leaf, name) for name in names) == wanted)
+    if not found:
+        raise ValueError(f"{path}: no column of {leaves} is left; an element needs at least one field")
+    return found
+
+
+def _is_under(leaf: str, name: str) -> bool:
+    return leaf == name or leaf.startswith(name + ".")
+
+
+def _try_open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, Any]:
+    try:
+        return open_file(filesystem, path, leaves)
+    except (OSError, ValueError) as error:
+        return error, None  # every broken file is reported, not only the first
+
+
+def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None) -> FileFooter:
+    metadata = opened.metadata
+    wanted = None if leaves is None or len(leaves) == metadata.num_columns else set(leaves)
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    chosen = [i for i in range(metadata.num_columns) if wanted is not None and metadata.schema.column(i).path in wanted]
+    selected = opened.schema_arrow if leaves is None else _selected(opened, leaves)
+    fixed = sum(fixed_nbytes(field.type) or 0 for field in selected)
+    return FileFooter(
+        path,
+        nbytes,
+        tuple(group.num_rows for group in groups),
+        tuple(max(fixed * group.num_rows, _stored_nbytes(group, chosen)) for group in groups),
+        digest([metadata.serialized_size, metadata.created_by, [[g.num_rows, g.total_byte_size] for g in groups]]),
+    )
+
+
+def _stored_nbytes(group: Any, chosen: Sequence[int]) -> int:
+    """Bytes before compression of these columns of a row group, () for all of them."""
+    if not chosen:
+        return int(group.total_byte_size)
+    return sum(group.column(i).total_uncompressed_size for i in chosen)
+
+
+def _selected(opened: Any, leaves: Sequence[str]) -> Any:
+    return opened.read_row_groups([], columns=list(leaves)).schema
+
+
+def _types(opened: Any, leaves: Sequence[str]) -> dict[str, str]:
+    schema = _selected(opened, leaves)
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError(f"the fields {sorted(schema.names)} are not distinct; an element is a dict")
+    return {field.name: plain_type(field.type) for field in sorted(schema, key=lambda field: field.name)}
+
+
+def _difference(path: str, types: dict[str, str], other_path: str, other: dict[str, str]) -> str:
+    name = next(name for name in sorted(types | other) if types.get(name) != other.get(name))
+    return (
+        f"field {name!r} is {types.get(name, 'missing')} in {path} and {other.get(name, 'missing')} in {other_path}; "
+        "every element has the same fields. Rewrite one of them, leave the field out (exclude_columns), or make two "
+        "sources."
+    )

@@ -1,0 +1,93 @@
+"""The Parquet benchmark's datasets: three kinds of rows in four files, written once and kept in a cache directory.
+
+Every row has an `index` of its own, a function of where it stands.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NUM_FILES = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """One kind of rows. num_rows: by default. row_group: rows in one. nbytes: of a decoded row. columns: of a range."""
+
+    name: str
+    num_rows: int
+    batch_size: int
+    row_group: int
+    nbytes: int
+    columns: Callable[[int, int], dict[str, Any]]
+
+
+def _small(start: int, stop: int) -> dict[str, Any]:
+    """8 int64, random numbers of a few bytes, as in rows of features."""
+    values = np.random.default_rng(start).integers(0, 2**24, (7, stop - start))
+    return {"index": np.arange(start, stop), **{f"x{i}": column for i, column in enumerate(values)}}
+
+
+def _tokens(start: int, stop: int) -> dict[str, Any]:
+    """1,024 int32 in a text's distribution, rare ones rare."""
+    import pyarrow as pa
+
+    values = np.minimum(np.random.default_rng(start).zipf(1.2, 1024 * (stop - start)), 50_000).astype(np.int32)
+    return {"index": np.arange(start, stop), "tokens": pa.FixedSizeListArray.from_arrays(values, 1024)}
+
+
+def _text(start: int, stop: int) -> dict[str, Any]:
+    """A text of some 200 characters and a label: what stays on the host as objects."""
+    rng = np.random.default_rng(start)
+    words = np.array(["ray", "actor", "window", "position", "an", "of", "the", "checkpoint"])
+    chosen = words[rng.integers(0, len(words), (stop - start, 36))].tolist()
+    return {
+        "index": np.arange(start, stop),
+        "text": [" ".join(row) for row in chosen],
+        "label": np.arange(start, stop) % 7,
+    }
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        Table("small", 1_600_000, 4096, 100_000, 64, _small),
+        Table("tokens", 40_000, 256, 1_000, 4104, _tokens),
+        Table("text", 200_000, 1024, 10_000, 220, _text),
+    )
+}
+
+
+def tables(table: Table, num_rows: int, cache_dir: Path) -> list[str]:
+    """Paths of the dataset's files, in order; writes them unless they are there. Whole or not at all."""
+    directory = cache_dir / f"parquet-{table.name}-{num_rows}"
+    if not directory.is_dir():
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=cache_dir))
+        try:
+            _write(table, num_rows, scratch)
+            scratch.rename(directory)
+        except BaseException:
+            shutil.rmtree(scratch)
+            raise
+    return [str(path) for path in sorted(directory.iterdir())]
+
+
+def _write(table: Table, num_rows: int, directory: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    print(f"writing {num_rows} {table.name} rows once ...", file=sys.stderr)
+    cuts = [num_rows * index // NUM_FILES for index in range(NUM_FILES + 1)]
+    for index, (start, stop) in enumerate(pairwise(cuts)):
+        columns = pa.table(table.columns(start, stop))
+        parquet.write_table(columns, directory / f"{table.name}-{index:05d}.parquet", row_group_size=table.row_group)

@@ -1,0 +1,97 @@
+"""Orders over groups of different sizes, against a plain walk over whole epochs, and who gets a ticket of them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from datarax_ray.plan import cipher
+from datarax_ray.plan.groups import Groups
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.shards import Layout, Ticket, assign, cut, owners_in
+
+SIZES = (5, 1, 7, 3, 3, 9, 2, 4)
+N = sum(SIZES)
+
+
+def blocks(seed=3, window_blocks=3, sizes=SIZES):
+    return Order(sum(sizes), seed=seed, shuffle="block", groups=Groups(sizes), window_blocks=window_blocks)
+
+
+@pytest.mark.parametrize("window_blocks", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("sizes", [(1,), (4,), (3, 5), SIZES])
+def test_every_epoch_is_a_permutation(sizes, window_blocks):
+    order, n = blocks(sizes=sizes, window_blocks=window_blocks), sum(sizes)
+    for epoch in range(3):
+        assert sorted(order.records(np.arange(epoch * n, (epoch + 1) * n)).tolist()) == list(range(n))
+
+
+def test_each_window_holds_exactly_its_groups_whole():
+    """The plain walk: permute the groups with the cipher, cut them into threes, and compare sets."""
+    order, starts = blocks(), np.cumsum([0, *SIZES])
+    for epoch in range(4):
+        records = order.records(np.arange(epoch * N, (epoch + 1) * N)).tolist()
+        slots = cipher.permute(np.arange(len(SIZES)), len(SIZES), seed=3 + epoch).tolist()
+        for window in (slots[:3], slots[3:6], slots[6:]):
+            expected = [r for g in window for r in range(starts[g], starts[g + 1])]
+            got, records = records[: len(expected)], records[len(expected) :]
+            assert sorted(got) == sorted(expected)
+
+
+def test_any_positions_alone_are_those_of_the_whole():
+    order = blocks()
+    whole = order.records(np.arange(3 * N))
+    for start, stop in itertools.combinations(range(0, 3 * N, 5), 2):
+        assert np.array_equal(order.records(np.arange(start, stop)), whole[start:stop])
+        assert np.array_equal(order.records(np.arange(start, stop, 3)), whole[start:stop:3])
+
+
+@pytest.mark.parametrize("order", [Order(N, groups=Groups(SIZES)), blocks(), blocks(window_blocks=1)])
+@pytest.mark.parametrize("num_shards", [1, 3, 1024])
+def test_tickets_of_the_owners_partition_every_chunk_and_no_group_has_two_owners(order, num_shards):
+    layout = Layout(1, num_shards, by_group=True)
+    owners = assign(layout, order, [0, 1, 2])
+    read_by: dict[int, set[int]] = {}
+    for start, stop in [(0, N), (3, 9), (N - 4, N + 6), (0, 3 * N), (2 * N, 2 * N + 1)]:
+        parts = owners_in(order, layout, owners, start, stop)
+        positions = []
+        for actor, shards in parts.items():
+            mine, records = Ticket(start, stop, layout, shards).select(order)
+            assert np.array_equal(order.records(mine), records)
+            positions += mine.tolist()
+            for group in order.groups.of(records).tolist():
+                read_by.setdefault(group, set()).add(actor)
+        assert sorted(positions) == list(range(start, stop))
+    assert all(len(actors) == 1 for actors in read_by.values())
+
+
+def test_only_owners_of_groups_in_the_window_get_a_ticket():
+    order = blocks(window_blocks=1)
+    layout = cut(order, run_records=99)
+    assert layout.by_group
+    owners = assign(layout, order, list(range(8)))
+    assert len(owners_in(order, layout, owners, 0, 1)) == 1
+    assert len(owners_in(order, layout, owners, 0, N)) == 8
+    in_file_order = Order(N, groups=Groups(SIZES))
+    assert owners_in(in_file_order, layout, owners, 5, 7) == {1: (1,), 2: (2,)}
+
+
+def test_a_global_shuffle_does_not_depend_on_groups():
+    grouped, plain = Order(N, shuffle="global", groups=Groups(SIZES)), Order(N, shuffle="global")
+    assert cut(grouped, 4) == cut(plain, 4)
+    assert np.array_equal(grouped.records(np.arange(2 * N)), plain.records(np.arange(2 * N)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Groups([]), "at least one record each, got sizes \\[\\]"),
+        (lambda: Groups([3, 0]), "at least one record each, got sizes \\[3, 0\\]"),
+        (lambda: Order(4, groups=Groups([3])), "groups of 3 records in all and block_size=1 do not fit num_records=4"),
+        (lambda: Order(4, shuffle="block", block_size=2, groups=Groups([4])), "and block_size is 1 then"),
+        (lambda: Order(4, shuffle="block", window_blocks=0), "window_blocks must be at least 1, got 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

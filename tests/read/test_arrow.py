@@ -1,0 +1,135 @@
+"""Arrow's types as block columns, against the values that were written, and what has no place in an array."""
+
+import datetime as dt
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datarax_ray.read.arrow import fixed_nbytes, plain_type, table_columns
+
+DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
+
+
+def columns(values: pa.Array, **fill: object):
+    """The column of a table that has one row more before and after, so that offsets count."""
+    padded = pa.concat_arrays([values.slice(0, 1), values, values.slice(0, 1)])
+    return table_columns(pa.table({"x": padded}).slice(1, len(values)), fill)["x"]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "expected"),
+    [
+        (pa.array([1, -2, 3], pa.int8()), "int8", [1, -2, 3]),
+        (pa.array([1, 2**64 - 1], pa.uint64()), "uint64", [1, 2**64 - 1]),
+        (pa.array([np.float16(0.5), np.float16(2)], pa.float16()), "float16", [0.5, 2.0]),
+        (pa.array([0.5, -1.5], pa.float64()), "float64", [0.5, -1.5]),
+        (pa.array([True, False, True]), "bool", [True, False, True]),
+        (pa.array([DAY, None], pa.timestamp("us", "Europe/Berlin")), "datetime64[us]", [DAY, None]),
+        (pa.array([DAY.date(), None]), "datetime64[D]", [DAY.date(), None]),
+        (pa.array([dt.timedelta(1), None], pa.duration("s")), "timedelta64[s]", [dt.timedelta(1), None]),
+        (pa.array([dt.time(0, 1), None], pa.time32("ms")), "timedelta64[ms]", [dt.timedelta(minutes=1), None]),
+        (pa.array([dt.time(0, 1), None], pa.time64("us")), "timedelta64[us]", [dt.timedelta(minutes=1), None]),
+        (pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2)), "int32", [[1, 2], [3, 4], [5, 6]]),
+        (pa.array([[[1], [2]]] * 2, pa.list_(pa.list_(pa.int32(), 1), 2)), "int32", [[[1], [2]]] * 2),
+        (pa.array(["a", None, "é"]), "object", ["a", None, "é"]),
+        (pa.array([b"a", None], pa.large_binary()), "object", [b"a", None]),
+        (pa.array([b"ab", b"cd"], pa.binary(2)), "object", [b"ab", b"cd"]),
+        (pa.array([decimal.Decimal("1.5"), None]), "object", [decimal.Decimal("1.5"), None]),
+        (pa.array(["u", "v", "u"]).dictionary_encode(), "object", ["u", "v", "u"]),
+        (pa.array(["u", None, "u"]).dictionary_encode(), "object", ["u", None, "u"]),
+        (pa.array([7, 8, 7]).dictionary_encode(), "int64", [7, 8, 7]),
+        (pa.array([["a"], [], None]), "object", [["a"], [], None]),
+        (pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int8())), "object", [[("k", 1)], []]),
+        (pa.nulls(2), "object", [None, None]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)
+def test_a_column_holds_what_was_written(values, dtype, expected):
+    found = columns(values)
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(np.array(found.tolist(), object), np.array(expected, object))
+
+
+def test_numbers_are_views_of_arrows_memory_and_read_only():
+    table = pa.table({"x": pa.array([1, 2, 3]), "v": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2))})
+    found = table_columns(table, {})
+    address = table.column("x").chunk(0).buffers()[1].address
+    assert found["x"].ctypes.data == address
+    assert not found["x"].flags.writeable
+    assert not found["v"].flags.owndata
+
+
+def test_a_list_of_numbers_is_an_array_for_each_row():
+    rows = columns(pa.array([[1, 2, 3], [], None], pa.list_(pa.int16()))).tolist()
+    assert [row if row is None else (row.dtype, row.tolist()) for row in rows] == [
+        (np.int16, [1, 2, 3]),
+        (np.int16, []),
+        None,
+    ]
+
+
+def test_structs_are_dicts_of_columns():
+    found = columns(pa.array([{"a": 1, "b": {"c": "x"}}, {"a": 2, "b": {"c": None}}]))
+    assert found["a"].tolist() == [1, 2]
+    assert found["b"]["c"].tolist() == ["x", None]
+
+
+def test_tensors_have_their_shape():
+    tensors = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+    found = table_columns(pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(tensors)}), {})["x"]
+    np.testing.assert_array_equal(found, tensors)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pa.array([1, None]), r"field 'x' \(int64\) has 1 nulls in 2 rows.*fill_nulls=\{'x': value\}.*\{'x': None\}"),
+        (pa.array([True, None]), r"field 'x' \(bool\) has 1 nulls"),
+        (pa.array([{"a": 1}, None]), r"field 'x\.a' \(int64\) has 1 nulls"),
+        (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), "has 1 nulls in 2 rows"),
+        (pa.array([[1, None]], pa.list_(pa.int8(), 2)), "has 1 nulls in 2 rows"),
+        (pa.array([[1, None]]), r"field 'x' has nulls inside its lists.*fill_nulls=\{'x': None\} to get Python lists"),
+    ],
+    ids=str,
+)
+def test_a_null_without_a_place_names_the_field_and_the_remedy(values, message):
+    with pytest.raises(ValueError, match=message):
+        table_columns(pa.table({"x": values}), {})
+
+
+@pytest.mark.parametrize(
+    ("values", "fill", "expected"),
+    [
+        (pa.array([1, None]), -1, [1, -1]),
+        (pa.array([0.5, None]), float("inf"), [0.5, float("inf")]),
+        (pa.array([1, None]), None, [1, None]),
+        (pa.array([True, None]), False, [True, False]),
+        (pa.array([[1, None], None]), None, [[1, None], None]),
+        (pa.array(["a", None]), "", ["a", ""]),
+    ],
+)
+def test_nulls_are_filled_as_asked(values, fill, expected):
+    found = columns(values, x=fill)
+    assert found.tolist() == expected
+    assert (found.dtype == object) == (fill is None or isinstance(fill, str))
+
+
+def test_a_fill_of_another_type_is_refused():
+    with pytest.raises(ValueError, match="fill_nulls gives 'no' for field 'x' of int64, which cannot be"):
+        columns(pa.array([1, None]), x="no")
+
+
+def test_types_that_give_the_same_arrays_have_the_same_name():
+    assert plain_type(pa.large_string()) == plain_type(pa.dictionary(pa.int8(), pa.string())) == "string"
+    assert plain_type(pa.struct([("b", pa.int8()), ("a", pa.int8())])) == "struct<a: int8, b: int8>"
+    assert plain_type(pa.list_(pa.int8())) == plain_type(pa.large_list(pa.int8())) != plain_type(pa.list_(pa.int8(), 3))
+    assert plain_type(pa.timestamp("us")) != plain_type(pa.timestamp("ns"))
+
+
+def test_the_size_of_a_value_is_that_of_its_array():
+    assert fixed_nbytes(pa.list_(pa.list_(pa.int16(), 3), 2)) == 12
+    assert fixed_nbytes(pa.struct([("a", pa.int8()), ("b", pa.bool_())])) == 2
+    assert fixed_nbytes(pa.string()) is None
+    assert fixed_nbytes(pa.struct([("a", pa.int8()), ("b", pa.string())])) is None

@@ -1,0 +1,91 @@
+"""Paths, globs, directories and URLs on any filesystem, against files laid out by hand."""
+
+from pathlib import Path
+
+import fsspec
+import pytest
+from pyarrow import fs
+
+from datarax_ray.read.filesystems import find_on
+
+SUFFIXES = (".parquet", ".pq")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    for name in ("b.parquet", "a.parquet", "sub/c.pq", "sub/_tmp.parquet", "_logs/x.parquet", ".h.parquet", "note.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    return tmp_path
+
+
+@pytest.fixture
+def memory():
+    found = fsspec.filesystem("memory")
+    for name in ("/bucket/b.parquet", "/bucket/a.parquet", "/bucket/sub/c.pq"):
+        found.pipe(name, b"x")
+    yield found
+    found.rm("/bucket", recursive=True)
+
+
+def names(found):
+    return [Path(path).name for path in found[1]]
+
+
+def test_a_directory_gives_its_data_files_sorted_also_below_it(directory):
+    assert names(find_on(directory, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
+
+
+def test_a_glob_gives_every_file_that_it_matches_sorted(directory):
+    assert names(find_on(f"{directory}/*.p*", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
+    assert names(find_on(f"{directory}/sub/*", None, SUFFIXES)) == ["_tmp.parquet", "c.pq"]
+
+
+def test_a_list_keeps_its_order_and_its_repetitions(directory):
+    paths = [directory / "b.parquet", str(directory / "note.txt"), directory / "b.parquet"]
+    assert names(find_on(paths, None, SUFFIXES)) == ["b.parquet", "note.txt", "b.parquet"]
+
+
+def test_a_relative_path_is_made_absolute(directory, monkeypatch):
+    monkeypatch.chdir(directory)
+    assert find_on("a.parquet", None, SUFFIXES)[1] == (str(directory / "a.parquet"),)
+
+
+def test_urls_of_pyarrow_and_of_fsspec_name_their_filesystem(directory, memory):
+    local, found = find_on(f"file://{directory}/*.parquet", None, SUFFIXES)
+    assert isinstance(local, fs.LocalFileSystem)
+    assert [Path(path).name for path in found] == ["a.parquet", "b.parquet"]
+    for url in ("memory://bucket", "memory://bucket/"):
+        assert names(find_on(url, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
+    assert names(find_on("memory://bucket/*.parquet", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
+    assert names(find_on(["memory://bucket/sub/c.pq"], None, SUFFIXES)) == ["c.pq"]
+
+
+def test_a_given_filesystem_is_where_the_paths_are(directory, memory):
+    inside = fs.SubTreeFileSystem(str(directory), fs.LocalFileSystem())
+    assert find_on("sub", inside, SUFFIXES) == (inside, ("sub/c.pq",))
+    assert names(find_on("/bucket/*.parquet", memory, SUFFIXES)) == ["a.parquet", "b.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "error", "message"),
+    [
+        ([], ValueError, "paths is empty"),
+        (3, TypeError, "a path is a str or os.PathLike, or an iterable of these, got 3"),
+        ([3], TypeError, r"got \[3\]"),
+        ("nowhere.parquet", FileNotFoundError, "nowhere.parquet: no such file or directory on local"),
+        ("*.nothing", FileNotFoundError, r"\*.nothing: no file matches this glob on local"),
+        ("memory://nowhere", FileNotFoundError, "no such file or directory on py::fsspec"),
+        (["a.parquet", "memory://b"], ValueError, r"on 2 filesystems \(memory://b, this machine\)"),
+    ],
+)
+def test_what_names_nothing_is_refused(directory, monkeypatch, paths, error, message):
+    monkeypatch.chdir(directory)
+    with pytest.raises(error, match=message):
+        find_on(paths, None, SUFFIXES)
+
+
+def test_a_directory_without_data_says_what_is_in_it(tmp_path):
+    (tmp_path / "note.txt").write_bytes(b"x")
+    with pytest.raises(FileNotFoundError, match=r"none of the 1 files .* is named \*.parquet, \*.pq \(.*note.txt\)"):
+        find_on(tmp_path, None, SUFFIXES)

@@ -1,0 +1,321 @@
+"""Parquet rows by index against what was written, and every way in which a file can be broken."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.blocks import read_block
+from datarax_ray.read.columns import leaves, unstack
+from datarax_ray.read.description import Description
+from datarax_ray.read.errors import RecordError
+from datarax_ray.read.parquet import BrokenRowGroupError, ParquetReader
+from tests.tables import rows, write_tables
+
+COUNTS = (7, 0, 9)
+N = sum(COUNTS)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return write_tables(tmp_path, COUNTS)
+
+
+@pytest.fixture
+def reader(paths):
+    return ParquetReader.of(paths)
+
+
+def written(records):
+    """The same rows, from the table that was written, through Arrow's own Python objects."""
+    table = pa.table(rows(0, N)).to_pylist()
+    return [table[record] for record in records]
+
+
+def as_python(found, count):
+    def plain(value):
+        return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+    def row(element):
+        return {key: row(value) if isinstance(value, dict) else plain(value) for key, value in element.items()}
+
+    return [row(element) for element in unstack(found, count)]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[0], [3, 4], list(range(N)), [15, 0, 7, 7, 6, 2], [5, 5], list(range(N))[::-1], [8, 9, 10], [4, 6, 5]],
+    ids=str,
+)
+def test_rows_come_in_the_order_asked(reader, records):
+    found = reader.read(np.array(records))
+    assert as_python(found, len(records)) == written(records)
+
+
+def test_rows_next_to_one_another_in_a_row_group_are_a_view_of_it(reader):
+    first, second = reader.read(np.array([4, 5])), reader.read(np.array([4]))
+    assert np.shares_memory(first["index"], second["index"])
+    assert not first["index"].flags.writeable
+
+
+def test_a_row_group_is_decoded_once_until_all_its_rows_were_read(reader, monkeypatch):
+    decoded = count_decodes(monkeypatch)
+    for record in [0, 8, 1, 2, 9, 3, 10, 7]:
+        reader.read(np.array([record]))
+    assert decoded == [0, 2]
+    reader.read(np.array([3]))
+    assert decoded == [0, 2, 0]  # nothing was left to read of it, so it was dropped
+
+
+def test_no_more_is_kept_than_there_is_room_for(paths, monkeypatch):
+    decoded = count_decodes(monkeypatch)
+    reader = ParquetReader(ParquetReader.of(paths).footers, fill_nulls={}, max_nbytes=1)
+    for record in [0, 1, 8, 2]:
+        reader.read(np.array([record]))
+    assert decoded == [0, 2, 0]
+
+
+def test_a_cached_reader_keeps_every_row_group_until_it_is_cleared(paths, monkeypatch):
+    decoded = count_decodes(monkeypatch)
+    reader = ParquetReader.of(paths).cached()
+    for _ in range(3):
+        reader.read(np.arange(N))
+    assert decoded == [0, 1, 2, 3, 4]
+    reader.clear()
+    reader.read(np.array([0]))
+    assert decoded == [0, 1, 2, 3, 4, 0]
+
+
+def count_decodes(monkeypatch):
+    decoded = []
+    decode = ParquetReader._decode
+
+    def counted(self, group):
+        decoded.append(group)
+        return decode(self, group)
+
+    monkeypatch.setattr(ParquetReader, "_decode", counted)
+    return decoded
+
+
+def test_it_pickles_without_open_files_or_rows(reader):
+    reader.read(np.arange(N))
+    copied = pickle.loads(pickle.dumps(reader))
+    assert copied.fingerprint() == reader.fingerprint()
+    assert as_python(copied.read(np.array([9])), 1) == written([9])
+    assert len(pickle.dumps(reader)) < 4096
+
+
+def test_closing_it_and_reading_on_opens_the_files_again(reader):
+    reader.read(np.array([0]))
+    reader.close()
+    assert as_python(reader.read(np.array([0])), 1) == written([0])
+
+
+def test_a_place_is_named_by_file_row_and_row_group(reader, paths):
+    assert reader.locate(0) == f"{paths[0]}[0] (row group 0)"
+    assert reader.locate(6) == f"{paths[0]}[6] (row group 1)"
+    assert reader.locate(7) == f"{paths[2]}[0] (row group 0)"
+
+
+def test_groups_are_row_groups_and_small_ones_go_together(tmp_path, reader):
+    assert np.diff(reader.groups.starts).tolist() == [4, 3, 4, 4, 1]
+    many = ParquetReader.of(write_tables(tmp_path, (256 * 4,), row_group=4))
+    sizes = np.diff(many.groups.starts)
+    assert 60 <= len(sizes) <= 70
+    assert set(sizes[:-1] % 4) == {0}
+
+
+def test_a_row_group_is_as_large_as_it_is_in_memory(tmp_path):
+    table = pa.table({"x": np.zeros(1000), "y": pa.FixedSizeListArray.from_arrays(np.zeros(16_000, np.int8), 16)})
+    parquet.write_table(table, tmp_path / "zeros.parquet")  # a few hundred bytes
+    assert ParquetReader.of(tmp_path).mean_nbytes == 24
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"columns": ["index"]}, ["index"]),
+        ({"columns": ["name", "inner.even"]}, ["inner.even", "name"]),
+        ({"columns": ["inner"]}, ["inner.even", "inner.text"]),
+        ({"columns": ["pair", "ragged"]}, ["pair", "ragged"]),
+        ({"exclude": ["inner.text", "pair", "ragged", "name"]}, ["index", "inner.even", "square"]),
+    ],
+)
+def test_columns_are_chosen_by_name(paths, options, fields):
+    found = ParquetReader.of(paths, **options).read(np.array([2, 9]))
+    assert [".".join(path) for path, _ in leaves(found)] == fields
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"columns": ["nope", "index"]}, ValueError, r"has no columns \['nope'\]; its fields are \['index', 'inner'"),
+        ({"exclude": ["inner.nope"]}, ValueError, r"no columns \['inner.nope'\]"),
+        ({"columns": []}, ValueError, "no column of .* is left"),
+        ({"columns": "index"}, TypeError, r"columns is a list of names, got 'index'; write \['index'\]"),
+        ({"columns": ["index"], "exclude": ["name"]}, ValueError, "give columns or exclude_columns, not both"),
+    ],
+)
+def test_names_that_are_no_columns_are_refused(paths, options, error, message):
+    with pytest.raises(error, match=message):
+        ParquetReader.of(paths, **options)
+
+
+def test_files_with_other_fields_are_refused_with_both(tmp_path, paths):
+    other = tmp_path / "other.parquet"
+    parquet.write_table(pa.table(rows(0, 3)).set_column(0, "index", pa.array([1.0, 2.0, 3.0])), other)
+    with pytest.raises(ValueError, match=r"field 'index' is int64 in .*part-00000.* and double in .*other.parquet"):
+        ParquetReader.of([*paths, other])
+    parquet.write_table(pa.table(rows(0, 3)).drop_columns("name"), other)
+    with pytest.raises(ValueError, match=r"field 'name' is string in .* and missing in .*other.parquet"):
+        ParquetReader.of([*paths, other])
+    assert ParquetReader.of([*paths, other], columns=["index"]).num_records == N + 3
+
+
+def test_files_whose_arrays_are_alike_are_one_dataset(tmp_path):
+    parquet.write_table(pa.table({"a": ["x"], "b": [1]}), tmp_path / "1.parquet")
+    other = pa.table({"b": [2], "a": pa.array(["y"]).dictionary_encode()})
+    parquet.write_table(other, tmp_path / "2.parquet")
+    found = ParquetReader.of(tmp_path).read(np.array([0, 1]))
+    assert found["a"].tolist() == ["x", "y"]
+    assert found["b"].tolist() == [1, 2]
+
+
+def test_what_is_no_whole_parquet_file_is_refused_at_once_and_all_are_named(tmp_path, paths):
+    text, cut, empty = tmp_path / "x.parquet", tmp_path / "y.parquet", tmp_path / "z.parquet"
+    text.write_text("no parquet, and long enough to be one")
+    cut.write_bytes(paths[0].read_bytes()[:-20])
+    empty.write_bytes(b"")
+    for path in (text, cut, empty):
+        with pytest.raises(ValueError, match=f"{path.name} is not a complete Parquet file: .*write or copy it again"):
+            ParquetReader.of(path)
+    with pytest.raises(ValueError, match=r"(?s)3 of 6 files cannot be read:.*x\.parquet.*y\.parquet.*z\.parquet"):
+        ParquetReader.of(tmp_path)
+
+
+def test_no_rows_at_all_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"there are 0 rows in .*part-00000.parquet and 1 more files"):
+        ParquetReader.of(write_tables(tmp_path, (0, 0)))
+
+
+def test_a_file_that_is_replaced_is_refused_when_it_is_opened(reader, paths):
+    parquet.write_table(pa.table(rows(1, 8)), paths[0], row_group_size=4)
+    with pytest.raises(ValueError, match=r"part-00000.parquet held 7 rows in 2 row groups.*it was replaced"):
+        reader.read(np.array([0]))
+
+
+def test_a_file_that_is_gone_is_named(reader, paths):
+    paths[0].unlink()
+    with pytest.raises(FileNotFoundError, match="part-00000.parquet"):
+        reader.read(np.array([0]))
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_not_a_broken_row(paths):
+    reader = ParquetReader.of(paths)
+    reader.read(np.array([0]))
+    with paths[0].open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises((ValueError, OSError), match=r"part-00000.parquet") as info:
+        reader.read(np.array([5]))
+    assert not isinstance(info.value, BrokenRowGroupError)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A file whose second row group of four has a flipped bit, with page checksums to tell."""
+    (path,) = write_tables(tmp_path, (13,), write_page_checksum=True, compression="none", use_dictionary=False)
+    chunk = parquet.read_metadata(path).row_group(1).column(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4
+    path.write_bytes(data)
+    return path
+
+
+def description(path, **options):
+    reader = ParquetReader.of(path, columns=["index"])
+    return Description(reader, Order(reader.num_records, groups=reader.groups), num_epochs=1, **options)
+
+
+def test_a_broken_page_ends_the_stream_before_its_row_group(damaged):
+    block = read_block(description(damaged), Ticket(0, 13))
+    assert block.columns["index"].tolist() == [0, 1, 2, 3]
+    assert block.failure_position == 4
+    assert isinstance(block.failure, RecordError)
+    assert f"{damaged}[4] (row group 1) (position 4): reading raised BrokenRowGroupError" in str(block.failure)
+    assert "CRC checksum verification failed" in str(block.failure)
+
+
+def test_a_broken_row_group_can_be_skipped_and_is_tried_once(damaged, monkeypatch):
+    decoded = count_decodes(monkeypatch)
+    block = read_block(description(damaged, on_error="skip"), Ticket(0, 13))
+    assert block.columns["index"].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 12]
+    assert [skip.position for skip in block.skipped] == [4, 5, 6, 7]
+    assert block.skipped[0].where == f"{damaged}[4] (row group 1)"
+    assert decoded.count(1) == 1
+
+
+def test_a_null_without_a_place_names_file_row_group_and_field(tmp_path):
+    path = tmp_path / "nulls.parquet"
+    parquet.write_table(pa.table({"x": [1, 2, 3, None]}), path, row_group_size=2)
+    with pytest.raises(ValueError, match=r"nulls.parquet, row group 1: field 'x' \(int64\) has 1 nulls in 2 rows"):
+        ParquetReader.of(path).read(np.arange(4))
+    filled = ParquetReader.of(path, fill_nulls={"x": 0})
+    assert filled.read(np.arange(4))["x"].tolist() == [1, 2, 3, 0]
+    assert filled.fingerprint() != ParquetReader.of(path).fingerprint()
+
+
+def test_the_fingerprint_knows_names_sizes_counts_and_types_but_no_directory(tmp_path, paths):
+    def moved(name):
+        (tmp_path / name).mkdir()
+        return write_tables(tmp_path / name, COUNTS)
+
+    def changed(table, *, row_group=4):
+        other = moved(f"d{len(list(tmp_path.iterdir()))}")
+        parquet.write_table(table, other[0], row_group_size=row_group)
+        return ParquetReader.of(other).fingerprint()
+
+    original = ParquetReader.of(paths).fingerprint()
+    assert ParquetReader.of(moved("elsewhere")).fingerprint() == original
+    assert ParquetReader.of(paths[::-1]).fingerprint() != original
+    assert ParquetReader.of(paths, columns=["index"]).fingerprint()["schema"] != original["schema"]
+    assert changed(pa.table(rows(0, 7)), row_group=3)["digest"] != original["digest"]
+    assert len(str(original)) < 300
+
+
+def test_reading_from_any_filesystem(tmp_path):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    (path,) = write_tables(tmp_path, (5,))
+    memory.pipe("/parquet-test/a.parquet", path.read_bytes())
+    try:
+        reader = ParquetReader.of("memory://parquet-test/*.parquet", columns=["index"])
+        assert reader.read(np.arange(5))["index"].tolist() == [0, 1, 2, 3, 4]
+        given = ParquetReader.of("/parquet-test", filesystem=memory, columns=["index"])
+        assert given.read(np.arange(5))["index"].tolist() == [0, 1, 2, 3, 4]
+    finally:
+        memory.rm("/parquet-test", recursive=True)
+
+
+def test_footers_are_read_once_and_in_parallel(paths, monkeypatch):
+    from datarax_ray.read import footers
+
+    threads = []
+    opened = footers.open_file
+
+    def counted(filesystem, path, leaves):
+        threads.append((path, threading.current_thread() is threading.main_thread()))
+        return opened(filesystem, path, leaves)
+
+    monkeypatch.setattr(footers, "open_file", counted)
+    ParquetReader.of(paths)
+    assert sorted(path for path, is_main in threads if not is_main) == sorted(map(str, paths))
