@@ -86,6 +86,10 @@ class RaySource(IndexedSource):
         options = replace(options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes)
         return super().batches(start, options, rest)
 
+    def supports_indexed_access(self) -> bool:
+        """False: datarax's Pipeline takes it for a stream, by get_batch, which answers {} at the end."""
+        return False
+
     def stats(self) -> dict[int, dict[str, Any]]:
         """Process, node, memory and work done, of each running actor by id."""
         return self._actors.stats()

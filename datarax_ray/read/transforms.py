@@ -4,7 +4,7 @@ A transform is a plain callable element -> element, or an object with exactly on
 `random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)`, `flat_map(element) -> elements`
 (Grain's transform classes fit as they are), or one of two that work on all of a block at once: `decode(records) ->
 columns`, and `map_columns(columns) -> columns`, which gives a row for each row, in their order, and makes each of its
-own row alone. After a flat_map several elements share a position; an ordinal, from 0 at each position, tells them apart.
+own row alone. After a flat_map several elements share a position; an ordinal, from 0 at each, tells them apart.
 """
 
 from __future__ import annotations
