@@ -29,7 +29,7 @@ from datarax_ray.feed.stream import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Description
+from datarax_ray.read.description import Described
 
 logger = logging.getLogger("datarax_ray")
 
@@ -81,7 +81,7 @@ class _Sent:
 class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
-    def __init__(self, description: Description, num_actors: int, options: ActorOptions) -> None:
+    def __init__(self, description: Described, num_actors: int, options: ActorOptions) -> None:
         self._description: ray.ObjectRef | None = _put(description)
         self._identity = digest(description.settings())
         self._options = options
@@ -256,7 +256,7 @@ class RayPool:
         return _lost(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 
-def _put(description: Description) -> ray.ObjectRef:
+def _put(description: Described) -> ray.ObjectRef:
     """One copy for all actors; on a node they share the arrays in it."""
     try:
         return ray.put(description)

@@ -16,7 +16,7 @@ import ray
 
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Description
+from datarax_ray.read.description import Described
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -35,7 +35,7 @@ class ReaderActor:
         os.environ["JAX_PLATFORMS"] = "cpu"
         _keep_freed_memory()
         self._index = index
-        self._description: Description | None = None
+        self._description: Described | None = None
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
     def read(self, boxed: list[ray.ObjectRef], ticket: Ticket) -> Block:

@@ -1,4 +1,4 @@
-"""RaySource: any indexed source, read by Ray actors, with the same batches as in one process."""
+"""RaySource: any source, read by Ray actors, with the same batches as in one process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import ray
 
 from datarax_ray.actors.pool import ActorOptions, RayPool
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.source import IndexedSource
+from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.position import Rest
-from datarax_ray.read.description import Description
+from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 
 logger = logging.getLogger("datarax_ray")
@@ -27,10 +27,10 @@ logger = logging.getLogger("datarax_ray")
 class Describes(Protocol):
     """A source that can be distributed: it gives everything that decides its stream as a picklable value."""
 
-    def describe(self) -> Description: ...
+    def describe(self) -> Described: ...
 
 
-class RaySource(IndexedSource):
+class RaySource(Source):
     """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
@@ -82,7 +82,7 @@ class RaySource(IndexedSource):
     def batches(
         self, start: int, options: StreamOptions, rest: Rest = None
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position on; see IndexedSource.batches."""
+        """The batches from a position on; see Source.batches."""
         options = replace(options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes)
         return super().batches(start, options, rest)
 
@@ -108,8 +108,7 @@ class RaySource(IndexedSource):
         self.close()
 
     def __repr__(self) -> str:
-        order = self.description.order
-        return f"RaySource(num_actors={self.num_actors}, num_records={order.num_records}, shuffle={order.shuffle!r})"
+        return f"RaySource(num_actors={self.num_actors}, {self.description.about})"
 
 
 def _default_max_nbytes(num_actors: int) -> int:

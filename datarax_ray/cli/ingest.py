@@ -15,7 +15,7 @@ from rich.table import Table
 
 from datarax_ray.cli.progress import RecordProgress
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.source import IndexedSource
+from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.order import Order
 from datarax_ray.read.array_record import ArrayRecordReader
@@ -84,9 +84,9 @@ def describe(request: Request) -> Description:
     return Description(reader, order, request.num_epochs, request.transforms)
 
 
-def open_source(description: Description, num_actors: int | None) -> IndexedSource:
+def open_source(description: Description, num_actors: int | None) -> Source:
     """The source in this process for 0 actors, else a RaySource."""
-    source = IndexedSource(description)
+    source = Source(description)
     if num_actors == 0:
         return source
     from datarax_ray.actors.source import RaySource  # in here: 0 actors must work where no Ray is

@@ -60,6 +60,22 @@ class _Placed:
     ordinals: Indices | None = None
 
 
+@dataclass(frozen=True)
+class _Found:
+    """Where the elements of a chunk are: the positions that gave any, and how many there are up to and with each."""
+
+    positions: Indices
+    ends: Indices
+
+    def behind(self, done: int) -> tuple[int, int]:
+        """Where the stream goes on behind so many elements of the chunk: position, and elements of it before that."""
+        index = int(np.searchsorted(self.ends, done))  # the position of the last of them
+        position = int(self.positions[index])
+        if self.ends[index] == done:
+            return position + 1, 0
+        return position, done - (int(self.ends[index - 1]) if index else 0)
+
+
 class Batcher:
     """Takes complete chunks in order, gives batches in order.
 
@@ -102,11 +118,12 @@ class Batcher:
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
         blocks, failed_at, failure = self._intake.take(stop, blocks)
-        ends = self._ends(start, min(stop, failed_at), blocks)
-        placed = [self._place(start, ends, block) for block in blocks]
+        found = self._found(start, min(stop, failed_at), blocks)
+        placed = [self._place(found, block) for block in blocks]
         done, self._done = self._done, 0
-        self._check_offset(start, ends, done)
-        total = int(ends[-1]) if len(ends) else 0
+        if failed_at > start:
+            self._check_offset(start, found, done)
+        total = int(found.ends[-1]) if len(found.ends) else 0
         while done < total:
             take = min(self._batch_size - self._row, total - done)
             for part in placed:
@@ -114,7 +131,7 @@ class Batcher:
             done += take
             self._row += take
             if self._row == self._batch_size:
-                yield self._emit(*self._place_of(start, ends, done))
+                yield self._emit(*found.behind(done))
         if failure is not None:
             raise failure
 
@@ -129,36 +146,29 @@ class Batcher:
         """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
         return self._intake.left_over
 
-    def _ends(self, start: int, stop: int, blocks: Sequence[Block]) -> Indices:
-        """How many elements there are up to and with each position of [start, stop): int64 (stop - start,)."""
+    def _found(self, start: int, stop: int, blocks: Sequence[Block]) -> _Found:
+        """The positions of [start, stop) that gave elements. Of a stream's lanes most may give none."""
         if not self._may_drop:
-            return np.arange(1, stop - start + 1, dtype=np.int64)
+            return _Found(np.arange(start, stop, dtype=np.int64), np.arange(1, stop - start + 1, dtype=np.int64))
         positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
-        return np.cumsum(np.bincount(positions[positions < stop] - start, minlength=stop - start), dtype=np.int64)
+        found, counts = np.unique(positions[positions < stop], return_counts=True)
+        return _Found(found, np.cumsum(counts, dtype=np.int64))
 
-    def _place(self, start: int, ends: Indices, block: Block) -> _Placed:
+    def _place(self, found: _Found, block: Block) -> _Placed:
         """The block with its ranks; those behind a failure get one beyond the last of the chunk."""
-        if not self._may_drop:
-            return _Placed(block, block.positions - start)
-        begins = np.concatenate([np.zeros(1, np.int64), ends])  # of each position, and of all that is behind the last
-        ranks = begins[np.minimum(block.positions - start, len(ends))]
+        begins = np.concatenate([np.zeros(1, np.int64), found.ends])  # of each, and of all that is behind the last
+        ranks = begins[np.searchsorted(found.positions, block.positions)]
         if not self._may_repeat:
             return _Placed(block, ranks)
         nth = ordinals(block.positions)
         return _Placed(block, ranks + nth, nth)
 
-    def _place_of(self, start: int, ends: Indices, done: int) -> tuple[int, int]:
-        """Where the stream goes on behind `done` elements of the chunk: position, and elements of it before that."""
-        index = int(np.searchsorted(ends, done))  # the position of the last of them
-        if ends[index] == done:
-            return start + index + 1, 0
-        return start + index, done - (int(ends[index - 1]) if index else 0)
-
-    def _check_offset(self, start: int, ends: Indices, offset: int) -> None:
-        if offset and len(ends) and ends[0] < offset:
+    def _check_offset(self, start: int, found: _Found, offset: int) -> None:
+        given = int(found.ends[0]) if len(found.positions) and found.positions[0] == start else 0
+        if offset > given:
             raise ValueError(
                 f"the stream goes on behind {offset} elements of the record at position {start}, and that gives "
-                f"{ends[0]}: a transform gives other elements than when the state was taken, so going on would skip "
+                f"{given}: a transform gives other elements than when the state was taken, so going on would skip "
                 "or repeat some. Make flat_map and filter functions of their element alone."
             )
 

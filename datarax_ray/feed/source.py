@@ -1,4 +1,4 @@
-"""An indexed source: a description, a pool that reads it, and a position. The face under every source."""
+"""A source: a description, a pool that reads it, and a position. The face under every source."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches
 from datarax_ray.plan.fingerprint import VERSION, check_drift
 from datarax_ray.plan.position import Rest, with_offset
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import read_elements
 from datarax_ray.read.columns import Columns, spec, unstack
-from datarax_ray.read.description import Description
+from datarax_ray.read.description import Described
 from datarax_ray.read.errors import RecordError, Skipped
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
 
 
-class IndexedSource:
+class Source:
     """The elements of a description, one by one or in batches, from a position that moves with what was handed out.
 
     Iteration goes on from the position: after `set_state` as after a `break`. At the end of the last epoch it stops.
     """
 
-    def __init__(self, description: Description, pool: Pool | None = None) -> None:
+    def __init__(self, description: Described, pool: Pool | None = None) -> None:
         self.description = description
         self._pool = pool or LocalPool(description)
         self._position = 0
@@ -43,8 +41,8 @@ class IndexedSource:
         return self._position
 
     def __len__(self) -> int:
-        """Records in one epoch, before filters."""
-        return self.description.order.num_records
+        """Records in one epoch, before filters. Raises: TypeError for a stream, where nobody knows."""
+        return self.description.num_records
 
     def __iter__(self) -> Iterator[Any]:
         while True:
@@ -62,7 +60,9 @@ class IndexedSource:
                 batch = self._next_batch(1)  # the elements before a failing record are good: they come one by one
             if batch is None:
                 raise StopIteration
-            self._pending = list(zip(unstack(batch.columns, batch.num_rows), _ends(batch), strict=True))[::-1]
+            self._pending = list(zip(unstack(batch.columns, batch.num_rows), _ends(batch, self._rest), strict=True))[
+                ::-1
+            ]
         element, (self._position, self._rest) = self._pending.pop()
         return element
 
@@ -80,14 +80,14 @@ class IndexedSource:
         Stateless. Positions run on through the epochs, each in its own order; those after the last epoch are empty. A
         position is a record: with a flat_map the list holds all that it gives, so it may be longer than `size`.
 
-        Raises: ValueError for a negative start or size.
+        Raises: ValueError for a negative start or size; TypeError for a stream, which has no random access.
         """
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
-        return read_elements(self.description, Ticket(start, max(start, stop)))
+        return self.description.read_at(start, max(start, stop))
 
-    def describe(self) -> Description:
+    def describe(self) -> Described:
         """Everything that decides this stream, as a picklable value."""
         return self.description
 
@@ -127,7 +127,7 @@ class IndexedSource:
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""
         self._drop_stream()
-        self.description.reader.close()
+        self.description.close()
 
     def _next_batch(self, size: int) -> HostBatch | None:
         options = StreamOptions(size)
@@ -152,11 +152,14 @@ class IndexedSource:
         self._stream, self._pending = None, []
 
 
-def _ends(batch: HostBatch) -> list[tuple[int, Rest]]:
-    """Where the stream goes on after each row: at the next one, so filtered positions belong to the row before them."""
+def _ends(batch: HostBatch, before: Rest) -> list[tuple[int, Rest]]:
+    """Where the stream goes on after each row: at the next one, so filtered positions belong to the row before them.
+
+    before: the rest that the batch began with; the batch's own may be about what comes after these rows.
+    """
     positions = batch.positions[1:].tolist()
     offsets = [0] * len(positions) if batch.ordinals is None else batch.ordinals[1:].tolist()
-    rests = [with_offset(batch.rest, offset) for offset in offsets]
+    rests = [with_offset(before, offset) for offset in offsets]
     return [*zip(positions, rests, strict=True), (batch.stop, batch.rest)]
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from datarax_ray.feed.batches import Batcher, HostBatch
+from datarax_ray.feed.dealing import RecordDealer
+from datarax_ray.feed.lanes import LaneDealer
 from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import Rest, Rows, check_trainers
-from datarax_ray.plan.shards import assign, cut
+from datarax_ray.plan.shards import cut
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Description
+from datarax_ray.read.description import Described, Description
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.streams import StreamDescription
 
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
@@ -61,7 +64,7 @@ class Pool(Protocol):
 class LocalPool:
     """Reads in this process, and only when a part is waited for."""
 
-    def __init__(self, description: Description) -> None:
+    def __init__(self, description: Described) -> None:
         self._description = description
 
     def actors(self) -> tuple[int, ...]:
@@ -107,7 +110,7 @@ class StreamOptions:
 
 
 def batches(
-    description: Description, pool: Pool, start: int, options: StreamOptions, rest: Rest = None
+    description: Described, pool: Pool, start: int, options: StreamOptions, rest: Rest = None
 ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
     """The batches of the stream from this position on. Reading goes on while a batch is in use, up to the bound.
 
@@ -117,26 +120,14 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
     where no element of a whole epoch is kept.
     """
-    packing = options.packing
-    offset = _offset(description, packing, rest)
+    offset, others = _offset(description, options.packing, rest)
     stop = description.stop
     if stop is not None and start >= stop:
         return ()
-    trainer = (options.process_index, options.process_count)
-    rows = None
-    if not description.may_drop and packing is None and options.process_count > 1:
-        rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
-    order, actors = description.order, pool.actors()
-    layout = cut(order, run_records(description))
-    owners = assign(layout, order, actors)
+    actors = pool.actors()
+    dealer = _dealer(description, actors, start, options, others)
     window = Window(
-        order,
-        layout,
-        owners,
-        start=start,
-        stop=stop,
-        rows=rows,
-        documents=None if packing is None else packing.documents,
+        dealer,
         chunk_size=options.chunk_size,
         # two of them are asked for before the size of an element is known
         first_chunk_size=min(FIRST_CHUNK_RECORDS, run_records(description)),
@@ -145,13 +136,11 @@ def batches(
     batcher = _batcher(description, start, offset, options)
     sent: dict[Part, Any] = {}
     blocks: dict[Part, Block] = {}
-    last_survivor = start
     try:
         while not window.is_finished:
             if pool.actors() != actors:
                 actors = pool.actors()
-                owners = assign(layout, order, actors, owners)
-                window.reassign(owners)
+                window.reassign(actors)
             for part in window.asks():
                 sent[part] = pool.send(part)
             if waiting := window.head:
@@ -159,30 +148,31 @@ def batches(
                 del sent[event.part]
                 if isinstance(event, Arrived):
                     window.arrived(event.part, event.block.nbytes)
+                    dealer.arrived(event.part.ticket, event.block)
                     blocks[event.part] = event.block
                 else:
                     window.lost(event.part)
                 del event  # or it keeps the block of a chunk that was released, outside the window's bound
                 continue
             first, last = window.head_range
-            yield from batcher.add(first, last, list(blocks.values()))
-            if any(len(block.positions) for block in blocks.values()):
-                last_survivor = last
+            for batch in batcher.add(first, last, list(blocks.values())):
+                yield _with(batch, dealer.rest_at(batch.stop))
+            has_elements = any(len(block.positions) for block in blocks.values())
             blocks.clear()
             window.release()
-            may_be_empty = description.may_drop or packing is not None
-            if may_be_empty and _has_whole_epoch(last_survivor, last, order.num_records):
-                raise RuntimeError(
-                    f"no element of the {order.num_records} records up to position {last} was kept: the filters drop "
-                    "everything, or every record is broken."
-                )
+            dealer.released(last, has_elements)
         yield from batcher.finish()
         return batcher.left_over
     finally:
         pool.discard(sent)
 
 
-def _batcher(description: Description, start: int, offset: int, options: StreamOptions) -> Batcher | PackedBatcher:
+def _with(batch: HostBatch, known: Rest) -> HostBatch:
+    """The batch, whose rest says this too."""
+    return batch if known is None else replace(batch, rest={**known, **(batch.rest or {})})
+
+
+def _batcher(description: Described, start: int, offset: int, options: StreamOptions) -> Batcher | PackedBatcher:
     """What makes batches of this stream from `offset` elements, documents or tokens behind the start on."""
     common: dict[str, Any] = {
         "start": start,
@@ -199,13 +189,51 @@ def _batcher(description: Description, start: int, offset: int, options: StreamO
     return Batcher(may_drop=description.may_drop, may_repeat=description.may_repeat, **common)
 
 
-def _offset(description: Description, packing: Packing | None, rest: Rest) -> int:
-    """How much of the record that the stream begins at was delivered before: elements, or what the packing counts."""
+def _dealer(
+    description: Described, actors: Sequence[int], start: int, options: StreamOptions, rest: Rest
+) -> RecordDealer | LaneDealer:
+    """What deals this kind of stream. rest: what it needs to know to begin there; {} for nothing."""
+    stop, packing = description.stop, options.packing
+    documents = None if packing is None else packing.documents
+    if isinstance(description, StreamDescription):
+        return LaneDealer(
+            description.order,
+            actors,
+            start=start,
+            stop=stop,
+            rest=rest,
+            documents=documents,
+            max_lanes=description.max_lanes,
+        )
+    assert isinstance(description, Description)
+    if rest:
+        raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
+    rows = None
+    if not description.may_drop and packing is None and options.process_count > 1:
+        trainer = (options.process_index, options.process_count)
+        rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
+    return RecordDealer(
+        description.order,
+        cut(description.order, run_records(description)),
+        actors,
+        start=start,
+        stop=stop,
+        rows=rows,
+        documents=documents,
+    )
+
+
+def _offset(description: Described, packing: Packing | None, rest: Rest) -> tuple[int, Rest]:
+    """How much of the record that the stream begins at was delivered before: elements, or what the packing counts.
+
+    And what else the rest says.
+    """
     name = "offset" if packing is None else packing.offset_name
+    others = {key: value for key, value in (rest or {}).items() if key != name}
     offset = (rest or {}).get(name, 0)
-    if rest is not None and (list(rest) != [name] or type(offset) is not int or offset < 1):
+    if type(offset) is not int or offset < (name in (rest or {})) or any(key.endswith("offset") for key in others):
         raise ValueError(
-            f"this stream goes on from a position and the {name} in its record, and the state has {dict(rest)}; "
+            f"this stream goes on from a position and the {name} in its record, and the state has {rest}; "
             "restore it with the packing that it was written with, or seek to its position"
         )
     if offset and packing is None and not description.may_repeat:
@@ -213,22 +241,16 @@ def _offset(description: Description, packing: Packing | None, rest: Rest) -> in
             f"the state stands behind {offset} elements of one record, and without a flat_map it gives at most one; "
             "restore with the transforms that it was written with, or seek to its position to have all of that record"
         )
-    return offset
+    return offset, others
 
 
-def _has_whole_epoch(start: int, stop: int, num_records: int) -> bool:
-    """Whether some epoch lies in [start, stop): ceil(start / N) * N + N <= stop.
-
-    N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one epoch
-    and the last of the next.
-    """
-    return -(-start // num_records) * num_records + num_records <= stop
-
-
-def run_records(description: Description) -> int:
+def run_records(description: Described) -> int:
     """Records that one actor reads in a row in file order: 256 KiB of them, at most 1,024.
 
-    Small, so that every chunk has runs for every actor; large enough that a run is one read.
+    Small, so that every chunk has runs for every actor; large enough that a run is one read. The most where nothing is
+    known of their size.
     """
+    if not isinstance(description, Description):
+        return _MAX_RUN_RECORDS
     mean = max(1, description.reader.mean_nbytes)
     return max(1, min(_MAX_RUN_RECORDS, _RUN_NBYTES // mean))

@@ -11,31 +11,20 @@ worth its overhead.
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rows
-from datarax_ray.plan.shards import Layout, Ticket, owners_in
+from datarax_ray.feed.dealing import MAX_PART_RECORDS, AnyTicket, Dealer
 
 # An object costs the driver 1 ms of CPU and more whatever its size. Measured with blocks of 1, 4, 8 and 16 MiB, driver,
 # actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB.
 TARGET_BLOCK_NBYTES = 16 * 2**20
-# A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
-MAX_PART_RECORDS = 2**15
-# Rows of a part where whole groups of them are read as columns, at a tenth of that: 8 MiB of 64-byte rows.
-MAX_PART_ROWS = 2**17
 # Chunks that the window's bytes are divided into: one delivered, the others read meanwhile. More, and blocks get small.
 DEPTH = 4
 MAX_OPEN_CHUNKS = 16
 GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, and no guess is far off
 FIRST_CHUNK_RECORDS = 256
-# An epoch of a small shuffled dataset costs its whole table, 3 to 9 ms however few its records, so a chunk of 2**15
-# positions of 10 records would take half a minute. 64 are kept by the cipher for those who share an order.
-MAX_CHUNK_EPOCHS = 64
 MAX_ATTEMPTS = 5
 
 
@@ -46,17 +35,18 @@ class Part:
     chunk: int
     index: int
     actor: int
-    ticket: Ticket
+    ticket: AnyTicket
     attempt: int = 0
 
 
 @dataclass
 class _Chunk:
-    """A chunk in flight. arrived: bytes of each part that is there, by its index."""
+    """A chunk in flight. size: positions that may have an element. arrived: bytes of each part that is there."""
 
     number: int
     start: int
     stop: int
+    size: int
     parts: list[Part]
     arrived: dict[int, int] = field(default_factory=dict)
 
@@ -66,41 +56,27 @@ class _Chunk:
 
 
 class Window:
-    """The ordered, bounded set of chunks in flight over the positions [start, stop).
+    """The ordered, bounded set of chunks in flight of what a dealer deals.
 
-    owners: actor of each shard. rows: the one trainer's rows to ask for, None for all. documents: what to ask for where
-    elements are to be packed. chunk_size: positions in a chunk, None to choose by the bytes that arrive, from
-    first_chunk_size on. max_nbytes: bound on what is in flight and not yet released.
+    chunk_size: positions in a chunk, None to choose by the bytes that arrive, from first_chunk_size on. max_nbytes:
+    bound on what is in flight and not yet released.
     """
 
     def __init__(
         self,
-        order: Order,
-        layout: Layout,
-        owners: Sequence[int],
+        dealer: Dealer,
         *,
-        start: int,
-        stop: int | None,
-        rows: Rows | None = None,
-        documents: Documents | None = None,
         chunk_size: int | None = None,
         first_chunk_size: int = FIRST_CHUNK_RECORDS,
         max_nbytes: int,
     ) -> None:
-        self._order = order
-        self._layout = layout
-        self._owners = tuple(owners)
-        self._next = start
-        self._stop = stop
-        self._rows = rows
-        self._documents = documents
+        self._dealer = dealer
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
         self._chunks: deque[_Chunk] = deque()
         self._waiting: list[Part] = []
         self._num_opened = 0
-        self._max_size = MAX_CHUNK_EPOCHS * order.num_records if order.shuffle != "none" else sys.maxsize
-        self._size = chunk_size or min(first_chunk_size, self._max_size)
+        self._size = chunk_size or min(first_chunk_size, dealer.max_size)
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk; 0 until there is one
         self.num_retried = 0
@@ -127,8 +103,8 @@ class Window:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every chunk up to stop has been released."""
-        return not self._chunks and self._next == self._stop
+        """Whether every chunk up to the dealer's stop has been released."""
+        return not self._chunks and self._dealer.is_exhausted
 
     @property
     def nbytes(self) -> int:
@@ -153,9 +129,9 @@ class Window:
         self._waiting.append(self._ask_owner(replace(part, attempt=part.attempt + 1)))
         self.num_retried += 1
 
-    def reassign(self, owners: Sequence[int]) -> None:
-        """Event: shards have other owners. Holds for chunks opened, and parts lost, from now on."""
-        self._owners = tuple(owners)
+    def reassign(self, actors: Sequence[int]) -> None:
+        """Event: there are other actors. Holds for chunks opened, and parts lost, from now on."""
+        self._dealer.reassign(actors)
         self._waiting = [self._ask_owner(part) for part in self._waiting]
 
     def release(self) -> None:
@@ -166,21 +142,21 @@ class Window:
         if not chunk.is_complete:
             raise RuntimeError(f"chunk {chunk.number} was released before its parts {self.head} had arrived")
         self._chunks.popleft()
-        per_position = sum(chunk.arrived.values()) / (chunk.stop - chunk.start)
+        per_position = sum(chunk.arrived.values()) / chunk.size
         self._nbytes_per_position = max(self._nbytes_per_position, per_position)
         if self._chunk_size is None:
             size = next_chunk_size(
                 self._size,
                 self._nbytes_per_position,
-                num_actors=len(set(self._owners)),
+                num_actors=self._dealer.num_actors,
                 max_nbytes=self._max_nbytes,
-                max_part_records=MAX_PART_ROWS if self._layout.by_group else MAX_PART_RECORDS,
+                max_part_size=self._dealer.max_part_size,
             )
             self._is_growing = size == GROWTH * self._size
-            self._size = min(size, self._max_size)
+            self._size = min(size, self._dealer.max_size)
 
     def _may_open(self) -> bool:
-        if self._next == self._stop or len(self._chunks) >= MAX_OPEN_CHUNKS:
+        if len(self._chunks) >= MAX_OPEN_CHUNKS or self._dealer.is_exhausted:
             return False
         if not self._chunks:
             return True  # one chunk is always in flight, or a bound below its size would stop the stream
@@ -191,32 +167,18 @@ class Window:
         return self.nbytes + self._size * self._nbytes_per_position <= self._max_nbytes
 
     def _open(self) -> _Chunk:
-        start = self._next
-        stop = start + self._size if self._stop is None else min(start + self._size, self._stop)
-        parts = owners_in(self._order, self._layout, self._owners, start, stop)
-        chunk = _Chunk(
-            self._num_opened,
-            start,
-            stop,
-            [
-                Part(
-                    self._num_opened,
-                    index,
-                    actor,
-                    Ticket(start, stop, self._layout, shards, self._rows, self._documents),
-                )
-                for index, (actor, shards) in enumerate(parts.items())
-            ],
-        )
+        deal = self._dealer.deal(self._size)
+        parts = [
+            Part(self._num_opened, index, actor, ticket) for index, (actor, ticket) in enumerate(deal.tickets.items())
+        ]
+        chunk = _Chunk(self._num_opened, deal.start, deal.stop, deal.size, parts)
         self._chunks.append(chunk)
         self._num_opened += 1
-        self._next = stop
         return chunk
 
     def _ask_owner(self, part: Part) -> Part:
-        """A lost part, addressed to whoever owns its first shard now, in place of what its chunk held."""
-        assert part.ticket.shards is not None  # the window makes no ticket without
-        asked = replace(part, actor=self._owners[part.ticket.shards[0]])
+        """A lost part, addressed to whoever owns what it asks for now, in place of what its chunk held."""
+        asked = replace(part, actor=self._dealer.owner(part.ticket))
         self._chunks[part.chunk - self._chunks[0].number].parts[part.index] = asked
         return asked
 
@@ -225,7 +187,7 @@ class Window:
         if chunk.is_complete:
             return arrived
         # Not per part: parts are of any size, and the one that is missing may hold nearly all of the chunk.
-        return max(arrived, math.ceil((chunk.stop - chunk.start) * self._nbytes_per_position))
+        return max(arrived, math.ceil(chunk.size * self._nbytes_per_position))
 
     def _find(self, part: Part, event: str) -> _Chunk:
         index = part.chunk - self._chunks[0].number if self._chunks else -1
@@ -244,7 +206,7 @@ def next_chunk_size(
     *,
     num_actors: int,
     max_nbytes: int,
-    max_part_records: int = MAX_PART_RECORDS,
+    max_part_size: int = MAX_PART_RECORDS,
 ) -> int:
     """Positions in the next chunk: 16 MiB for each actor, at most a quarter of the window, at most 4x the last one.
 
@@ -257,4 +219,4 @@ def next_chunk_size(
     """
     target = min(num_actors * TARGET_BLOCK_NBYTES, max_nbytes // DEPTH)
     ideal = int(target / max(nbytes_per_position, 1.0))
-    return max(1, min(ideal, num_actors * max_part_records, GROWTH * size))
+    return max(1, min(ideal, num_actors * max_part_size, GROWTH * size))

@@ -27,7 +27,7 @@ from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, narrow, split_host, to_device
 from datarax_ray.plan.packing import Packing, padding
 from datarax_ray.plan.position import Rest, element_ids, with_offset
-from datarax_ray.read.description import Description
+from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 
 logger = logging.getLogger("datarax_ray")
@@ -38,7 +38,7 @@ _MAX_SKIPPED_LISTED = 1000  # the count goes on; the list is for people
 class Source(Protocol):
     """What a Pipeline needs of a source: what it is, and its batches from any position on."""
 
-    def describe(self) -> Description: ...
+    def describe(self) -> Described: ...
 
     def batches(self, start: int, options: StreamOptions, rest: Rest = None) -> Generator[HostBatch, None, Any]: ...
 

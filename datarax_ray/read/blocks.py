@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.columns import ColumnError, Columns, concatenate, leaves, nbytes, stack, unstack
 from datarax_ray.read.documents import join
@@ -48,10 +49,17 @@ def read_block(description: Description, ticket: Ticket) -> Block:
 
     Raises: OSError and ValueError for a file that is gone or replaced.
     """
-    progress, columns = _elements(description, ticket)
+    return block_of(*_elements(description, ticket), ticket.documents)
+
+
+def block_of(progress: Progress, columns: Columns, documents: Documents | None) -> Block:
+    """The block of elements that went through the transforms. columns: theirs where they came as such, else None.
+
+    documents: what they are to become for packing, None for elements.
+    """
     lengths = None
-    if ticket.documents is not None:
-        columns, lengths = join(progress, columns, ticket.documents)
+    if documents is not None:
+        columns, lengths = join(progress, columns, documents)
     elif columns is None and progress.elements:
         columns = _stack(progress)
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
@@ -74,10 +82,14 @@ def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Colum
     """Everything up to stacking; columns are there where nothing was done to single elements since they were made."""
     positions, records = ticket.select(description.order)
     progress, columns = _read(description, positions, records)
-    todo = list(steps(description.transforms))
+    return progress, transformed(progress, columns, steps(description.transforms), description.order.seed)
+
+
+def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed: int) -> Columns:
+    """Put the elements through the transforms. columns: theirs where they came as such, and so the result."""
     for step in todo:
         if not len(progress.positions):
-            return progress, None
+            return None
         if step.kind == "decode":
             columns = _decode(progress, step)
         elif step.kind == "map_columns":
@@ -86,8 +98,8 @@ def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Colum
             if columns is not None:
                 progress.elements = unstack(columns, len(progress.positions))
                 columns = None
-            progress.apply(step, description.order.seed)
-    return progress, columns
+            progress.apply(step, seed)
+    return columns
 
 
 def _read(description: Description, positions: Indices, records: Indices) -> tuple[Progress, Columns]:

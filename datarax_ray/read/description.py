@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order
 from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block, read_block
+from datarax_ray.read.blocks import Block, read_block, read_elements
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.transforms import OnError, steps
 
@@ -48,6 +48,61 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
+class Described(Protocol):
+    """What is known of a stream of any kind before it is read, and how its tickets are read. Picklable."""
+
+    @property
+    def stop(self) -> int | None:
+        """The position after the last, None for an endless stream."""
+        ...
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether some positions may give no element, or several, so that batches cannot be counted in positions."""
+        ...
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether some positions may give several elements, so that batches may end inside one."""
+        ...
+
+    @property
+    def num_records(self) -> int:
+        """Records in one epoch, before filters. Raises: TypeError where that is not known before they are read."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """What it is a stream of, in a few words for people."""
+        ...
+
+    def read(self, ticket: Any) -> Block:
+        """The block that a ticket of this kind asks for: the same wherever and whenever it is called."""
+        ...
+
+    def read_at(self, start: int, stop: int) -> list[Any]:
+        """The elements at positions [start, stop). Raises: TypeError where there is no random access."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open; reading opens it again."""
+        ...
+
+
+def check_settings(num_epochs: Any, on_error: Any) -> int:
+    """num_epochs as a plain int. Raises: ValueError for what is no number of epochs, or no way to treat errors."""
+    epochs = operator.index(num_epochs)  # NumPy's integers are not JSON
+    if epochs < 1 and epochs != -1:
+        raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {epochs}")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    return epochs
+
+
 @dataclass(frozen=True)
 class Description:
     """What a stream is made of.
@@ -65,11 +120,7 @@ class Description:
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_epochs", operator.index(self.num_epochs))  # NumPy's integers are not JSON
-        if self.num_epochs < 1 and self.num_epochs != -1:
-            raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
-        if self.on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
+        object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
         steps(self.transforms)
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
 
@@ -88,9 +139,27 @@ class Description:
         """Whether some positions may give several elements, so that batches may end inside one."""
         return any(step.kind == "flat_map" for step in steps(self.transforms))
 
+    @property
+    def num_records(self) -> int:
+        """Records in one epoch, before filters."""
+        return self.order.num_records
+
+    @property
+    def about(self) -> str:
+        """What it is a stream of, in a few words for people."""
+        return f"num_records={self.num_records}, shuffle={self.order.shuffle!r}"
+
     def read(self, ticket: Ticket) -> Block:
         """The block that the ticket asks for; see read_block. What an actor does, for every kind of description."""
         return read_block(self, ticket)
+
+    def read_at(self, start: int, stop: int) -> list[Any]:
+        """The elements at positions [start, stop), not stacked; filtered ones are missing."""
+        return read_elements(self, Ticket(start, stop))
+
+    def close(self) -> None:
+        """Close files; reading opens them again."""
+        self.reader.close()
 
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""

@@ -103,6 +103,11 @@ def select_columns(dataset: Any, include: Sequence[str] | None, exclude: Sequenc
     return dataset.select_columns(kept)
 
 
+def as_stream(dataset: Any) -> Any:
+    """A map-style dataset as an IterableDataset with a shard for each of its files."""
+    return dataset.to_iterable_dataset(num_shards=max(1, min(len(dataset), len(dataset.cache_files))))
+
+
 def is_saved(name: Any) -> bool:
     """Whether this is a local folder that save_to_disk made, of a Dataset or a DatasetDict."""
     return any(os.path.isfile(os.path.join(name, file)) for file in (_STATE_FILE, _DICT_FILE))
@@ -133,9 +138,7 @@ def _load_saved(name: str, split: str, streaming: bool) -> Any:
         instruction = datasets.ReadInstruction.from_spec(f"train[{split.partition('[')[2]}")
         parts = instruction.to_absolute({"train": len(dataset)})
         dataset = datasets.concatenate_datasets([dataset.select(range(part.from_, part.to)) for part in parts])
-    if not streaming:
-        return dataset
-    return dataset.to_iterable_dataset(num_shards=max(1, min(len(dataset), len(dataset.cache_files))))
+    return as_stream(dataset) if streaming else dataset
 
 
 def _saved_folder(name: str, split: str) -> str:

@@ -6,29 +6,22 @@ Source: datarax.core.data_source.DataSourceModule and datarax.sources.array_reco
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self
 
-import jax
 import numpy as np
 from flax import nnx
 
-from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.source import IndexedSource
-from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan import cipher
 from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order, Shuffle
-from datarax_ray.plan.position import Rest
 from datarax_ray.read.cache import cached
-from datarax_ray.read.columns import Columns, map_leaves
+from datarax_ray.read.columns import Columns
 from datarax_ray.read.description import Description, Reader
-from datarax_ray.read.errors import Skipped
 from datarax_ray.read.transforms import OnError
 from datarax_ray.sources.config import EpochsConfig
-from datarax_ray.sources.module import SourceModule
+from datarax_ray.sources.described import DescribedSourceModule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +42,7 @@ class IndexedSourceConfig(EpochsConfig):
         cipher.check(1, seed=self.seed, rounds=self.rounds)
 
 
-class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
+class IndexedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a reader, in an order that is a pure function of the position.
 
     shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups: records
@@ -73,9 +66,8 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
         rngs: nnx.Rngs | None,
         name: str | None,
     ) -> None:
-        super().__init__(config, rngs=rngs, name=name)
-        self._data = data  # what the constructor was given, for copies
-        self._reader: Reader = cached(reader) if config.cacheable else reader
+        if config.cacheable:
+            reader = cached(reader)
         is_in_blocks = block_size is not None or groups is not None
         mode: Shuffle = "none" if not shuffle else "block" if is_in_blocks else "global"
         order = Order(
@@ -87,8 +79,10 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
             groups=groups,
             window_blocks=window_blocks,
         )
-        description = Description(self._reader, order, config.num_epochs, tuple(transforms), config.on_error)
-        self._source = IndexedSource(description)
+        self._description = Description(reader, order, config.num_epochs, tuple(transforms), config.on_error)
+        super().__init__(config, self._description, rngs=rngs, name=name)
+        self._data = data  # what the constructor was given, for copies
+        self._reader = reader
         self.total_records = nnx.Variable(reader.num_records)
         self.current_index = nnx.Variable(0)
         self.current_epoch = nnx.Variable(0)
@@ -105,18 +99,7 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
 
     def describe(self) -> Description:
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
-        return self._source.description
-
-    def batches(
-        self, start: int, options: StreamOptions, rest: Rest = None
-    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position (and rest) on; does not move this source's own position."""
-        return self._source.batches(start, options, rest)
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """Broken records left out since the last seek, with on_error="skip"."""
-        return self._source.skipped
+        return self._description
 
     def supports_indexed_access(self) -> bool:
         """True: get_batch_at works."""
@@ -177,10 +160,6 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
         self._advance(len(leaf))
         return batch
 
-    def element_spec(self) -> Any:
-        """A jax.ShapeDtypeStruct for each field of an element; dtype object for what stays on the host."""
-        return map_leaves(lambda field: jax.ShapeDtypeStruct(field.shape, field.dtype), self._source.element_spec())
-
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
         self._seek()
@@ -226,18 +205,6 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
             name=name or self.name,
         )
 
-    def close(self) -> None:
-        """Close files and forget cached records. The state can still be taken; reading opens them again."""
-        self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _seek(self) -> None:
         """The variables are the position; a user may have set them."""
         position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
@@ -248,5 +215,4 @@ class IndexedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
         epoch, index = divmod(self._source.position, len(self))
         self.current_epoch.set_value(epoch)
         self.current_index.set_value(index)
-        self._operations["applied_count"] += num_elements
-        self._operations["skipped_count"] = len(self._source.skipped)
+        self._count(num_elements)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from datarax_ray.feed.source import IndexedSource, position_in
+from datarax_ray.feed.source import Source, position_in
 from datarax_ray.feed.stream import Arrived, LocalPool, Lost, StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.order import Order
@@ -42,7 +42,7 @@ def describe(
 
 
 def stream(description: Description, start=0, pool=None, **options):
-    return IndexedSource(description, pool).batches(start, StreamOptions(**options))
+    return Source(description, pool).batches(start, StreamOptions(**options))
 
 
 def wanted_batches(paths, shuffle, *, num_epochs, transforms, batch_size, drop_remainder=False):
@@ -234,7 +234,7 @@ def test_a_filter_that_keeps_one_element_of_each_epoch_is_no_error(sets, n, chun
 @pytest.mark.parametrize("batch_size", [4, 24])
 def test_from_the_state_after_any_batch_exactly_the_rest_is_left(sets, shuffle, kind, batch_size):
     description = describe(sets[23], shuffle, transforms=TRANSFORMS[kind])
-    source = IndexedSource(description)
+    source = Source(description)
     batches, states = [], [json.dumps(source.get_state())]
     while batch := source.get_batch(batch_size):
         batches.append(batch)
@@ -242,7 +242,7 @@ def test_from_the_state_after_any_batch_exactly_the_rest_is_left(sets, shuffle, 
     want = wanted_batches(sets[23], shuffle, num_epochs=3, transforms=TRANSFORMS[kind], batch_size=batch_size)
     assert len(batches) == len(want)
     for number, state in enumerate(states):
-        again = IndexedSource(describe(sets[23], shuffle, transforms=TRANSFORMS[kind]))
+        again = Source(describe(sets[23], shuffle, transforms=TRANSFORMS[kind]))
         again.set_state(json.loads(state))
         for _, columns in want[number:]:
             oracle.assert_same(again.get_batch(batch_size), columns)
@@ -252,7 +252,7 @@ def test_from_the_state_after_any_batch_exactly_the_rest_is_left(sets, shuffle, 
 @pytest.mark.parametrize("kind", TRANSFORMS)
 def test_from_the_state_after_any_element_exactly_the_rest_is_left(sets, kind):
     description = describe(sets[10], transforms=TRANSFORMS[kind])
-    source = IndexedSource(description)
+    source = Source(description)
     elements, states = [], [json.dumps(source.get_state())]
     for element in source:
         elements.append(element)
@@ -265,10 +265,10 @@ def test_from_the_state_after_any_element_exactly_the_rest_is_left(sets, kind):
     ]
     assert [int(e["index"]) for e in elements] == want
     for number, state in enumerate(states):
-        again = IndexedSource(description)
+        again = Source(description)
         again.set_state(json.loads(state))
         assert [int(e["index"]) for e in again] == want[number:]
-    assert IndexedSource(description).position == 0
+    assert Source(description).position == 0
 
 
 def test_elements_and_batches_share_one_position_in_any_mixture(sets):
@@ -278,7 +278,7 @@ def test_elements_and_batches_share_one_position_in_any_mixture(sets):
             oracle.stored(sets[23]), seed=SEED, num_epochs=3, transforms=TRANSFORMS["filter"], rng_seed=SEED
         )
     ]
-    source = IndexedSource(describe(sets[23], transforms=TRANSFORMS["filter"]))
+    source = Source(describe(sets[23], transforms=TRANSFORMS["filter"]))
     got: list[int] = []
     for size in (0, 1, 5, 0, 0, 256, 3):
         if size:
@@ -292,7 +292,7 @@ def test_elements_and_batches_share_one_position_in_any_mixture(sets):
 
 
 def test_iterating_goes_on_after_a_break_and_ends_once(sets):
-    source = IndexedSource(describe(sets[10], "none", num_epochs=1))
+    source = Source(describe(sets[10], "none", num_epochs=1))
     first = [int(e["index"]) for e in islice(source, 4)]
     assert first + [int(e["index"]) for e in source] == list(range(10))
     assert list(source) == []
@@ -301,7 +301,7 @@ def test_iterating_goes_on_after_a_break_and_ends_once(sets):
 
 
 def test_the_state_is_what_was_consumed_not_what_was_fetched(sets):
-    source = IndexedSource(describe(sets[1000], "none"))
+    source = Source(describe(sets[1000], "none"))
     source.next_element()
     assert source.position == 1
     source.get_batch(5)
@@ -309,7 +309,7 @@ def test_the_state_is_what_was_consumed_not_what_was_fetched(sets):
 
 
 def test_get_batch_at_is_stateless_and_runs_through_epochs(sets):
-    source = IndexedSource(describe(sets[10], "global", num_epochs=2))
+    source = Source(describe(sets[10], "global", num_epochs=2))
     order = oracle.order(10, 0, SEED) + oracle.order(10, 1, SEED)
     assert [e["index"] for e in source.get_batch_at(7, 6)] == order[7:13]
     assert [e["index"] for e in source.get_batch_at(18, 6)] == order[18:]
@@ -324,11 +324,11 @@ def test_get_batch_at_is_stateless_and_runs_through_epochs(sets):
 
 def test_a_negative_position_is_refused(sets):
     with pytest.raises(ValueError, match="must not be negative, got -1"):
-        IndexedSource(describe(sets[10])).seek(-1)
+        Source(describe(sets[10])).seek(-1)
 
 
 def test_closing_keeps_the_position_and_reading_opens_again(sets):
-    source = IndexedSource(describe(sets[10], "none", num_epochs=1))
+    source = Source(describe(sets[10], "none", num_epochs=1))
     source.get_batch(3)
     source.close()
     assert source.position == 3
@@ -336,7 +336,7 @@ def test_closing_keeps_the_position_and_reading_opens_again(sets):
 
 
 def test_the_spec_of_an_element_consumes_nothing(sets):
-    source = IndexedSource(describe(sets[23], transforms=TRANSFORMS["noise"]))
+    source = Source(describe(sets[23], transforms=TRANSFORMS["noise"]))
     spec = source.element_spec()
     assert {k: (v.shape, str(v.dtype)) for k, v in spec.items()} == {
         "index": ((), "int64"),
@@ -364,7 +364,7 @@ def test_every_batch_before_a_failing_record_is_delivered_whatever_the_chunks(se
 
 
 def test_after_a_failure_the_stream_does_not_pretend_to_be_at_its_end(sets):
-    source = IndexedSource(describe(sets[23], "none", transforms=[decode, FailAt(5)]))
+    source = Source(describe(sets[23], "none", transforms=[decode, FailAt(5)]))
     assert source.get_batch(4)["index"].tolist() == [0, 1, 2, 3]
     for _ in range(3):
         with pytest.raises(RecordError, match="position 5"):
@@ -375,7 +375,7 @@ def test_after_a_failure_the_stream_does_not_pretend_to_be_at_its_end(sets):
 
 
 def test_elements_before_a_failing_one_are_given_before_it(sets):
-    source = IndexedSource(describe(sets[23], "none", transforms=[decode, FailAt(5)]))
+    source = Source(describe(sets[23], "none", transforms=[decode, FailAt(5)]))
     got = []
     for _ in range(2):
         with pytest.raises(RecordError, match="position 5"):
@@ -404,7 +404,7 @@ def test_skipped_records_are_left_out_and_each_told_once(sets, chunk_size):
 
 
 def test_a_record_skipped_after_the_last_batch_is_told_too(sets):
-    source = IndexedSource(describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(22)], on_error="skip"))
+    source = Source(describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(22)], on_error="skip"))
     while source.get_batch(11):
         pass
     assert [skip.position for skip in source.skipped] == [22]
@@ -414,7 +414,7 @@ def test_a_record_skipped_after_the_last_batch_is_told_too(sets):
 
 
 def test_a_record_fetched_twice_is_told_once(sets):
-    source = IndexedSource(describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(7)], on_error="skip"))
+    source = Source(describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(7)], on_error="skip"))
     for _ in range(4):
         source.next_element()
     while source.get_batch(2):
@@ -445,7 +445,7 @@ def test_elements_that_differ_between_blocks_are_refused_with_both_dtypes(sets):
 
 
 def saved(sets, n=23, **changes) -> dict:
-    source = IndexedSource(describe(sets[n], **changes))
+    source = Source(describe(sets[n], **changes))
     source.get_batch(5)
     return json.loads(json.dumps(source.get_state()))
 
@@ -463,17 +463,17 @@ def test_a_state_is_refused_by_another_stream_with_both_values(sets):
         ({"on_error": "skip"}, "on_error: the checkpoint was written with 'raise', this pipeline has 'skip'"),
     ]:
         with pytest.raises(DriftError, match=message):
-            IndexedSource(describe(sets[23], **change)).set_state(state)
+            Source(describe(sets[23], **change)).set_state(state)
     with pytest.raises(
         DriftError, match=r"files\.num_records: the checkpoint was written with 23, this pipeline has 10"
     ):
-        IndexedSource(describe(sets[10])).set_state(state)
+        Source(describe(sets[10])).set_state(state)
     with pytest.raises(DriftError, match=r"files\.digest"):
-        IndexedSource(describe(sets[23][::-1])).set_state(state)
+        Source(describe(sets[23][::-1])).set_state(state)
 
 
 def test_a_refused_state_changes_nothing(sets):
-    source = IndexedSource(describe(sets[23], "none"))
+    source = Source(describe(sets[23], "none"))
     source.get_batch(3)
     with pytest.raises(DriftError):
         source.set_state(saved(sets))
@@ -481,14 +481,14 @@ def test_a_refused_state_changes_nothing(sets):
 
 
 def test_allowed_drift_goes_on_from_the_position(sets):
-    source = IndexedSource(describe(sets[23], num_epochs=5))
+    source = Source(describe(sets[23], num_epochs=5))
     source.set_state(saved(sets), allow_drift=("order.num_epochs",))
     assert source.position == 5
 
 
 def test_fewer_epochs_than_were_read_are_the_end(sets):
     state = saved(sets) | {"position": 50}
-    source = IndexedSource(describe(sets[23], num_epochs=1))
+    source = Source(describe(sets[23], num_epochs=1))
     source.set_state(state, allow_drift=("order.num_epochs",))
     assert source.get_batch(2) == {}
 
@@ -532,7 +532,7 @@ def test_a_state_stays_small_whatever_the_dataset_and_position(sets):
 
     for name in ("T" * 500, "变换" * 250, '"' * 100):
         transforms = tuple(Named(name) for _ in range(100))
-        source = IndexedSource(Description(reader, Order(reader.num_records, 2**32 - 1, "global"), -1, transforms))
+        source = Source(Description(reader, Order(reader.num_records, 2**32 - 1, "global"), -1, transforms))
         source.seek(10**12)
         assert len(json.dumps(source.get_state())) < 4096
         source.seek(2**62)
@@ -545,7 +545,7 @@ def test_numpy_numbers_in_the_settings_make_a_plain_state(sets):
     )
     reader = ArrayRecordReader.of([described])
     description = Description(reader, Order(reader.num_records, np.uint32(7), "global"), np.int64(3), (decode,))
-    source = IndexedSource(description)
+    source = Source(description)
     source.get_batch(np.int64(2))
     assert json.loads(json.dumps(source.get_state())) == source.get_state()
     assert source.position == 2
@@ -563,9 +563,9 @@ class Lazy:
 
 
 def test_a_transform_that_fills_a_cache_when_called_is_still_the_same(sets):
-    source = IndexedSource(describe(sets[23], transforms=[decode, Lazy()]))
+    source = Source(describe(sets[23], transforms=[decode, Lazy()]))
     source.get_batch(5)
-    again = IndexedSource(describe(sets[23], transforms=[decode, Lazy()]))
+    again = Source(describe(sets[23], transforms=[decode, Lazy()]))
     again.set_state(json.loads(json.dumps(source.get_state())))
     assert again.position == 5
 

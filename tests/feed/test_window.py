@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from datarax_ray.feed import window as window_module
+from datarax_ray.feed.dealing import MAX_CHUNK_EPOCHS, RecordDealer
 from datarax_ray.feed.window import (
     FIRST_CHUNK_RECORDS,
     MAX_ATTEMPTS,
@@ -20,17 +20,16 @@ from datarax_ray.feed.window import (
 )
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.position import Rows
-from datarax_ray.plan.shards import Layout, Ticket, assign
+from datarax_ray.plan.shards import Layout, Ticket
 
 LAYOUT = Layout(run_records=2, num_shards=4)
 BIG = 2**40
 
 
-def window(owners=(7, 8, 7, 8), *, n=100, start=0, stop=40, chunk_size=8, max_nbytes=BIG, shuffle="none", rows=None):
+def window(actors=(7, 8), *, n=100, start=0, stop=40, chunk_size=8, max_nbytes=BIG, shuffle="none", rows=None):
     order = Order(n, shuffle=shuffle)
-    return Window(
-        order, LAYOUT, owners, start=start, stop=stop, rows=rows, chunk_size=chunk_size, max_nbytes=max_nbytes
-    )
+    dealer = RecordDealer(order, LAYOUT, actors, start=start, stop=stop, rows=rows)
+    return Window(dealer, chunk_size=chunk_size, max_nbytes=max_nbytes)
 
 
 def complete_head(machine: Window, nbytes: int = 10) -> None:
@@ -103,10 +102,10 @@ def test_a_lost_part_goes_to_the_new_owner_whether_told_before_or_after():
         machine = window()
         first, *_ = machine.asks()
         if told_before:
-            machine.reassign((9, 8, 9, 8))
+            machine.reassign((9, 8))
         machine.lost(first)
         if not told_before:
-            machine.reassign((9, 8, 9, 8))
+            machine.reassign((9, 8))
         (again,) = machine.asks()
         assert again == replace(first, actor=9, attempt=1)
         machine.arrived(again, 1)  # what was asked is what is known to be in flight
@@ -116,13 +115,13 @@ def test_a_lost_part_goes_to_the_new_owner_whether_told_before_or_after():
 def test_after_reassigning_new_chunks_go_to_new_owners_and_parts_in_flight_stay():
     machine = window()
     asked = machine.asks()
-    machine.reassign((5, 5, 5, 6))
+    machine.reassign((5, 6))
     for part in asked:
         machine.arrived(part, 1)
     machine.release()
     opened = machine.asks()
     assert {part.actor for part in opened} == {5, 6}
-    assert [p.ticket.shards for p in opened if p.chunk == 2] == [(0, 1, 2), (3,)]
+    assert [p.ticket.shards for p in opened if p.chunk == 2] == [(0, 1), (2, 3)]
 
 
 def test_a_part_lost_too_often_is_an_error_that_names_positions_and_actor():
@@ -246,7 +245,7 @@ def test_elements_without_bytes_do_not_open_chunks_without_end():
 
 
 def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
-    machine = window((0, 0, 0, 0), n=10**9, stop=None, chunk_size=None)
+    machine = window((0,), n=10**9, stop=None, chunk_size=None)
     sizes = []
     for _ in range(60):  # DEPTH are open at once while they grow, so a new size is seen that many releases later
         machine.asks()
@@ -272,11 +271,11 @@ def test_a_chunk_size_that_was_given_is_kept():
 
 def test_shuffled_chunks_of_a_tiny_dataset_hold_few_epochs():
     # Every epoch costs its own table of 2**16 values (milliseconds): 32,768 positions of 10 records took half a minute.
-    machine = window((0, 0, 0, 0), n=10, stop=None, chunk_size=None, shuffle="global")
+    machine = window((0,), n=10, stop=None, chunk_size=None, shuffle="global")
     for _ in range(10):
         machine.asks()
         start, stop = machine.head_range
-        assert stop - start <= 10 * window_module.MAX_CHUNK_EPOCHS
+        assert stop - start <= 10 * MAX_CHUNK_EPOCHS
         complete_head(machine, 100)
         machine.release()
 
@@ -312,20 +311,12 @@ class Scheduler:
         self.layout = Layout(self.random.choice([1, 4, 16]), self.random.choice([1, 5, 12]))
         self.actors = [0, 1, 2]
         self.next_actor = 3
-        self.owners = assign(self.layout, self.order, self.actors)
         self.max_nbytes = max_nbytes
         self.per_position = 10
         self.position = 5
         self.stop = stop
-        self.window = Window(
-            self.order,
-            self.layout,
-            self.owners,
-            start=5,
-            stop=stop,
-            chunk_size=chunk_size,
-            max_nbytes=max_nbytes,
-        )
+        dealer = RecordDealer(self.order, self.layout, self.actors, start=5, stop=stop)
+        self.window = Window(dealer, chunk_size=chunk_size, max_nbytes=max_nbytes)
         self.in_flight: list[Part] = []
         self.asked: Counter = Counter()
         self.delivered: dict[tuple[int, int], Part] = {}  # (chunk, index) of open chunks
@@ -398,8 +389,7 @@ class Scheduler:
                 self._reassign()
 
     def _reassign(self) -> None:
-        self.owners = assign(self.layout, self.order, self.actors, self.owners)
-        self.window.reassign(self.owners)
+        self.window.reassign(self.actors)
 
     def release(self) -> None:
         if not self.bounds or self.window.head:

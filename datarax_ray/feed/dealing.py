@@ -1,0 +1,174 @@
+"""Dealing: which part of the stream comes next, and who is asked for what of it. One dealer for each kind of stream.
+
+Dealers are machines without I/O, as the window is, which decides when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.position import Rest, Rows
+from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
+from datarax_ray.read.blocks import Block
+
+
+class AnyTicket(Protocol):
+    """What an actor is asked for of the chunk [start, stop)."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The chunk [start, stop) and what each actor is asked for of it. size: positions that may have an element."""
+
+    start: int
+    stop: int
+    size: int
+    tickets: Mapping[int, AnyTicket]
+
+
+class Dealer(Protocol):
+    """Deals a stream from its start on, chunk by chunk."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether everything up to the stop has been dealt, as far as is known now."""
+        ...
+
+    @property
+    def max_size(self) -> int:
+        """Positions in the largest chunk that makes sense."""
+        ...
+
+    @property
+    def max_part_size(self) -> int:
+        """Positions in the largest part that one actor should get."""
+        ...
+
+    @property
+    def num_actors(self) -> int:
+        """Actors that get tickets."""
+        ...
+
+    def deal(self, size: int) -> Deal:
+        """The next chunk, of about so many positions. Not when exhausted."""
+        ...
+
+    def owner(self, ticket: AnyTicket) -> int:
+        """The actor to ask for a ticket that was lost."""
+        ...
+
+    def reassign(self, actors: Sequence[int]) -> None:
+        """Event: these are the actors from now on."""
+        ...
+
+    def arrived(self, ticket: AnyTicket, block: Block) -> None:
+        """Event: a ticket's block is here."""
+        ...
+
+    def rest_at(self, position: int) -> Rest:
+        """What a state at a position needs beside it: one in a chunk not released, or behind an element before it."""
+        ...
+
+    def released(self, stop: int, has_elements: bool) -> None:
+        """Event: everything before this position was delivered, the last chunk with some elements or without.
+
+        Raises: RuntimeError where a whole epoch gave none, so that going on would give none for ever.
+        """
+        ...
+
+
+# An epoch of a small shuffled dataset costs its whole table, 3 to 9 ms however few its records, so a chunk of 2**15
+# positions of 10 records would take half a minute. 64 are kept by the cipher for those who share an order.
+MAX_CHUNK_EPOCHS = 64
+# A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
+MAX_PART_RECORDS = 2**15
+# Rows of a part where whole groups of them are read as columns, at a tenth of that: 8 MiB of 64-byte rows.
+MAX_PART_ROWS = 2**17
+
+
+class RecordDealer:
+    """Deals positions of an order over records: each actor gets those whose record is in its shards.
+
+    stop: None for an endless stream. rows: the one trainer's rows to ask for, None for all. documents: what to ask for
+    where elements are to be packed.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        layout: Layout,
+        actors: Sequence[int],
+        *,
+        start: int,
+        stop: int | None,
+        rows: Rows | None = None,
+        documents: Documents | None = None,
+    ) -> None:
+        self._order = order
+        self._layout = layout
+        self._owners = assign(layout, order, actors)
+        self._next = start
+        self._stop = stop
+        self._asked = (rows, documents)
+        self._last_element = start
+        self.max_size = MAX_CHUNK_EPOCHS * order.num_records if order.shuffle != "none" else 2**62
+        self.max_part_size = MAX_PART_ROWS if layout.by_group else MAX_PART_RECORDS
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._next == self._stop
+
+    @property
+    def num_actors(self) -> int:
+        return len(set(self._owners))
+
+    def deal(self, size: int) -> Deal:
+        start = self._next
+        self._next = stop = start + size if self._stop is None else min(start + size, self._stop)
+        parts = owners_in(self._order, self._layout, self._owners, start, stop)
+        tickets = {actor: Ticket(start, stop, self._layout, shards, *self._asked) for actor, shards in parts.items()}
+        return Deal(start, stop, stop - start, tickets)
+
+    def owner(self, ticket: AnyTicket) -> int:
+        """The owner of its first shard."""
+        assert isinstance(ticket, Ticket)
+        assert ticket.shards is not None  # none is dealt without
+        return self._owners[ticket.shards[0]]
+
+    def reassign(self, actors: Sequence[int]) -> None:
+        self._owners = assign(self._layout, self._order, actors, self._owners)
+
+    def arrived(self, ticket: AnyTicket, block: Block) -> None:
+        pass
+
+    def rest_at(self, position: int) -> Rest:
+        return None
+
+    def released(self, stop: int, has_elements: bool) -> None:
+        rows, _ = self._asked
+        if has_elements or rows is not None:  # where only a trainer's rows are asked for, nothing is dropped
+            self._last_element = stop
+        elif _has_whole_epoch(self._last_element, stop, self._order.num_records):
+            raise RuntimeError(
+                f"no element of the {self._order.num_records} records up to position {stop} was kept: the filters drop "
+                "everything, or every record is broken."
+            )
+
+
+def _has_whole_epoch(start: int, stop: int, num_records: int) -> bool:
+    """Whether some epoch lies in [start, stop): ceil(start / N) * N + N <= stop.
+
+    N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one epoch
+    and the last of the next.
+    """
+    return -(-start // num_records) * num_records + num_records <= stop

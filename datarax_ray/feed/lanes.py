@@ -1,0 +1,233 @@
+"""Dealing the lanes of a stream: which elements of which lanes come next, who reads them, and from which cursor.
+
+What is known of a lane grows as blocks arrive: how far it can be taken up from, and, at its end, how long it is. Until
+then it is asked as if it never ended, and answers with nothing. An epoch is dealt until all its lanes are known to
+have ended; the next one is then dealt at once, while this one is still being delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datarax_ray.feed.dealing import MAX_PART_RECORDS, AnyTicket, Deal
+from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.position import Rest
+from datarax_ray.plan.shards import Layout, assign
+from datarax_ray.read.blocks import Block
+from datarax_ray.read.streams import LaneBlock, LaneEnd
+
+
+@dataclass
+class _Epoch:
+    """What is known of the lanes in one epoch. places: of each lane in the rotation."""
+
+    number: int
+    places: list[int]
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
+
+    def learn(self, end: LaneEnd) -> None:
+        if end.cursor.ordinal > self.cursor(end.lane).ordinal:
+            self.cursors[end.lane] = end.cursor
+        if end.length is not None:
+            self.lengths[end.lane] = end.length
+
+    @property
+    def rest(self) -> Rest:
+        """What a state says of it: cursors, and the lengths of lanes that have ended."""
+        cursors = {
+            str(lane): {"ordinal": cursor.ordinal, "state": cursor.state}
+            for lane, cursor in sorted(self.cursors.items())
+            if lane not in self.lengths
+        }
+        lengths = {str(lane): length for lane, length in sorted(self.lengths.items())}
+        return {"epoch": self.number, "cursors": cursors, "lengths": lengths}
+
+    def cursor(self, lane: int) -> Cursor:
+        return self.cursors.get(lane, Cursor())
+
+
+class LaneDealer:
+    """Deals positions of an order over lanes: each actor gets those of its lanes.
+
+    rest: of a state, what is known of the lanes at start; None to read them from their beginning. max_lanes: lanes that
+    are read at the same time, so actors that get any; None for all.
+
+    Raises: ValueError for a rest that is none of this stream's.
+    """
+
+    max_size = 2**62
+    max_part_size = MAX_PART_RECORDS
+
+    def __init__(
+        self,
+        order: LaneOrder,
+        actors: Sequence[int],
+        *,
+        start: int,
+        stop: int | None,
+        rest: Rest = None,
+        documents: Documents | None = None,
+        max_lanes: int | None = None,
+    ) -> None:
+        self._order = order
+        self._max_lanes = max_lanes
+        self._layout = Layout(1, order.num_lanes)
+        self._owners: tuple[int, ...] = ()
+        self.reassign(actors)
+        self._next = start
+        self._stop = stop
+        # What was heard, to deal by; and what was delivered, to save: a state knows nothing of what was read ahead.
+        self._heard = {start // EPOCH_POSITIONS: known(order, start, rest)}
+        self._delivered = known(order, start, rest)
+        self._arrived: dict[int, list[LaneEnd]] = {}  # by the start of their chunk
+        self._saved = [(start, rest)]  # what states say from a position on; ascending
+        self._documents = documents
+        self._has_elements = start % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
+
+    @property
+    def is_exhausted(self) -> bool:
+        self._pass_ended_epochs()
+        return self._stop is not None and self._next >= self._stop
+
+    @property
+    def num_actors(self) -> int:
+        return len(set(self._owners))
+
+    def deal(self, size: int) -> Deal:
+        """Of the lanes that are not known to have ended, about `size` elements; never across the end of an epoch."""
+        self._pass_ended_epochs()
+        number, first = divmod(self._next, EPOCH_POSITIONS)
+        epoch = self._heard[number]
+        begins = {lane: self._order.count_before(place, first) for lane, place in enumerate(epoch.places)}
+        live = {lane: at for lane, at in begins.items() if at < epoch.lengths.get(lane, EPOCH_POSITIONS)}
+        last = first + -(-size * self._order.num_lanes // len(live))
+        if last > EPOCH_POSITIONS:
+            raise RuntimeError(f"epoch {number} is longer than the {EPOCH_POSITIONS} positions kept for it")
+        counts = {lane: self._order.count_before(epoch.places[lane], last) - at for lane, at in live.items()}
+        start, self._next = self._next, self._next - first + last
+        asked: dict[int, list[tuple[int, Cursor]]] = {}
+        for lane, count in counts.items():
+            if count:
+                asked.setdefault(self._owners[lane], []).append((lane, epoch.cursor(lane)))
+        tickets = {
+            actor: LaneTicket(start, self._next, tuple(lanes), self._documents) for actor, lanes in asked.items()
+        }
+        return Deal(start, self._next, max(1, sum(counts.values())), tickets)
+
+    def owner(self, ticket: AnyTicket) -> int:
+        """The owner of its first lane."""
+        assert isinstance(ticket, LaneTicket)
+        return self._owners[ticket.lanes[0][0]]
+
+    def reassign(self, actors: Sequence[int]) -> None:
+        order = Order(self._order.num_lanes)  # lanes are dealt round robin
+        self._owners = assign(self._layout, order, actors[: self._max_lanes], self._owners)
+
+    def arrived(self, ticket: AnyTicket, block: Block) -> None:
+        if isinstance(block, LaneBlock):  # a block that failed as a whole says nothing of lanes
+            self._arrived.setdefault(ticket.start, []).extend(block.lanes)
+            if (epoch := self._heard.get(ticket.start // EPOCH_POSITIONS)) is not None:
+                for end in block.lanes:
+                    epoch.learn(end)
+
+    def rest_at(self, position: int) -> Rest:
+        """Cursors at or before what comes next of each lane, and the lengths of those that have ended."""
+        while len(self._saved) > 1 and self._saved[1][0] <= position:
+            self._saved.pop(0)
+        return self._saved[0][1] or None
+
+    def released(self, stop: int, has_elements: bool) -> None:
+        for start in sorted(start for start in self._arrived if start < stop):
+            if start // EPOCH_POSITIONS > self._delivered.number:
+                self._begin(start // EPOCH_POSITIONS)
+            for end in self._arrived.pop(start):
+                self._delivered.learn(end)
+        self._has_elements |= has_elements
+        if not has_elements and len(self._saved) > 1:
+            self._saved.pop()  # a batch ends at an element, and there was none
+        self._saved.append((stop, self._delivered.rest))
+        epoch = self._delivered
+        if not self._has_elements and self._is_over(epoch, stop - epoch.number * EPOCH_POSITIONS):
+            raise RuntimeError(
+                f"no element of epoch {epoch.number} was kept, of {sum(epoch.lengths.values())} in "
+                f"{self._order.num_lanes} lanes: the data is empty, the filters drop everything, or every element is "
+                "broken."
+            )
+
+    def _begin(self, number: int) -> None:
+        """The first chunk of an epoch is delivered."""
+        self._delivered = self._new_epoch(number)
+        self._heard = {other: epoch for other, epoch in self._heard.items() if other >= number}
+        self._has_elements = False
+
+    def _pass_ended_epochs(self) -> None:
+        """Once nothing is left of an epoch, the next one is dealt."""
+        if self._next == self._stop:
+            return
+        number, offset = divmod(self._next, EPOCH_POSITIONS)
+        if self._is_over(self._heard[number], offset):
+            self._next = (number + 1) * EPOCH_POSITIONS
+            self._heard[number + 1] = self._new_epoch(number + 1)
+
+    def _is_over(self, epoch: _Epoch, offset: int) -> bool:
+        """Whether no lane has an element at or behind an offset."""
+        return len(epoch.lengths) == self._order.num_lanes and all(
+            length <= self._order.count_before(epoch.places[lane], offset) for lane, length in epoch.lengths.items()
+        )
+
+    def _new_epoch(self, number: int) -> _Epoch:
+        return _Epoch(number, self._order.places(number).tolist())
+
+
+def known(order: LaneOrder, start: int, rest: Rest) -> _Epoch:
+    """What a state's rest says of the lanes, once it is found to fit. A state is external input.
+
+    Raises: ValueError for what is no rest of this stream at this position.
+    """
+    number, offset = divmod(start, EPOCH_POSITIONS)
+    epoch = _Epoch(number, order.places(number).tolist())
+    about = (rest or {}).get("epoch", 0)
+    if not _is_count(about) or about > number:
+        raise ValueError(f"the state's lanes are those of epoch {about!r}, and its position is in epoch {number}")
+    if about < number:  # the first of this epoch were just delivered, and nothing was known yet
+        return epoch
+    for lane, said in _entries(order, rest, "cursors"):
+        cursor = _cursor(lane, said)
+        wanted = order.window_start(order.count_before(epoch.places[lane], offset))
+        if cursor.ordinal > wanted:
+            raise ValueError(
+                f"the state's cursor of lane {lane} stands at element {cursor.ordinal}, and its position at {wanted}; "
+                "going on would skip what is between. The state is damaged; restore an earlier one."
+            )
+        epoch.cursors[lane] = cursor
+    for lane, length in _entries(order, rest, "lengths"):
+        if not _is_count(length):
+            raise ValueError(f"the state's length of lane {lane} must be an integer of at least 0, got {length!r}")
+        epoch.lengths[lane] = length
+    return epoch
+
+
+def _entries(order: LaneOrder, rest: Rest, name: str) -> Iterator[tuple[int, Any]]:
+    found = (rest or {}).get(name, {})
+    if not isinstance(found, Mapping):
+        raise ValueError(f"the state's {name} must be a dict by lane, got {str(found)[:80]}")
+    for key, value in found.items():
+        if not str(key).isdecimal() or int(key) >= order.num_lanes:
+            raise ValueError(f"the state's {name} name the lane {key!r}, and the stream has {order.num_lanes}")
+        yield int(key), value
+
+
+def _cursor(lane: int, said: Any) -> Cursor:
+    ordinal, state = (said.get("ordinal"), said.get("state")) if isinstance(said, Mapping) else (None, None)
+    if not _is_count(ordinal) or not isinstance(state, Mapping | None):
+        raise ValueError(f"the state's cursor of lane {lane} is no cursor: {str(said)[:80]}")
+    return Cursor(ordinal or 0, state)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,197 @@
+"""The description of a stream that is read lane by lane, and what an actor does with its tickets."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
+from datarax_ray.plan.packing import Documents
+from datarax_ray.read.blocks import Block, block_of, transformed
+from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.description import check_settings
+from datarax_ray.read.errors import RecordError
+from datarax_ray.read.lanes import LaneReader, LiveLanes
+from datarax_ray.read.rows import Rows, elements, join, take
+from datarax_ray.read.transforms import OnError, Progress, steps
+
+
+@dataclass(frozen=True)
+class LaneEnd:
+    """Where a lane stands behind a ticket. length: of the lane in this epoch, None where its end was not met."""
+
+    lane: int
+    cursor: Cursor
+    length: int | None
+
+
+@dataclass(frozen=True)
+class LaneBlock(Block):
+    """A block, with where the lanes that it was read from stand behind it."""
+
+    lanes: tuple[LaneEnd, ...] = ()
+
+
+@dataclass(frozen=True)
+class StreamDescription:
+    """What a stream of lanes is made of; see Description for num_epochs, transforms and on_error.
+
+    What is broken in a way that the lane cannot be read on is an error also with on_error="skip".
+    max_lanes: lanes read at the same time by all actors together, None for one by each. No part of the stream.
+    """
+
+    reader: LaneReader
+    order: LaneOrder
+    num_epochs: int = -1
+    transforms: tuple[Any, ...] = ()
+    on_error: OnError = "raise"
+    max_lanes: int | None = None
+    _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
+    _live: LiveLanes = field(init=False, repr=False, compare=False)
+
+    may_drop = True  # whether a position has an element is known only when the lanes were read
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
+        for step in steps(self.transforms):
+            if step.kind == "decode":
+                raise TypeError(
+                    f"transform {step.name} decodes stored records, and this stream gives elements; map them"
+                )
+        object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
+        object.__setattr__(self, "_live", LiveLanes(self.reader, self.order))
+
+    @property
+    def stop(self) -> int | None:
+        """The position after the last, None for an endless stream."""
+        return None if self.num_epochs == -1 else self.num_epochs * EPOCH_POSITIONS
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether some positions may give several elements, so that batches may end inside one."""
+        return any(step.kind == "flat_map" for step in steps(self.transforms))
+
+    @property
+    def num_records(self) -> int:
+        """Raises: TypeError, which is what has no length in Python."""
+        raise TypeError("a stream has no length before it is read to its end, so no len(); iterate it")
+
+    @property
+    def about(self) -> str:
+        """What it is a stream of, in a few words for people."""
+        shuffle = "window" if self.order.is_shuffled else "none"
+        return f"num_lanes={self.order.num_lanes}, shuffle={shuffle!r}"
+
+    def read(self, ticket: LaneTicket) -> Block:
+        """The elements that the ticket asks for, by position. The same block wherever and whenever it is read."""
+        return _read_lanes(self, self._live, ticket)
+
+    def read_at(self, start: int, stop: int) -> list[Any]:
+        """Raises: TypeError."""
+        raise TypeError("a stream has no random access: iterate it, or take a batch from where it stands (get_batch)")
+
+    def close(self) -> None:
+        """Close what is open; reading opens it again."""
+        self._live.close()
+
+    def settings(self) -> dict[str, Any]:
+        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
+        order: dict[str, Any] = {
+            "shuffle": "window" if self.order.is_shuffled else "none",
+            "seed": self.order.seed,
+            "num_epochs": self.num_epochs,
+            "turn_size": self.order.turn_size,
+        }
+        if self.order.is_shuffled:
+            order["window_size"] = self.order.window_size
+        return {
+            "files": self.reader.fingerprint(),
+            "order": order,
+            "transforms": self._transforms,
+            "on_error": self.on_error,
+        }
+
+
+@dataclass
+class _Piece:
+    """What a ticket gets of one lane. sources: where each row is in the lane, as stored."""
+
+    lane: int
+    positions: Indices
+    sources: Indices
+    rows: Rows
+
+
+def _read_lanes(description: StreamDescription, live_lanes: LiveLanes, ticket: LaneTicket) -> Block:
+    order = description.order
+    epoch, first = divmod(ticket.start, EPOCH_POSITIONS)
+    last = first + ticket.stop - ticket.start
+    places = order.places(epoch)
+    pieces: list[_Piece] = []
+    ends: list[LaneEnd] = []
+    failures: list[RecordError] = []
+    for lane, cursor in ticket.lanes:
+        place = int(places[lane])
+        start, stop = order.count_before(place, first), order.count_before(place, last)
+        length = live_lanes.length(epoch, lane)
+        if length is not None and length <= start:
+            ends.append(LaneEnd(lane, cursor, length))
+            continue
+        live = live_lanes.find(epoch, lane, start, cursor)
+        sources, rows = live.take(stop)
+        positions = order.positions(epoch, place, np.arange(start, start + len(sources)))
+        pieces.append(_Piece(lane, positions, sources, rows))
+        ends.append(LaneEnd(lane, live.cursor, live.length))
+        if live.failure is not None:
+            position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
+            failures.append(_failure(description.reader.locate(lane, live.ordinal), position, live.failure))
+        live_lanes.put_back(live)
+    block = _block(description, pieces, ticket.documents)
+    failures += [block.failure] if isinstance(block.failure, RecordError) else []
+    failure = min(failures, key=lambda error: error.position, default=None)
+    return LaneBlock(
+        block.positions,
+        block.columns,
+        block.skipped,
+        failure,
+        0 if failure is None else failure.position,
+        block.lengths,
+        lanes=tuple(ends),
+    )
+
+
+def _block(description: StreamDescription, pieces: list[_Piece], documents: Documents | None) -> Block:
+    """The rows of all lanes in the order of their positions, through the transforms."""
+    pieces = [piece for piece in pieces if len(piece.positions)]
+    rows = join([piece.rows for piece in pieces])
+    positions = np.concatenate([np.empty(0, np.int64), *(piece.positions for piece in pieces)])
+    if len(pieces) > 1:
+        by_position = np.argsort(positions, kind="stable")
+        positions, rows = positions[by_position], take(rows, by_position)
+
+    def locate(position: int) -> str:  # asked only for what failed
+        piece = next(piece for piece in pieces if position in piece.positions)
+        return description.reader.locate(piece.lane, int(piece.sources[np.searchsorted(piece.positions, position)]))
+
+    columns = rows if isinstance(rows, Mapping) else None
+    progress = Progress(
+        elements(rows) if columns is None else [],
+        positions.tolist(),
+        positions.tolist(),
+        on_error=description.on_error,
+        locate=locate,
+    )
+    return block_of(
+        progress, transformed(progress, columns, steps(description.transforms), description.order.seed), documents
+    )
+
+
+def _failure(where: str, position: int, error: Exception) -> RecordError:
+    failure = RecordError(f"{where} (position {position}): reading raised {type(error).__name__}: {error}", position)
+    failure.add_note("".join(traceback.format_exception(error)).rstrip())
+    return failure

@@ -1,0 +1,66 @@
+"""What source modules of every kind share: a description, and one position that moves with what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+from flax import nnx
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.source import Source
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.plan.position import Rest
+from datarax_ray.read.columns import map_leaves
+from datarax_ray.read.description import Described
+from datarax_ray.read.errors import Skipped
+from datarax_ray.sources.config import SourceConfig
+from datarax_ray.sources.module import SourceModule
+
+
+class DescribedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
+    """The elements of a description. Iteration, `next`, `get_batch` and the state share one position."""
+
+    def __init__(
+        self, config: SourceConfig, description: Described, *, rngs: nnx.Rngs | None, name: str | None
+    ) -> None:
+        super().__init__(config, rngs=rngs, name=name)
+        self._source = Source(description)
+
+    def describe(self) -> Described:
+        """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
+        return self._source.description
+
+    def batches(
+        self, start: int, options: StreamOptions, rest: Rest = None
+    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
+        """The batches from a position (and rest) on; does not move this source's own position."""
+        return self._source.batches(start, options, rest)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Broken records left out since the last seek, with on_error="skip"."""
+        return self._source.skipped
+
+    def element_spec(self) -> Any:
+        """A jax.ShapeDtypeStruct for each field of an element; dtype object for what stays on the host."""
+        return map_leaves(lambda field: jax.ShapeDtypeStruct(field.shape, field.dtype), self._source.element_spec())
+
+    def close(self) -> None:
+        """Close files and forget cached records. The state can still be taken; reading opens them again."""
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _count(self, num_elements: int) -> None:
+        """Note that so many elements were given."""
+        self._operations["applied_count"] += num_elements
+        self._operations["skipped_count"] = len(self._source.skipped)

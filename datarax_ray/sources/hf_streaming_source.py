@@ -1,0 +1,207 @@
+"""A Hugging Face stream as an NNX source, with the names and signatures of datarax.sources.hf_streaming_source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from flax import nnx
+
+from datarax_ray.plan.lanes import EPOCH_POSITIONS, LaneOrder
+from datarax_ray.read import hugging_face
+from datarax_ray.read.columns import Columns, leaves
+from datarax_ray.read.hf_lanes import HFLanes
+from datarax_ray.read.streams import StreamDescription
+from datarax_ray.read.transforms import OnError
+from datarax_ray.sources.described import DescribedSourceModule
+from datarax_ray.sources.hf_config import HFConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class HFStreamingConfig(HFConfig):
+    """How a dataset is streamed; see HFConfig, EpochsConfig and SourceConfig for the other fields.
+
+    streaming: read files as they come, without keeping them; False downloads them first. shuffle: shuffle windows of
+    shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch. turn_size: elements
+    of a shard in a row before the next shard's turn. host_keys: columns to have as objects on the host, whatever they
+    hold: lists that only sometimes differ in length. max_connections: shards that are read at the same time by all
+    actors together, so the connections to where they are stored; None for one by each actor. on_error: "raise", or
+    "skip" elements that a transform fails on, and count and list them.
+
+    Raises: ValueError for a value outside its range.
+
+    >>> HFStreamingConfig(name="c4", split="train", streaming=True, shuffle=True).shuffle_buffer_size
+    1000
+    """
+
+    streaming: bool = False
+    shuffle_buffer_size: int = 1000
+    turn_size: int = 16
+    host_keys: tuple[str, ...] = ()
+    max_connections: int | None = None
+    on_error: OnError = "raise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("shuffle_buffer_size", "turn_size", "max_connections"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        object.__setattr__(self, "host_keys", tuple(self.host_keys))
+
+
+class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The elements of a Hugging Face stream: its shards take turns, and each is read forwards.
+
+    Epoch by epoch the dataset is told by set_epoch. The stream is the same in one process and under RaySource, and goes
+    on from a state at the very element, shuffled or not, by the dataset's own state_dict: the state has a few hundred
+    bytes for each shard, and no data.
+
+    dataset: an already built datasets.IterableDataset, with what it does inside (map, filter, interleave_datasets,
+    with_format), or a Dataset, which is streamed by its files; None to load config.name and config.split. transforms:
+    of single elements, applied in the actors; see datarax_ray.read.transforms. `trust_remote_code` is never passed on.
+
+    Raises: TypeError, ValueError at construction for a dataset that has no data, or cannot be taken up exactly where it
+    stood (one that was shuffled by its own shuffle()); what datasets.load_dataset raises.
+
+    >>> import datasets
+    >>> dataset = datasets.Dataset.from_dict({"x": range(6)}).to_iterable_dataset(num_shards=2)
+    >>> source = HFStreamingSource(HFStreamingConfig(turn_size=2), dataset=dataset)
+    >>> source.get_batch(4), source.get_batch(4), source.get_batch(4)
+    ({'x': array([0, 1, 3, 4])}, {'x': array([2, 5])}, {})
+    """
+
+    def __init__(
+        self,
+        config: HFStreamingConfig,
+        *,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+        dataset: Any = None,
+        transforms: Iterable[Any] = (),
+    ) -> None:
+        self._given = dataset
+        found = config.load("HFStreamingSource", streaming=config.streaming, dataset=dataset)
+        info = getattr(found, "info", None)
+        self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
+        split = getattr(found, "split", None)
+        self.split_name: str | None = config.split or (None if split is None else str(split))
+        self.is_iterable_mode = not hasattr(found, "__len__")
+        self.length: int | None = _length(found, self.split_name)
+        if not self.is_iterable_mode:
+            found = hugging_face.as_stream(found)
+        label = "/".join(part for part in (self.dataset_name, self.split_name) if part)
+        reader = HFLanes(found, label or "dataset", config.host_keys)
+        order = LaneOrder(
+            reader.num_lanes,
+            config.turn_size,
+            config.seed,
+            config.shuffle,
+            config.shuffle_buffer_size if config.shuffle else 1,
+        )
+        description = StreamDescription(
+            reader, order, config.num_epochs, tuple(transforms), config.on_error, config.max_connections
+        )
+        super().__init__(config, description, rngs=rngs, name=name)
+        self._transforms = description.transforms
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next element is of, as far as is known: at its end, the one that ends."""
+        return self._source.position // EPOCH_POSITIONS
+
+    @property
+    def random_order_buffer_depth(self) -> int:
+        """Elements that are shuffled among themselves."""
+        return int(self.config.shuffle_buffer_size)
+
+    @property
+    def selected_keys(self) -> set[str] | None:
+        """The columns that are kept, None for all."""
+        return None if self.config.include_keys is None else set(self.config.include_keys)
+
+    @property
+    def rejected_keys(self) -> set[str] | None:
+        """The columns that are left out, None for none."""
+        return None if self.config.exclude_keys is None else set(self.config.exclude_keys)
+
+    def supports_indexed_access(self) -> bool:
+        """False: a stream is read in order."""
+        return False
+
+    def __len__(self) -> int:
+        """Elements in one epoch, before filters. Raises: TypeError where it is streamed."""
+        if self.is_iterable_mode or self.length is None:
+            raise TypeError("a stream has no length before it is read to its end, so no len(); see `length`")
+        return self.length
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        element = self._source.next_element()
+        self._count(1)
+        return element
+
+    def get_batch(self, size: int, key: Any = None) -> Columns:
+        """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it.
+
+        key: accepted for datarax's sake, not used.
+        """
+        batch = self._source.get_batch(size)
+        self._count(next((len(column) for _, column in leaves(batch)), 0))
+        return batch
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin again with the first epoch; a seed must be the one that the source was made with.
+
+        Raises: ValueError for another seed.
+        """
+        if seed is not None and seed != self.config.seed:
+            raise ValueError(f"the source was made with seed={self.config.seed}; copy it for another seed ({seed})")
+        self._source.seek(0)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the stream stands and which stream it is, in plain values: some hundred bytes for each shard."""
+        return {**self._source.get_state(), "epoch": self.epoch}
+
+    def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
+        """Go on from a state, also in the middle of an epoch and of a window.
+
+        Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
+        """
+        self._source.set_state(state, allow_drift)
+
+    def copy(
+        self,
+        *,
+        config: HFStreamingConfig | None = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """The same data from the beginning, with what is given here changed."""
+        return type(self)(
+            config or replace(self.config),
+            rngs=rngs or self.rngs,
+            name=name or self.name,
+            dataset=self._given,
+            transforms=self._transforms,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"HFStreamingSource(name={self.dataset_name!r}, split={self.split_name!r}, {self.describe().about}, "
+            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+        )
+
+
+def _length(dataset: Any, split: str | None) -> int | None:
+    """Elements of the dataset, where somebody knows."""
+    if hasattr(dataset, "__len__"):
+        return len(dataset)
+    found = (dataset.info.splits or {}).get(split or "")
+    return None if found is None else found.num_examples or None
