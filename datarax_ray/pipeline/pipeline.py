@@ -24,11 +24,12 @@ from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK, pad
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import check_sharding, merge_host, narrow, split_host, to_device
+from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
 from datarax_ray.plan.packing import Packing, padding
 from datarax_ray.plan.position import Rest, element_ids, with_offset
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
+from datarax_ray.sources.device import narrow
 
 logger = logging.getLogger("datarax_ray")
 

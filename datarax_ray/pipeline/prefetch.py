@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from datarax_ray.pipeline.ahead import Ahead
-from datarax_ray.pipeline.transfer import put
+from datarax_ray.sources.device import put
 
 
 def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetcher:

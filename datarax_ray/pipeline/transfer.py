@@ -9,9 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from datarax_ray.read.columns import is_host_only
-
-_NARROW = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
+from datarax_ray.sources.device import narrow, stays
 
 
 def split_host(columns: Any) -> tuple[Any, Any]:
@@ -21,7 +19,7 @@ def split_host(columns: Any) -> tuple[Any, Any]:
     ({'x': array([0., 0.])}, {'name': array(['a', 'b'], dtype=object)})
     """
     if not isinstance(columns, Mapping):
-        return (None, columns) if _stays(columns.dtype) else (columns, None)
+        return (None, columns) if stays(columns.dtype) else (columns, None)
     parts = {key: split_host(column) for key, column in columns.items()}
     device = {key: part[0] for key, part in parts.items() if part[0] is not None}
     host = {key: part[1] for key, part in parts.items() if part[1] is not None}
@@ -61,16 +59,6 @@ def to_device(columns: Any, sharding: NamedSharding | None, global_rows: int) ->
     return jax.tree.map(lambda array: _shard(array, sharding, global_rows), columns)
 
 
-def narrow(columns: Any) -> Any:
-    """Host arrays with the dtypes that they will have on the device. Raises: OverflowError, as to_device."""
-    return jax.tree.map_with_path(_narrow, columns)
-
-
-def put(batch: Any) -> Any:
-    """Any batch with its NumPy arrays of numbers on the default device, and all else where it is."""
-    return jax.tree.map_with_path(_put, batch)
-
-
 def constrain(arrays: Any, sharding: NamedSharding | None) -> Any:
     """Traced arrays (rows, ...), laid out as to_device lays them out."""
     if sharding is None:
@@ -101,31 +89,3 @@ def _shard(array: np.ndarray, sharding: NamedSharding, global_rows: int) -> jax.
 def _fit(sharding: NamedSharding, ndim: int) -> NamedSharding:
     # a spec may name more axes than a label has
     return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]))
-
-
-def _put(path: Any, leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray | np.generic) or _stays(leaf.dtype):
-        return leaf
-    return jax.device_put(_narrow(path, np.asarray(leaf)))
-
-
-def _stays(dtype: np.dtype) -> bool:
-    return is_host_only(dtype) or dtype.kind in "Mm"  # no device has times
-
-
-def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
-    """64-bit arrays as 32-bit ones where JAX would make them so, but never with another value in silence."""
-    narrow: Any = _NARROW.get(array.dtype.name)
-    if narrow is None or jax.config.read("jax_enable_x64"):
-        return array
-    with np.errstate(over="ignore"):
-        narrowed: np.ndarray = array.astype(narrow)
-    is_integer = array.dtype.kind in "iu"
-    changed = narrowed != array if is_integer else np.isfinite(array) & ~np.isfinite(narrowed)
-    if changed.any():
-        row = int(np.argwhere(changed)[0][0]) if array.ndim else 0
-        raise OverflowError(
-            f"field {jax.tree_util.keystr(path)}, row {row}: a value of {array.dtype} does not fit {narrowed.dtype}, "
-            "which JAX uses unless jax_enable_x64 is on. Turn it on, or convert the field in a transform."
-        )
-    return narrowed

@@ -12,6 +12,8 @@ values), left and right the two words of a value.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +63,7 @@ def invert(image: int, n: int, *, seed: int, rounds: int = 8) -> int:
     check(n, seed=seed, rounds=rounds)
     if n <= _TABLE_LIMIT:
         return int(np.flatnonzero(_table(n, seed, rounds) == image)[0])
-    word_bits, keys = block_bits(n) // 2, round_keys(seed, rounds)
+    word_bits, keys = block_bits(n) // 2, _words(np.uint64, seed, rounds)
     value = np.array([image], np.uint64)
     while True:
         value = _decrypt(value, word_bits, keys)
@@ -104,41 +106,49 @@ def grain_is_broken_at(n: int) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def round_keys(seed: int, rounds: int) -> tuple[int, ...]:
-    """`rounds` 32-bit keys from std::seed_seq{seed}, as [rand.util.seedseq] defines its generate()."""
-    mask = 0xFFFFFFFF
+    """`rounds` 32-bit keys from std::seed_seq{seed}."""
+    return tuple(int(keys[0]) for keys in seed_seq(np.array([seed], np.uint32), rounds))
+
+
+def seed_seq(seeds: Any, rounds: int) -> list[Any]:
+    """The keys of each seed, as [rand.util.seedseq] defines generate(): `rounds` arrays like seeds, uint32 (k,).
+
+    seeds may be NumPy's or JAX's: arithmetic of uint32 arrays wraps in both.
+    """
     n, s = rounds, 1
     t = 11 if n >= 623 else 7 if n >= 68 else 5 if n >= 39 else 3 if n >= 7 else (n - 1) // 2
     p = (n - t) // 2
     q = p + t
     m = max(s + 1, n)
-    keys = [0x8B8B8B8B] * n
+    keys = [(seeds ^ seeds) | np.uint32(0x8B8B8B8B)] * n  # arrays: NumPy warns where a scalar overflows
 
-    def mix(x: int) -> int:
-        return x ^ (x >> 27)
+    def mix(x: Any) -> Any:
+        return x ^ (x >> np.uint32(27))
 
     for k in range(m):
-        r1 = 1664525 * mix(keys[k % n] ^ keys[(k + p) % n] ^ keys[(k - 1) % n]) & mask
-        r2 = (r1 + (s if k == 0 else k % n + seed if k <= s else k % n)) & mask
-        keys[(k + p) % n] = (keys[(k + p) % n] + r1) & mask
-        keys[(k + q) % n] = (keys[(k + q) % n] + r2) & mask
+        r1 = np.uint32(1664525) * mix(keys[k % n] ^ keys[(k + p) % n] ^ keys[(k - 1) % n])
+        r2 = r1 + (np.uint32(s) if k == 0 else np.uint32(k % n) + seeds if k <= s else np.uint32(k % n))
+        keys[(k + p) % n] = keys[(k + p) % n] + r1
+        keys[(k + q) % n] = keys[(k + q) % n] + r2
         keys[k % n] = r2
     for k in range(m, m + n):
-        r3 = 1566083941 * mix((keys[k % n] + keys[(k + p) % n] + keys[(k - 1) % n]) & mask) & mask
-        r4 = (r3 - k % n) & mask
-        keys[(k + p) % n] ^= r3
-        keys[(k + q) % n] ^= r4
+        r3 = np.uint32(1566083941) * mix(keys[k % n] + keys[(k + p) % n] + keys[(k - 1) % n])
+        r4 = r3 - np.uint32(k % n)
+        keys[(k + p) % n] = keys[(k + p) % n] ^ r3
+        keys[(k + q) % n] = keys[(k + q) % n] ^ r4
         keys[k % n] = r4
-    return tuple(keys)
+    return keys
 
 
 def _walk(indices: Indices, n: int, seed: int, rounds: int) -> Indices:
     """Encrypt until every value is back below n; a permutation of the block returns each start to [0, n)."""
     word_bits = block_bits(n) // 2
     word = np.uint32 if word_bits <= 16 else np.uint64  # half the memory traffic where a block fits in 32 bits
-    values = _encrypt(indices.astype(word), word_bits, round_keys(seed, rounds))
+    keys = _words(word, seed, rounds)
+    values = encrypt(indices.astype(word), word_bits, keys)
     outside = np.flatnonzero(values > word(n - 1))
     while outside.size:
-        walked = _encrypt(values[outside], word_bits, round_keys(seed, rounds))
+        walked = encrypt(values[outside], word_bits, keys)
         values[outside] = walked
         outside = outside[walked > word(n - 1)]
     return values.astype(np.int64)
@@ -152,7 +162,7 @@ def _table(n: int, seed: int, rounds: int) -> Indices:
     """
     word_bits = block_bits(n) // 2
     block = np.arange(1 << 2 * word_bits, dtype=np.uint32)
-    jump = _encrypt(block, word_bits, round_keys(seed, rounds)).astype(np.int64)
+    jump = encrypt(block, word_bits, _words(np.uint32, seed, rounds)).astype(np.int64)
     table = jump[:n].copy()
     jump[:n] = block[:n]
     while (table >= n).any():
@@ -162,29 +172,36 @@ def _table(n: int, seed: int, rounds: int) -> Indices:
     return table
 
 
-def _encrypt(values: NDArray, word_bits: int, keys: tuple[int, ...]) -> NDArray:
-    """One pass of the cipher over unsigned values below 2**(2 * word_bits)."""
+def _words(word: type[np.unsignedinteger], seed: int, rounds: int) -> tuple[Any, ...]:
+    return tuple(word(key) for key in round_keys(seed, rounds))
+
+
+def encrypt(values: Any, word_bits: int, keys: Sequence[Any]) -> Any:
+    """One pass of the cipher over unsigned values below 2**(2 * word_bits); arrays of NumPy or of JAX.
+
+    keys: one for all values, or an array like values for each round.
+    """
     word = values.dtype.type
     mask = word((1 << word_bits) - 1)
     left, right = values >> word(word_bits), values & mask
     for first, second in zip(keys[::2], keys[1::2], strict=True):
-        left ^= _mix(right, word_bits, mask) ^ (word(first) & mask)
-        right ^= _mix(left, word_bits, mask) ^ (word(second) & mask)
+        left ^= _mix(right, word_bits, mask) ^ (first & mask)
+        right ^= _mix(left, word_bits, mask) ^ (second & mask)
     return (left << word(word_bits)) | right
 
 
-def _decrypt(values: NDArray, word_bits: int, keys: tuple[int, ...]) -> NDArray:
-    """The inverse of _encrypt: the same rounds, last first."""
+def _decrypt(values: NDArray, word_bits: int, keys: Sequence[Any]) -> NDArray:
+    """The inverse of encrypt: the same rounds, last first."""
     word = values.dtype.type
     mask = word((1 << word_bits) - 1)
     left, right = values >> word(word_bits), values & mask
     for first, second in zip(keys[-2::-2], keys[::-2], strict=True):
-        right ^= _mix(left, word_bits, mask) ^ (word(second) & mask)
-        left ^= _mix(right, word_bits, mask) ^ (word(first) & mask)
+        right ^= _mix(left, word_bits, mask) ^ (second & mask)
+        left ^= _mix(right, word_bits, mask) ^ (first & mask)
     return (left << word(word_bits)) | right
 
 
-def _mix(x: NDArray, word_bits: int, mask: np.unsignedinteger) -> NDArray:
+def _mix(x: Any, word_bits: int, mask: np.unsignedinteger) -> Any:
     """Simon's round function: (x rotl 1 & x rotl 8) ^ x rotl 2, in words of word_bits.
 
     Doubling the word (x repeated above itself) turns each rotation into one shift.

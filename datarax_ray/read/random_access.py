@@ -5,7 +5,6 @@ Source: Grain's RandomAccessDataSource protocol, with the batched `__getitems__`
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.sample import rows_digest, spread
 
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
 _GUESSED_NBYTES = 1024  # of an element that says nothing of its size
@@ -119,20 +119,11 @@ class ArraysReader:
     def fingerprint(self) -> dict[str, Any]:
         """The number of rows, and a digest of names, shapes, dtypes and some rows, spread over each array."""
         count = max(2, min(self.num_records, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
-        rows = np.unique(np.linspace(0, self.num_records - 1, count).astype(np.int64))
-        parts = [
-            [".".join(path), str(array.dtype), list(array.shape[1:]), _hash(array[rows])]
-            for path, array in leaves(self._columns)
-        ]
-        return {"num_records": self.num_records, "digest": digest(parts)}
+        rows = spread(self.num_records, count)
+        return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))}
 
     def close(self) -> None:
         pass
-
-
-def _hash(array: np.ndarray) -> str:
-    data = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes()
-    return hashlib.sha256(data).hexdigest()
 
 
 def _name(data: Any) -> str:

@@ -1,17 +1,22 @@
 """The in-process sources, as Flax NNX modules with datarax's names and signatures: faces over plan, read and feed."""
 
 from datarax_ray.sources.array_record_source import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
+from datarax_ray.sources.hugging_face import from_hf
 from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfig
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
 
 __all__ = [
     "ArrayRecordSourceConfig",
     "ArrayRecordSourceModule",
+    "HFEagerConfig",
+    "HFEagerSource",
     "HFStreamingConfig",
     "HFStreamingSource",
     "ParquetSource",
     "ParquetSourceConfig",
     "RandomAccessSource",
     "RandomAccessSourceConfig",
+    "from_hf",
 ]

@@ -66,16 +66,22 @@ class HFConfig(EpochsConfig):
         Raises: ValueError where name or split is missing and no dataset is given, and where columns are not there;
         what datasets.load_dataset raises.
         """
-        if dataset is None:
-            name, split = self.check_named(source)
-            dataset = hugging_face.load(
-                name,
-                split,
-                streaming=streaming,
-                data_dir=self.data_dir,
-                download_kwargs=self.download_kwargs,
-                local_files_only=self.local_files_only,
-            )
+        return self.select(self.open(source, streaming=streaming) if dataset is None else dataset)
+
+    def open(self, source: str, *, streaming: bool) -> Any:
+        """The dataset with all its columns. Raises: as load."""
+        name, split = self.check_named(source)
+        return hugging_face.load(
+            name,
+            split,
+            streaming=streaming,
+            data_dir=self.data_dir,
+            download_kwargs=self.download_kwargs,
+            local_files_only=self.local_files_only,
+        )
+
+    def select(self, dataset: Any) -> Any:
+        """The dataset with the columns that are kept. Raises: ValueError where columns are not there."""
         include, exclude = self.include_keys, self.exclude_keys
         return hugging_face.select_columns(
             dataset, None if include is None else tuple(include), None if exclude is None else tuple(exclude)

@@ -119,7 +119,7 @@ class IndexedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[
         return element
 
     def __getitem__(self, index: int) -> Any:
-        """Element `index` of the current epoch's order; negative counts from its end.
+        """Element `index` of the current epoch's order, once all are over of the last one's; negative from its end.
 
         Raises: IndexError outside the epoch, or where a filter drops the element; TypeError with a flat_map.
         """
@@ -128,7 +128,9 @@ class IndexedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[
             raise IndexError(f"index {index} is outside an epoch of {n} records")
         if self.describe().may_repeat:
             raise TypeError("with a flat_map an index gives any number of elements; get_batch_at(position, 1) has them")
-        found = self.get_batch_at(int(self.current_epoch.get_value()) * n + index % n, 1)
+        epoch, stop = int(self.current_epoch.get_value()), self.describe().stop
+        epoch = epoch if stop is None else min(epoch, stop // n - 1)
+        found = self._source.get_batch_at(epoch * n + index % n, 1)
         if not found:
             raise IndexError(f"a filter or on_error='skip' drops the element at index {index}")
         return found[0]

@@ -22,6 +22,8 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
+    HFEagerConfig,
+    HFEagerSource,
     ParquetSource,
     ParquetSourceConfig,
     RandomAccessSource,
@@ -63,12 +65,36 @@ def parquet(write: Callable[[Path], Any], **options: Any) -> Callable[..., Parqu
         extra = options if config["shuffle"] else {}
         return ParquetSource(ParquetSourceConfig(**config, **extra), directory, columns=["index", "square"])
 
+
+def hf_eager(
+    data: Callable[[Path], datasets.Dataset], *transforms: Any, **options: Any
+) -> Callable[..., HFEagerSource]:
+    def make(directory: Path, **config: Any) -> HFEagerSource:
+        return HFEagerSource(HFEagerConfig(**config | options), dataset=data(directory), transforms=transforms)
+
     return make
 
 
 def by_datasets(directory: Path) -> None:
     data = datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
     data.to_parquet(directory / "data.parquet", batch_size=6)
+
+
+def squares(start: int = 0, stop: int = N) -> datasets.Dataset:
+    return datasets.Dataset.from_dict(
+        {"index": list(range(start, stop)), "square": [i * i for i in range(start, stop)]}
+    )
+
+
+def mapped_squares(directory: Path) -> datasets.Dataset:
+    """Three memory-mapped files, and an order of its own that undoes another."""
+    if not (directory / "saved").exists():
+        squares().select(range(N - 1, -1, -1)).save_to_disk(directory / "saved", num_shards=3)
+    return datasets.load_from_disk(directory / "saved").select(range(N - 1, -1, -1))
+
+
+def joined_squares(directory: Path) -> datasets.Dataset:
+    return datasets.concatenate_datasets([squares(0, 20), mapped_squares(directory).select(range(20, N))])
 
 
 def numbers(element: int) -> dict[str, Any]:
@@ -86,6 +112,9 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "hugging face": random_access(
         lambda: datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
     ),
+    "hf eager in memory": hf_eager(lambda _: squares()),
+    "hf eager mapped": hf_eager(mapped_squares),
+    "hf eager joined": hf_eager(joined_squares, stored_index),
     "numpy arrays": random_access(lambda: {"index": np.arange(N), "square": np.arange(N) ** 2}),
     "jax arrays": random_access(lambda: {"index": jnp.arange(N), "square": jnp.arange(N) ** 2}),
 }

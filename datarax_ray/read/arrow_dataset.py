@@ -1,0 +1,227 @@
+"""Reads rows of a Hugging Face map-style dataset by index, as columns, from its Arrow table.
+
+Arrow files are memory-mapped: what an actor is sent of them is their paths, and a row is read where it lies. Tables in
+memory travel as their buffers, once to each node. Source: datasets.arrow_dataset, datasets.table, datasets.features.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.read.columns import Columns, unstack
+from datarax_ray.read.layout import Layout
+from datarax_ray.read.sample import rows_digest, spread
+
+# Rows for the digest: of images of 100 KB, 25 MB to read, once.
+_NUM_SAMPLED = 256
+_IMAGE, _JSON = "Image", "Json"  # the features that are decoded here
+
+
+class UndecodableError(ValueError):
+    """A stored value, an image for example, that does not decode."""
+
+
+class DatasetReader:
+    """The rows of a datasets.Dataset, after its select, shuffle and filter, with its format's columns.
+
+    What a column becomes is decided over all its rows (read.layout): numbers, bools, and lists of them of one length,
+    are dense; strings, bytes, ragged lists, and what holds None, are objects on the host; times are datetime64. Image
+    features are decoded to arrays.
+
+    name: how the dataset is called, for people.
+
+    Raises: TypeError for what is no datasets.Dataset; ValueError for one that is empty, that runs a function whenever
+    it is read (set_transform), or has features that only `datasets` can decode.
+    """
+
+    broken: type[Exception] = UndecodableError
+
+    def __init__(self, dataset: Any, name: str) -> None:
+        _check(dataset, name)
+        if dataset.format["columns"] != dataset.column_names:
+            dataset = dataset.select_columns(dataset.format["columns"])
+        self._name = name
+        self._features = dataset.features
+        self._tables = _Tables(dataset.data, dataset._indices, name)
+        self.num_records = len(dataset)
+        self._decoded = tuple(key for key, needed in self._features._column_requires_decoding.items() if needed)
+        self._has_images = any(type(self._features[key]).__name__ == _IMAGE for key in self._decoded)
+        self._layout = Layout.of(dataset.data.table, self._tables.rows, self._decoded)
+        self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
+
+    def read(self, records: Indices) -> Columns | list[Any]:
+        """The columns of these rows, in the order asked; a list of elements where images are among them.
+
+        records: int64 (k,), in [0, num_records), repeats allowed. Arrays are read-only, of neighbouring rows of one
+        Arrow batch without a copy.
+
+        Raises: UndecodableError for an image or JSON text that does not decode.
+        """
+        columns = self._stored(records)
+        for key in self._decoded:
+            columns[key] = self._decode(key, columns[key])
+        return unstack(columns, len(records)) if self._has_images else columns
+
+    def cached(self) -> DatasetReader:
+        """Itself: the pages of mapped files stay in memory as it is."""
+        return self
+
+    def locate(self, record: int) -> str:
+        """Where a row is, for people: "name[17]"."""
+        return f"{self._name}[{record}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The number of rows, and a digest of names, shapes, dtypes and 256 rows spread over the data.
+
+        The fingerprint of `datasets` would tell two loads of the same data in memory apart.
+        """
+        return {"num_records": self.num_records, "digest": self._digest}
+
+    def close(self) -> None:
+        pass
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_digest"}
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        columns = self._stored(spread(self.num_records, _NUM_SAMPLED))
+        for key in self._decoded:  # files may move, with the data
+            for value in columns[key]:
+                if isinstance(value, dict) and value.get("path"):
+                    value["path"] = os.path.basename(value["path"])
+        return rows_digest(columns)
+
+    def _stored(self, records: Indices) -> Columns:
+        data, mapping = self._tables.data, self._tables.rows
+        rows = records if mapping is None else mapping[records]
+        if len(rows) == rows[-1] - rows[0] + 1 and (np.diff(rows) == 1).all():
+            return self._layout.columns(data.fast_slice(int(rows[0]), len(rows)))
+        return self._layout.columns(data.table.take(rows))
+
+    def _decode(self, key: str, values: np.ndarray) -> np.ndarray:
+        try:
+            decoded = self._features.decode_column(values.tolist(), key)
+            return np.fromiter(map(_without_pil, decoded), object, len(values))
+        except Exception as error:
+            raise UndecodableError(f"column {key!r} does not decode: {error}") from error
+
+
+class _Tables:
+    """The tables of a dataset, its rows and which of them are used, opened where they are first read.
+
+    The Tables of `datasets` pickle mapped files as their paths, and open them when they are unpickled: an error there
+    would be about an actor that cannot start, not about the file.
+    """
+
+    def __init__(self, data: Any, indices: Any, name: str) -> None:
+        self._name = name
+        self._opened: tuple[Any, Any] | None = (data, indices)
+        self._closed: tuple[bytes, list[Any]] | None = None
+
+    @property
+    def data(self) -> Any:
+        return self._open()[0]
+
+    @functools.cached_property
+    def rows(self) -> Indices | None:
+        """The rows that are used, in their order; None for all."""
+        indices = self._open()[1]
+        return None if indices is None else indices.column(0).to_numpy().view(np.int64)
+
+    def _open(self) -> tuple[Any, Any]:
+        if self._opened is None:
+            assert self._closed is not None
+            try:
+                self._opened = pickle.loads(self._closed[0], buffers=self._closed[1])
+            except FileNotFoundError as error:
+                error.add_note(
+                    f"{self._name} is mapped from this file, which every node must have under this path: keep the "
+                    "cache of `datasets` (HF_HOME) or the saved folder on storage that all nodes share, or load it "
+                    "with keep_in_memory=True to send its data to them"
+                )
+                raise
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._closed is None:
+            import pyarrow as pa
+
+            buffers: list[pickle.PickleBuffer] = []
+            blob = pickle.dumps(self._opened, protocol=5, buffer_callback=buffers.append)
+            # Arrow's buffers, which go out of band as these do, but pickle by older protocols too
+            self._closed = blob, [pa.py_buffer(buffer.raw()) for buffer in buffers]
+        return {"_name": self._name, "_opened": None, "_closed": self._closed}
+
+
+def _check(dataset: Any, name: str) -> None:
+    import datasets
+
+    if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
+        raise TypeError(f"{name} is a dict of the splits {list(dataset)}; give one of them")
+    if isinstance(dataset, datasets.IterableDataset):
+        raise TypeError(f"{name} is an IterableDataset, a stream without random access; use HFStreamingSource for it")
+    if not isinstance(dataset, datasets.Dataset):
+        raise TypeError(f"a dataset is a datasets.Dataset, got {type(dataset).__name__}")
+    if not len(dataset):
+        raise ValueError(f"there are 0 records in {name}; a stream needs at least one")
+    if not dataset.format["columns"]:
+        raise ValueError(f"{name} has no columns; an element needs at least one field")
+    if dataset.format["type"] == "custom":
+        raise ValueError(
+            f"{name} runs a function whenever it is read (set_transform), which may give another result when a row is "
+            "read again, and takes batches; pass transforms=[...] of single elements instead (random_map for random "
+            "ones), after dataset.reset_format()"
+        )
+    for key in dataset.format["columns"]:
+        _check_feature(key, dataset.features[key])
+
+
+def _check_feature(key: str, feature: Any) -> None:
+    """Raise for a column that needs more than Pillow to decode."""
+    from datasets.features.features import require_decoding
+
+    if not require_decoding(feature):
+        return
+    kinds = _decoded_kinds(feature)
+    if not kinds <= {_IMAGE, _JSON}:
+        raise ValueError(
+            f"column {key!r} is of the feature {feature}, and decoding it gives no arrays; take its stored bytes, "
+            f"dataset.cast_column({key!r}, {type(feature).__name__}(decode=False)), and decode them in a transform, or "
+            f"leave it out with exclude_keys=[{key!r}]"
+        )
+    if _IMAGE in kinds:
+        try:
+            import PIL  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                f"column {key!r} holds images, which `datasets` decodes with Pillow: pip install pillow; or take the "
+                f"stored bytes, dataset.cast_column({key!r}, Image(decode=False)), and DecodeImage"
+            ) from error
+
+
+def _decoded_kinds(feature: Any) -> set[str]:
+    from datasets.features.features import require_decoding
+
+    if not require_decoding(feature):
+        return set()
+    if isinstance(feature, dict):
+        return set().union(*map(_decoded_kinds, feature.values()))
+    inner = feature[0] if isinstance(feature, list | tuple) else getattr(feature, "feature", None)
+    return {type(feature).__name__} if inner is None else _decoded_kinds(inner)
+
+
+def _without_pil(value: Any) -> Any:
+    """A decoded value with arrays, uint8 (height, width[, channels]), in place of Pillow's images."""
+    if isinstance(value, dict):
+        return {key: _without_pil(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_pil(item) for item in value]
+    is_image = any(kind.__module__.startswith("PIL.") for kind in type(value).__mro__)
+    return np.asarray(value) if is_image else value

@@ -1,0 +1,54 @@
+"""What goes to a device and what stays on the host, and that no value changes on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from datarax_ray.read.columns import is_host_only
+
+_NARROW = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
+
+
+def narrow(columns: Any) -> Any:
+    """Host arrays with the dtypes that they will have on the device.
+
+    Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off).
+    """
+    return jax.tree.map_with_path(_narrow, columns)
+
+
+def put(batch: Any) -> Any:
+    """Any batch with its NumPy arrays of numbers on the default device, and all else where it is."""
+    return jax.tree.map_with_path(_put, batch)
+
+
+def stays(dtype: np.dtype) -> bool:
+    """Whether arrays of this dtype stay on the host."""
+    return is_host_only(dtype) or dtype.kind in "Mm"  # no device has times
+
+
+def _put(path: Any, leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray | np.generic) or stays(leaf.dtype):
+        return leaf
+    return jax.device_put(_narrow(path, np.asarray(leaf)))
+
+
+def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
+    """64-bit arrays as 32-bit ones where JAX would make them so, but never with another value in silence."""
+    narrow: Any = _NARROW.get(array.dtype.name)
+    if narrow is None or jax.config.read("jax_enable_x64"):
+        return array
+    with np.errstate(over="ignore"):
+        narrowed: np.ndarray = array.astype(narrow)
+    is_integer = array.dtype.kind in "iu"
+    changed = narrowed != array if is_integer else np.isfinite(array) & ~np.isfinite(narrowed)
+    if changed.any():
+        row = int(np.argwhere(changed)[0][0]) if array.ndim else 0
+        raise OverflowError(
+            f"field {jax.tree_util.keystr(path)}, row {row}: a value of {array.dtype} does not fit {narrowed.dtype}, "
+            "which JAX uses unless jax_enable_x64 is on. Turn it on, or convert the field in a transform."
+        )
+    return narrowed

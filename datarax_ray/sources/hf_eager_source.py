@@ -1,0 +1,238 @@
+"""A whole Hugging Face dataset as an NNX source, with the names and signatures of datarax.sources.hf_eager_source."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import jax
+import numpy as np
+from flax import nnx
+
+from datarax_ray.feed.source import Source
+from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.order import Shuffle
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.arrow_dataset import DatasetReader
+from datarax_ray.read.columns import Columns, map_leaves, stack
+from datarax_ray.sources.device import put
+from datarax_ray.sources.device_order import records_at
+from datarax_ray.sources.hf_config import HFConfig
+from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class HFEagerConfig(HFConfig, IndexedSourceConfig):
+    """How a dataset is loaded and read; see HFConfig, IndexedSourceConfig and SourceConfig for the fields.
+
+    shuffle: one permutation of all rows in every epoch, in every way of reading. cacheable: accepted for datarax's
+    sake: Arrow files are memory-mapped, and stay in memory as far as there is room.
+
+    >>> HFEagerConfig(name="mnist", split="train", shuffle=True, include_keys=["image"]).include_keys
+    ('image',)
+    """
+
+
+class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The rows of a map-style Hugging Face dataset, in an order that is a pure function of the position.
+
+    dataset: an already built datasets.Dataset (of load_from_disk, from_dict, after map and filter); None to load
+    config.name and config.split. transforms: of single elements; see datarax_ray.read.transforms.
+
+    Numbers, bools and their lists of one length are dense; strings, bytes, ragged lists and columns with None are
+    objects, and stay on the host; times are datetime64, which stays there too. Images are decoded.
+
+    `data`, `get_batch` and `get_batch_at` give jax.Arrays for what is dense and Python lists for what is not, as
+    datarax does; iteration gives elements of NumPy values.
+
+    Raises: ValueError, TypeError at construction for a dataset that is missing, empty or a stream, or has features that
+    cannot be read, by name and with the remedy; what datasets.load_dataset raises.
+
+    >>> import datasets
+    >>> dataset = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "name": ["a", "b", "c"]})
+    >>> source = HFEagerSource(HFEagerConfig(exclude_keys=["name"]), dataset=dataset)
+    >>> source.get_batch(2)
+    {'x': Array([1., 2.], dtype=float32)}
+    """
+
+    def __init__(
+        self,
+        config: HFEagerConfig,
+        *,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+        dataset: Any = None,
+        transforms: Iterable[Any] = (),
+    ) -> None:
+        if dataset is None:
+            dataset = config.open("HFEagerSource", streaming=False)
+        info = getattr(dataset, "info", None)
+        self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
+        split = getattr(dataset, "split", None)
+        self.split_name: str | None = config.split or (None if split is None else str(split))
+        label = "/".join(part for part in (self.dataset_name, self.split_name) if part)
+        self._table = _Table(DatasetReader(config.select(dataset), label or "dataset"))
+        super().__init__(
+            config,
+            dataset,
+            self._table.reader,
+            shuffle=config.shuffle,
+            transforms=transforms,
+            rngs=rngs,
+            name=name,
+        )
+        self.index, self.epoch = self.current_index, self.current_epoch  # datarax's names for them here
+
+    @property
+    def length(self) -> int:
+        """Rows in one epoch."""
+        return len(self)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The columns of all rows, in the order of the dataset, before transforms; made when first asked for.
+
+        Raises: ColumnError where images differ in size; OverflowError for numbers that JAX's 32 bits do not hold.
+        """
+        return self._table.columns
+
+    @property
+    def is_random_order(self) -> bool:
+        """Whether every epoch is shuffled."""
+        return bool(self.config.shuffle)
+
+    def set_random_order(self, enabled: bool) -> None:
+        """Shuffle from here on, or stop it. The position stays, so an epoch that is begun mixes two orders."""
+        self._reconfigure(shuffle=bool(enabled))
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin again with the first epoch; with a seed, in the order of that seed."""
+        if seed is not None:
+            self._reconfigure(seed=seed)
+        self._source.seek(0)
+        self._advance(0)
+
+    def get_dataset_info(self) -> Any:
+        """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
+        return self._data.info
+
+    def get_batch(self, size: int, key: Any = None) -> dict[str, Any]:
+        """The next `size` elements, stacked; fewer at the very end, {} after it.
+
+        key: for datarax's stateless batches instead: the first `size` rows by jax.random.permutation of this key, or of
+        the dataset where it is not shuffled.
+        """
+        if key is None:
+            return _delivered(super().get_batch(size))
+        rows = np.arange(len(self))
+        if self.is_random_order:
+            rows = np.asarray(jax.random.permutation(key, len(self)))
+        return self._table.rows(rows[:size].astype(np.int64))
+
+    def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
+        """The elements at positions [start, start + size), stacked, each epoch in its own order. Stateless.
+
+        Under jit, scan and other traces, rows are gathered on the device from `data`, without the fields that stay on
+        the host, and always `size` of them: after the last epoch those of further ones. Otherwise there are fewer at
+        the end of the stream, and {} after it. key: accepted for datarax's sake, not used.
+
+        start: an integer >= 0; as int32, below 2**31 (JAX gives a larger one a negative value in silence).
+
+        Raises: TypeError under a trace where transforms, which run on the host, would have to run.
+        """
+        if isinstance(start, jax.core.Tracer):
+            return self._gather(start, size)
+        start = operator.index(start)
+        if start < 0 or size < 0:
+            raise ValueError(f"start and size must not be negative, got {start} and {size}")
+        description = self.describe()
+        stop = start + size if description.stop is None else min(start + size, description.stop)
+        block = description.read(Ticket(start, max(start, stop)))
+        if block.failure is not None:
+            raise block.failure
+        return {} if block.columns is None else _delivered(block.columns)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the stream stands and which stream it is, in plain values: under 4 KB, never data."""
+        state = super().get_state()
+        return state | {"index": state["current_index"], "epoch": state["current_epoch"]}
+
+    def copy(
+        self,
+        *,
+        config: IndexedSourceConfig | None = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """The same data from the beginning, with what is given here changed."""
+        return type(self)(
+            config or self.config,  # type: ignore[arg-type]  # of the kind that this source was made with
+            rngs=rngs or self.rngs,
+            name=name or self.name,
+            dataset=self._data,
+            transforms=self.describe().transforms,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"HFEagerSource(dataset={self.dataset_name!r}, split={self.split_name!r}, num_records={len(self)}, "
+            f"shuffle={self.config.shuffle}, seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+        )
+
+    def _reconfigure(self, **changed: Any) -> None:
+        self._seek()
+        self.config = replace(self.config, **changed)
+        shuffle: Shuffle = "global" if self.config.shuffle else "none"
+        order = replace(self.describe().order, seed=self.config.seed, shuffle=shuffle)
+        position = self._source.position
+        self._description = replace(self._description, order=order)
+        self._source = Source(self._description)
+        self._source.seek(position)
+
+    def _gather(self, start: Any, size: int) -> dict[str, Any]:
+        description = self.describe()
+        if description.transforms:
+            raise TypeError(
+                f"get_batch_at is traced by JAX here, and the transforms {list(description.transforms)} run on the "
+                "host; iterate a Pipeline (or its scan) over this source, or apply them in the traced function"
+            )
+        dense = _dense(self.data)
+        if not dense:
+            raise TypeError(
+                f"get_batch_at is traced by JAX here, and all the fields {sorted(self.data)} stay on the host; iterate "
+                "a Pipeline over this source instead"
+            )
+        rows = records_at(description.order, start, size)
+        gathered: dict[str, Any] = jax.tree.map(lambda column: column[rows], dense)
+        return gathered
+
+
+class _Table:
+    """The rows of the dataset as they are delivered. No part of the module: NNX lets no trace change a module."""
+
+    def __init__(self, reader: DatasetReader) -> None:
+        self.reader = reader
+
+    def rows(self, records: Indices) -> dict[str, Any]:
+        found = self.reader.read(records)
+        return _delivered(found if isinstance(found, dict) else stack(found))
+
+    @functools.cached_property
+    def columns(self) -> dict[str, Any]:
+        with jax.ensure_compile_time_eval():  # kept, so it must be arrays, also where a trace asks for it first
+            return self.rows(np.arange(self.reader.num_records))
+
+
+def _delivered(columns: Columns) -> dict[str, Any]:
+    """Dense columns on the device; lists in place of object columns; times as they are."""
+    found: dict[str, Any] = map_leaves(lambda leaf: leaf.tolist() if leaf.dtype == object else leaf, put(columns))
+    return found
+
+
+def _dense(data: dict[str, Any]) -> dict[str, Any]:
+    """The jax.Arrays among the fields."""
+    parts = {key: _dense(value) if isinstance(value, dict) else value for key, value in data.items()}
+    return {key: part for key, part in parts.items() if isinstance(part, jax.Array) or (part and type(part) is dict)}

@@ -1,0 +1,95 @@
+"""from_hf: the Hugging Face source that fits a dataset. Source: datarax.sources.from_hf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flax import nnx
+
+from datarax_ray.read.hugging_face import as_stream, known_nbytes
+from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
+
+# datarax's documented limit for loading a dataset as a whole. Beyond it, downloading and preparing it before the first
+# batch takes minutes, and streaming begins at once.
+MAX_EAGER_NBYTES = 10**9
+
+
+def from_hf(
+    name: Any,
+    split: str | None = None,
+    *,
+    eager: bool | None = None,
+    streaming: bool | None = None,
+    shuffle: bool = False,
+    seed: int = 42,
+    rngs: nnx.Rngs | None = None,
+    data_dir: str | None = None,
+    include_keys: Iterable[str] | None = None,
+    exclude_keys: Iterable[str] | None = None,
+    download_kwargs: Mapping[str, Any] | None = None,
+    local_files_only: bool = False,
+    num_epochs: int = 1,
+    transforms: Iterable[Any] = (),
+) -> Any:
+    """An HFEagerSource where the dataset is known to be below 1 GB, else an HFStreamingSource.
+
+    name: as of HFConfig, a dataset on the hub or a local folder; or a built datasets.Dataset (eager) or
+    datasets.IterableDataset (streaming), which needs no split. eager, streaming: True or False decides; None leaves it
+    to the size, which is asked for without downloading the dataset. seed: of the order, in both. The others: as in
+    HFConfig.
+
+    Raises: ValueError where eager and streaming contradict each other or the dataset; what the sources raise.
+
+    >>> import datasets
+    >>> from_hf(datasets.Dataset.from_dict({"x": [1, 2, 3]}), num_epochs=-1)
+    HFEagerSource(dataset=None, split=None, num_records=3, shuffle=False, seed=42, num_epochs=-1)
+    """
+    dataset = None if isinstance(name, str) or hasattr(name, "__fspath__") else name
+    fields: dict[str, Any] = {
+        "name": str(name) if dataset is None else None,
+        "split": split,
+        "data_dir": data_dir,
+        "include_keys": include_keys,
+        "exclude_keys": exclude_keys,
+        "download_kwargs": download_kwargs,
+        "local_files_only": local_files_only,
+        "shuffle": shuffle,
+        "seed": seed,
+        "num_epochs": num_epochs,
+    }
+    config = HFEagerConfig(**fields)
+    if _is_eager(config, dataset, eager, streaming):
+        return HFEagerSource(config, rngs=rngs, dataset=dataset, transforms=transforms)
+    from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
+
+    if hasattr(dataset, "to_iterable_dataset"):
+        dataset = as_stream(dataset)
+    return HFStreamingSource(
+        HFStreamingConfig(streaming=True, **fields), rngs=rngs, dataset=dataset, transforms=transforms
+    )
+
+
+def _is_eager(config: HFEagerConfig, dataset: Any, eager: bool | None, streaming: bool | None) -> bool:
+    if eager is not None and streaming is not None and eager == streaming:
+        raise ValueError(f"eager={eager} and streaming={streaming} contradict each other: a source is one of the two")
+    wanted = eager if eager is not None else None if streaming is None else not streaming
+    if dataset is None:
+        name, split = config.check_named("from_hf")
+        if wanted is not None:
+            return wanted
+        nbytes = known_nbytes(
+            name,
+            split,
+            data_dir=config.data_dir,
+            download_kwargs=config.download_kwargs,
+            local_files_only=config.local_files_only,
+        )
+        return nbytes is not None and nbytes < MAX_EAGER_NBYTES
+    has_rows = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if wanted and not has_rows:
+        raise ValueError(
+            f"the {type(dataset).__name__} is a stream without random access, so it cannot be read eagerly; leave "
+            "eager out, or build it as a datasets.Dataset"
+        )
+    return has_rows if wanted is None else wanted

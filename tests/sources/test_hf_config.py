@@ -1,0 +1,173 @@
+"""Which dataset a Hugging Face configuration stands for: saved folders, data files, the cache; and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from datarax_ray.read import hugging_face
+from datarax_ray.sources import HFEagerConfig
+from datarax_ray.sources.hf_config import HFConfig
+
+datasets.disable_progress_bars()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """one: a saved Dataset; both: a saved DatasetDict; files: Parquet and JSON files."""
+    train = datasets.Dataset.from_dict({"x": list(range(20)), "s": [f"s{i}" for i in range(20)]})
+    train.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": train, "test": train.select(range(3))}).save_to_disk(tmp_path / "both")
+    (tmp_path / "files").mkdir()
+    train.to_parquet(tmp_path / "files" / "train.parquet")
+    train.to_json(tmp_path / "x.jsonl")
+    return tmp_path
+
+
+def config(folder: Path, name: str, split: str = "train", **fields: Any) -> HFConfig:
+    fields["download_kwargs"] = fields.get("download_kwargs", {}) | {"cache_dir": str(folder / "cache")}
+    return HFConfig(name=name, split=split, **fields)
+
+
+class TestConfig:
+    def test_defaults_are_datarax_s_and_one_pass(self) -> None:
+        made = HFEagerConfig(name="a", split="b")
+        assert (made.seed, made.shuffle, made.num_epochs, made.local_files_only) == (42, False, 1, False)
+        assert (made.data_dir, made.include_keys, made.exclude_keys, made.download_kwargs) == (None,) * 4
+
+    def test_it_is_frozen_and_can_be_hashed_and_pickled_whatever_is_in_it(self) -> None:
+        made = HFEagerConfig(
+            name="a", split="b", include_keys={"y", "x"}, download_kwargs={"name": "c"}, precomputed_stats={"mean": 1}
+        )
+        assert made.include_keys == ("x", "y")
+        assert {made: 1}[pickle.loads(pickle.dumps(made))] == 1
+        with pytest.raises(AttributeError, match="name"):
+            made.name = "b"  # type: ignore[misc]
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"include_keys": ["a"], "exclude_keys": ["b"]}, "Cannot specify both include_keys and exclude_keys"),
+            ({"include_keys": "abc"}, r"include_keys is a list of columns, got the str 'abc'; write \['abc'\]"),
+            ({"include_keys": []}, "include_keys must name at least one column"),
+            ({"exclude_keys": [1]}, r"exclude_keys must name .* got \(1,\)"),
+            ({"seed": 2**32}, r"seed must be in \[0, 2\*\*32\), got 4294967296"),
+            ({"num_epochs": 0}, "num_epochs must be at least 1, or -1 for endless, got 0"),
+            ({"download_kwargs": {"trust_remote_code": True}}, "trust_remote_code is never passed on"),
+            ({"download_kwargs": {"split": "train"}}, "download_kwargs holds 'split'; split is where that is said"),
+            ({"download_kwargs": {"path": "x"}}, "download_kwargs holds 'path'; name is where that is said"),
+        ],
+    )
+    def test_contradictions_are_refused(self, fields: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            HFConfig(name="a", split="b", **fields)
+
+    @pytest.mark.parametrize(("fields", "named"), [({"split": "train"}, "name"), ({"name": "a"}, "split")])
+    def test_name_and_split_are_required_unless_there_is_a_dataset(self, fields: dict[str, str], named: str) -> None:
+        with pytest.raises(ValueError, match=f"{named} is required for HFEagerSource, unless it is given dataset="):
+            HFConfig(**fields).load("HFEagerSource", streaming=False)
+        built = datasets.Dataset.from_dict({"x": [1]})
+        assert HFConfig(**fields).load("HFEagerSource", streaming=False, dataset=built) is built
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+class TestLoading:
+    @pytest.mark.parametrize(
+        ("name", "split", "want"),
+        [
+            ("one", "train", range(20)),
+            ("both", "test", range(3)),
+            ("both", "train[5:8]", range(5, 8)),
+            ("both", "train[:10%]+train[90%:]", [0, 1, 18, 19]),
+            ("files", "train", range(20)),
+        ],
+    )
+    def test_a_local_folder_is_a_dataset(self, folder: Path, name: str, split: str, want: Any, streaming: bool) -> None:
+        if streaming and name == "files" and "[" in split:
+            pytest.skip("datasets has no slices of streams")
+        found = config(folder, str(folder / name), split).load("S", streaming=streaming)
+        assert isinstance(found, datasets.IterableDataset if streaming else datasets.Dataset)
+        assert [row["x"] for row in found] == list(want)
+
+    def test_data_files_are_named_with_their_format(self, folder: Path, streaming: bool) -> None:
+        for kind, path in (("json", "x.jsonl"), ("parquet", "files/train.parquet")):
+            files = {"data_files": str(folder / path)}
+            found = config(folder, kind, download_kwargs=files).load("S", streaming=streaming)
+            assert [row["s"] for row in found] == [f"s{i}" for i in range(20)]
+
+    def test_columns_are_kept_or_left_out(self, folder: Path, streaming: bool) -> None:
+        name = str(folder / "files")
+        for fields in ({"include_keys": ["s"]}, {"exclude_keys": ["x"]}):
+            found = config(folder, name, **fields).load("S", streaming=streaming)
+            assert next(iter(found)) == {"s": "s0"}
+        with pytest.raises(
+            ValueError, match=r"include_keys names the columns \['y'\], and the dataset has \['x', 's'\]"
+        ):
+            config(folder, name, include_keys=["s", "y"]).load("S", streaming=streaming)
+        with pytest.raises(ValueError, match="leave none of the columns"):
+            config(folder, name, exclude_keys=["s", "x"]).load("S", streaming=streaming)
+
+    def test_another_split_than_was_saved_is_refused(self, folder: Path, streaming: bool) -> None:
+        with pytest.raises(ValueError, match=r"both has the splits \['train', 'test'\], and split='dev' was asked for"):
+            config(folder, str(folder / "both"), "dev").load("S", streaming=streaming)
+        datasets.load_dataset(str(folder / "files"), split="train", cache_dir=str(folder / "c")).save_to_disk(
+            folder / "split"
+        )
+        with pytest.raises(ValueError, match="was saved from the split 'train', and split='test' was asked for"):
+            config(folder, str(folder / "split"), "test").load("S", streaming=streaming)
+
+    def test_a_hub_dataset_that_is_not_there_is_an_error_without_asking_the_hub(
+        self, folder: Path, streaming: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the hub"))
+        with pytest.raises(ConnectionError) as info:
+            config(folder, "nobody/nothing", local_files_only=True).load("S", streaming=streaming)
+        assert "must be a local folder, or be in the cache of `datasets` already" in info.value.__notes__[0]
+        assert not datasets.config.HF_HUB_OFFLINE
+
+    def test_a_hub_dataset_in_the_cache_is_read_without_asking_the_hub(
+        self, folder: Path, streaming: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        builder = datasets.load_dataset_builder(str(folder / "files"), cache_dir=str(folder / "made"))
+        builder.download_and_prepare()
+        # as a load from the hub would have left it: namespace___name / configuration / version / commit
+        shutil.copytree(builder.cache_dir, folder / "cache" / "some___one" / "default" / "0.0.0" / ("0" * 40))
+        monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the hub"))
+        for file in (folder / "cache" / "some___one" / "default" / "0.0.0" / ("0" * 40)).glob("files-*"):
+            file.rename(file.with_name(file.name.replace("files-", "one-")))
+        found = config(folder, "some/one", local_files_only=True).load("S", streaming=streaming)
+        assert [row["x"] for row in found] == list(range(20))
+
+
+def test_the_revision_is_main_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, **kwargs: seen.append(kwargs))
+    HFConfig(name="a", split="b", download_kwargs={"trust_remote_code": False}).open("S", streaming=True)
+    HFConfig(name="a", split="b", download_kwargs={"revision": "v1", "name": "c"}).open("S", streaming=False)
+    assert [call["revision"] for call in seen] == ["main", "v1"]
+    assert not any("trust_remote_code" in call for call in seen)
+
+
+def test_without_a_hub_the_error_says_what_else_a_name_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError) as info:
+        HFConfig(name="nobody/nothing", split="train").load("S", streaming=False)
+    assert "give a local folder (save_to_disk, or data files), or dataset=" in info.value.__notes__[0]
+
+
+def test_sizes_are_known_before_loading(folder: Path) -> None:
+    def known(name: str, **options: Any) -> int | None:
+        options["download_kwargs"] = options.get("download_kwargs", {}) | {"cache_dir": str(folder / "cache")}
+        return hugging_face.known_nbytes(name, "train", **options)
+
+    arrow = sum(path.stat().st_size for path in (folder / "one").glob("*.arrow"))
+    assert known(str(folder / "one")) == known(str(folder / "both")) == arrow
+    size = (folder / "files" / "train.parquet").stat().st_size
+    assert known(str(folder / "files")) == size
+    files = {"data_files": str(folder / "files" / "train.parquet"), "num_proc": None}
+    assert known("parquet", download_kwargs=files) == size

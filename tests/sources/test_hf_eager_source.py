@@ -1,0 +1,293 @@
+"""HFEagerSource: datarax's documented surface, each of its observed defects absent, and one order in all of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import datasets
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import HFEagerConfig, HFEagerSource
+from tests import oracle
+
+datasets.disable_progress_bars()
+
+N = 20
+
+
+def rows() -> datasets.Dataset:
+    return datasets.Dataset.from_dict(
+        {"x": list(range(N)), "v": [[i, 2.5 * i] for i in range(N)], "s": [f"s{i}" for i in range(N)]}
+    )
+
+
+def make(transforms: Any = (), dataset: Any = None, **config: Any) -> HFEagerSource:
+    return HFEagerSource(HFEagerConfig(**config), dataset=rows() if dataset is None else dataset, transforms=transforms)
+
+
+def order(num_epochs: int, seed: int | None = 42) -> list[int]:
+    return [i for epoch in range(num_epochs) for i in oracle.order(N, epoch, seed)]
+
+
+def indices(elements: Any) -> list[int]:
+    return [int(element["x"]) for element in elements]
+
+
+class AddOne:
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"x": element["x"] + 1}
+
+
+class TestReading:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_elements_are_the_rows_of_the_dataset_in_the_epoch_s_order(self, shuffle: bool) -> None:
+        dataset = rows()
+        got = list(make(dataset=dataset, shuffle=shuffle, num_epochs=3))
+        for element, row in zip(got, order(3, 42 if shuffle else None), strict=True):
+            want = dataset[row]
+            assert (int(element["x"]), element["v"].tolist(), element["s"]) == (want["x"], want["v"], want["s"])
+
+    def test_by_default_there_is_one_pass(self) -> None:
+        assert indices(make()) == list(range(N))
+
+    def test_a_shuffled_pipeline_gives_every_row_once_in_every_epoch(self) -> None:
+        got = [int(x) for batch in Pipeline(source=make(shuffle=True, num_epochs=3), batch_size=7) for x in batch["x"]]
+        assert got == order(3)
+
+    def test_get_batch_goes_on_and_ends_with_an_empty_dict(self) -> None:
+        source = make(shuffle=True, num_epochs=2)
+        batches = []
+        while batch := source.get_batch(15):
+            batches.append(batch)
+        assert [x for batch in batches for x in batch["x"].tolist()] == order(2)
+        assert [len(batch["s"]) for batch in batches] == [15, 15, 10]
+        assert isinstance(batches[0]["v"], jax.Array)
+        assert batches[0]["s"] == [f"s{i}" for i in order(1)[:15]]
+
+    def test_get_batch_with_a_key_is_stateless(self) -> None:
+        source, key = make(shuffle=True), jax.random.key(3)
+        want = jax.random.permutation(key, N)[:6].tolist()
+        assert source.get_batch(6, key)["x"].tolist() == want
+        assert source.get_batch(6, key)["x"].tolist() == want
+        assert make().get_batch(6, key)["x"].tolist() == list(range(6))
+        assert int(source.index.get_value()) == 0
+
+    def test_get_batch_at_knows_epochs_and_the_end(self) -> None:
+        source = make(shuffle=True, num_epochs=2)
+        assert source.get_batch_at(15, 10)["x"].tolist() == order(2)[15:25]
+        assert source.get_batch_at(np.int64(35), 10)["x"].tolist() == order(2)[35:]
+        assert source.get_batch_at(jnp.int32(3), 2)["s"] == [f"s{i}" for i in order(1)[3:5]]
+        assert source.get_batch_at(40, 10) == {}
+        assert int(source.index.get_value()) == 0
+        with pytest.raises(ValueError, match="start and size must not be negative, got -1 and 2"):
+            source.get_batch_at(-1, 2)
+
+    def test_items_follow_the_current_epoch(self) -> None:
+        source = make(shuffle=True, num_epochs=2)
+        assert indices([source[0], source[-1]]) == [order(1)[0], order(1)[-1]]
+        source.get_batch(N)
+        assert int(source[0]["x"]) == order(2)[N]
+
+    def test_transforms_run_on_every_way(self) -> None:
+        source = make([AddOne()])
+        assert indices(source) == list(range(1, N + 1))
+        assert source.get_batch_at(3, 2)["x"].tolist() == [4, 5]
+        assert int(source[4]["x"]) == 5
+        assert source.data["x"].tolist() == list(range(N))  # the data is the dataset's
+
+    def test_an_image_that_does_not_decode_is_named_or_skipped(self) -> None:
+        good = {"bytes": _png(), "path": None}
+        broken = {"image": [good, {"bytes": b"nonsense", "path": None}, good], "x": [0, 1, 2]}
+        features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
+        dataset = datasets.Dataset.from_dict(broken, features=features)
+        source = make(dataset=dataset, name="pets", split="train")
+        assert int(next(source)["x"]) == 0
+        with pytest.raises(ValueError, match=r"pets/train\[1\] \(position 1\).*column 'image' does not decode"):
+            next(source)
+        assert indices(make(dataset=dataset, on_error="skip")) == [0, 2]
+
+    def test_images_of_several_sizes_are_named_with_the_remedy(self) -> None:
+        features = datasets.Features({"image": datasets.Image()})
+        images = {"image": [{"bytes": _png(size), "path": None} for size in (2, 2, 3)]}
+        dataset = datasets.Dataset.from_dict(images, features=features)
+        with pytest.raises(
+            ValueError, match=r"field 'image' has shape \(2, 2\) in one element, \(3, 3\) in another.*resize"
+        ):
+            make(dataset=dataset).get_batch(3)
+        resized = make([lambda element: {"image": element["image"][:2, :2]}], dataset)
+        assert resized.get_batch(3)["image"].shape == (3, 2, 2)
+
+
+def _png(size: int = 2) -> bytes:
+    import io
+
+    import PIL.Image
+
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(np.zeros((size, size), np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+class TestTraced:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_under_jit_it_is_the_same_batch_at_every_position(self, shuffle: bool) -> None:
+        source = make(shuffle=shuffle, num_epochs=3)
+        traced = jax.jit(lambda start: source.get_batch_at(start, 7))
+        for start in range(3 * N - 7):
+            want = source.get_batch_at(start, 7)
+            got = traced(jnp.int32(start))
+            assert sorted(got) == ["v", "x"]  # strings are for no device
+            np.testing.assert_array_equal(got["x"], want["x"])
+            np.testing.assert_array_equal(got["v"], want["v"])
+
+    def test_after_the_last_epoch_a_traced_batch_is_filled_from_the_next(self) -> None:
+        source = make(shuffle=True, num_epochs=1)
+        assert jax.jit(lambda s: source.get_batch_at(s, 7))(15)["x"].tolist() == order(2)[15:22]
+
+    def test_under_scan(self) -> None:
+        source = make(shuffle=True)
+
+        def body(start: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+            return start + 8, source.get_batch_at(start, 8)["x"]
+
+        stop, got = jax.lax.scan(body, jnp.int32(0), None, length=10)
+        assert int(stop) == 80
+        assert got.reshape(-1).tolist() == order(4)
+
+    def test_in_a_module_under_nnx_jit_and_with_a_gradient(self) -> None:
+        source, model = make(shuffle=True, exclude_keys=["s"]), nnx.Linear(2, 1, rngs=nnx.Rngs(0))
+
+        @nnx.jit
+        def loss(model: nnx.Linear, start: jax.Array) -> jax.Array:
+            return nnx.grad(lambda m: m(source.get_batch_at(start, 4)["v"]).sum())(model).bias.get_value()
+
+        assert float(loss(model, jnp.int32(5))[0]) == 4.0
+
+    def test_data_first_asked_for_by_a_trace_is_kept_as_arrays(self) -> None:
+        source = make()
+        jax.jit(lambda s: source.get_batch_at(s, 2))(0)
+        assert source.data["x"].tolist() == list(range(N))
+
+    def test_what_cannot_be_traced_says_what_to_do(self) -> None:
+        with pytest.raises(TypeError, match="the transforms .*AddOne.* run on the host; iterate a Pipeline"):
+            jax.jit(lambda s: make([AddOne()]).get_batch_at(s, 2))(0)
+        with pytest.raises(TypeError, match=r"all the fields \['s'\] stay on the host; iterate a Pipeline"):
+            jax.jit(lambda s: make(include_keys=["s"]).get_batch_at(s, 2))(0)
+
+
+class TestModule:
+    def test_it_has_datarax_s_attributes(self) -> None:
+        source = make(name="digits", split="train", shuffle=True)
+        assert (source.dataset_name, source.split_name, source.length, len(source)) == ("digits", "train", N, N)
+        assert (int(source.index.get_value()), int(source.epoch.get_value())) == (0, 0)
+        assert source.is_random_order
+        assert source.supports_indexed_access()
+        assert source.get_dataset_info().features["s"].dtype == "string"
+        assert repr(source).startswith("HFEagerSource(dataset='digits', split='train', num_records=20, shuffle=True")
+        assert make(precomputed_stats={"mean": 1}).get_statistics() == {"mean": 1}
+        assert make(batch_stats_fn=lambda data: {"n": len(data)}).compute_statistics([1]) == {"n": 1}
+
+    def test_data_is_arrays_and_lists_and_lazy(self) -> None:
+        source = make(dataset=rows().map(lambda row: {"d": {"y": row["x"], "t": row["s"]}}))
+        assert "columns" not in vars(source._table)
+        data = source.data
+        assert (data["v"].shape, data["v"].dtype) == ((N, 2), np.float32)
+        assert data["s"] == [f"s{i}" for i in range(N)]
+        assert data["d"]["y"].tolist() == list(range(N))
+        assert data["d"]["t"] == data["s"]
+        assert source.data is data
+
+    def test_a_number_beyond_32_bits_is_refused_by_name_for_the_device_and_kept_on_the_host(self) -> None:
+        source = make(dataset=datasets.Dataset.from_dict({"id": [1, 2**40]}))
+        with pytest.raises(OverflowError, match=r"field \['id'\], row 1: a value of int64 does not fit int32"):
+            _ = source.data
+        assert [int(element["id"]) for element in source] == [1, 2**40]
+
+    def test_element_spec_describes_an_element_and_consumes_nothing(self) -> None:
+        source = make(exclude_keys=["x"])
+        spec = source.element_spec()
+        assert spec["v"] == jax.ShapeDtypeStruct((2,), np.float64)
+        assert spec["s"].dtype == object
+        assert sorted(spec) == ["s", "v"]
+        assert next(source)["s"] == "s0"
+
+    def test_set_random_order_changes_the_order_from_here_on(self) -> None:
+        source = make(num_epochs=2)
+        source.get_batch(N)
+        next(source)
+        source.set_random_order(True)
+        assert source.is_random_order
+        assert indices(source) == order(2)[N + 1 :]
+        source.set_random_order(False)
+        source.reset()
+        assert indices(source) == list(range(N)) * 2
+
+    def test_reset_begins_again_and_takes_a_seed(self) -> None:
+        source = make(shuffle=True)
+        source.get_batch(7)
+        source.reset()
+        assert indices(source) == order(1)
+        source.reset(seed=7)
+        assert source.config.seed == 7
+        assert indices(source) == order(1, seed=7)
+
+    def test_copy_changes_what_is_given_and_clone_keeps_the_state(self) -> None:
+        source = make(include_keys=["x"], shuffle=True)
+        source.set_random_order(False)
+        source.get_batch(5)
+        assert indices(source.copy()) == list(range(N))
+        assert next(source.copy(config=HFEagerConfig(exclude_keys=["x"])))["s"] == "s0"
+        assert indices(source.clone()) == list(range(5, N))
+
+    def test_closing_is_harmless_and_caching_changes_nothing(self) -> None:
+        with make(num_epochs=1) as source:
+            assert int(next(source)["x"]) == 0
+        source.close()
+        assert indices(source) == list(range(1, N))
+
+
+class TestState:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize("taken", [0, 1, 19, 20, 33, 40])
+    def test_set_state_then_for_goes_on_from_there(self, taken: int, shuffle: bool) -> None:
+        source = make(shuffle=shuffle, num_epochs=2)
+        for _ in range(taken):
+            next(source)
+        state = json.dumps(source.get_state())
+        assert len(state) < 4096
+        other = make(shuffle=shuffle, num_epochs=2)
+        other.set_state(json.loads(state))
+        assert (int(other.epoch.get_value()), int(other.index.get_value())) == divmod(taken, N)
+        assert indices(other) == order(2, 42 if shuffle else None)[taken:]
+
+    def test_the_state_holds_no_data(self) -> None:
+        big = datasets.Dataset.from_dict({"x": np.arange(200_000)})
+        assert len(json.dumps(make(dataset=big).get_state())) < 1000
+
+    def test_index_and_epoch_move_the_stream(self) -> None:
+        source = make(num_epochs=2)
+        source.index.set_value(18)
+        assert indices(source) == [18, 19, *range(N)]
+
+    @pytest.mark.parametrize(
+        ("change", "named"),
+        [
+            ({"seed": 7}, "order.seed: the checkpoint was written with 42, this pipeline has 7"),
+            ({"shuffle": False}, "order.shuffle: .* with 'global', this pipeline has 'none'"),
+            ({"include_keys": ["x"]}, r"files.digest: .*Point the source to the original files"),
+            ({"dataset": rows().select(range(19))}, "files.num_records: .* with 20, this pipeline has 19"),
+            ({"dataset": rows().map(lambda row: {"x": row["x"] + 1})}, "files.digest: "),
+        ],
+    )
+    def test_another_stream_is_refused(self, change: dict[str, Any], named: str) -> None:
+        state = make(shuffle=True).get_state()
+        make(shuffle=True).set_state(state)
+        with pytest.raises(DriftError, match=named):
+            make(**({"shuffle": True} | change)).set_state(state)
