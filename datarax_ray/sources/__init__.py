@@ -6,6 +6,7 @@ from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreami
 from datarax_ray.sources.hugging_face import from_hf
 from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfig
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources.tfds_source import TFDSSource, TFDSSourceConfig
 
 __all__ = [
     "ArrayRecordSourceConfig",
@@ -18,5 +19,7 @@ __all__ = [
     "ParquetSourceConfig",
     "RandomAccessSource",
     "RandomAccessSourceConfig",
+    "TFDSSource",
+    "TFDSSourceConfig",
     "from_hf",
 ]

@@ -1,0 +1,89 @@
+"""A dataset that TensorFlow Datasets prepared as ArrayRecord files, as an NNX source that needs no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from flax import nnx
+
+from datarax_ray.read.array_record import ArrayRecordReader
+from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
+from datarax_ray.read.tfds import find_prepared
+from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class TFDSSourceConfig(IndexedSourceConfig):
+    """How a prepared dataset is read; see IndexedSourceConfig for the other fields.
+
+    shuffle: one permutation over all records in every epoch.
+    """
+
+    shuffle: bool = False
+
+
+class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The elements of a split, decoded to what its features say, as tfds.data_source gives them.
+
+    name_or_builder: "mnist", "mnist:3.0.1", "name/config", a version's directory, or a tfds builder. split: "train",
+    "train[:80%]", "train[1shard]+test" and the like, with the arithmetic of tfds. data_dir: where it was prepared;
+    None for TFDS_DATA_DIR, else ~/tensorflow_datasets. skip_decoding: images, by path, that stay encoded bytes.
+    transforms: of elements. Images need the extra: pip install 'datarax-ray[tfds]'.
+
+    Numbers of a known shape are arrays; text is bytes; sequences of any length are lists (PadTo makes them dense).
+    The order without shuffle is that of the files, which tfds shuffled when it prepared them.
+
+    Raises: FileNotFoundError, ValueError, TypeError at construction for a dataset or split that is not there, another
+    file format than ArrayRecord, and features that are not read here.
+    """
+
+    def __init__(
+        self,
+        name_or_builder: Any,
+        split: str = "train",
+        config: TFDSSourceConfig | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        skip_decoding: Iterable[str] = (),
+        transforms: Iterable[Any] = (),
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        config = TFDSSourceConfig() if config is None else config
+        skip_decoding = tuple(skip_decoding)
+        prepared = find_prepared(name_or_builder, data_dir)
+        decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
+        super().__init__(
+            config,
+            (prepared.directory, split, skip_decoding),
+            ArrayRecordReader.of(prepared.files(split)),
+            shuffle=config.shuffle,
+            transforms=[decode, *transforms],
+            rngs=rngs,
+            name=name,
+        )
+        self.directory, self.split_name, self.version = prepared.directory, split, prepared.version
+
+    def copy(
+        self,
+        *,
+        config: IndexedSourceConfig | None = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """The same data from the beginning, with what is given here changed."""
+        directory, split, skip_decoding = self._data
+        return type(
+            self
+        )(
+            directory,
+            split,
+            config or self.config,  # type: ignore[arg-type]  # of the kind that this source was made with
+            skip_decoding=skip_decoding,
+            transforms=self.describe().transforms[1:],
+            rngs=rngs or self.rngs,
+            name=name or self.name,
+        )

@@ -1,0 +1,192 @@
+"""TFDSSource gives the elements that tfds itself gave for the same files (tests/sources/tfds), without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.blocks import read_elements
+from datarax_ray.read.decode import PadTo
+from datarax_ray.read.decode.tfds import tfds_leaves
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, TFDSSource, TFDSSourceConfig
+from tests import oracle
+
+DATA = Path(__file__).parent / "tfds"
+SAID = json.loads((DATA / "expected.json").read_text())
+
+LISTS = ("tokens", "words", "points", "ragged", "unknown", "photos", "dynamic")  # of any length: on the host
+
+
+def make(split: str = "train", *transforms: Any, **config: Any) -> TFDSSource:
+    return TFDSSource(
+        "small", split, TFDSSourceConfig(**({"num_epochs": 1} | config)), data_dir=DATA, transforms=transforms
+    )
+
+
+def values(said: Any) -> Any:
+    """The values in what tfds said, without dtypes and shapes."""
+    if isinstance(said, dict):
+        return said["values"] if "values" in said else {key: values(item) for key, item in said.items()}
+    return [values(item) for item in said] if isinstance(said, list) else said
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.decode() if isinstance(value, bytes) else value.tolist() if hasattr(value, "tolist") else value
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_every_element_is_what_tfds_gives(split: str) -> None:
+    for got, said in zip(make(split), SAID["elements"][split], strict=True):
+        assert plain(got) == values(said)
+        for key, want in said.items():
+            if isinstance(want, dict) and "dtype" in want and key not in LISTS:
+                assert got[key].shape == tuple(want["shape"])
+                # tfds gives a uint8 scalar as a Python int; here it has the dtype of its feature
+                assert str(got[key].dtype) == ("uint8" if key == "small" else want["dtype"])
+
+
+def test_a_part_of_a_split_is_its_records() -> None:
+    everything = [plain(element)["id"] for element in make("train")]
+    assert [int(e["id"]) for e in make("train[3:9]+test[:1]")] == [*everything[3:9], int(next(make("test"))["id"])]
+    assert len(make("train[:80%]")) == 9
+    with pytest.raises(ValueError, match=r"split 'train\[4:4\]' of .* has no records"):
+        make("train[4:4]")
+
+
+def test_it_shuffles_and_stacks_in_a_pipeline() -> None:
+    keep = {"id", "image", "tokens"}
+    only = [lambda element: {key: element[key] for key in keep}, PadTo({"tokens": 3}, dtype="int32")]
+    source = make("train", *only, shuffle=True, num_epochs=2)
+    ids = [plain(element)["id"] for element in make("train")]
+    batches = list(Pipeline(source=source, batch_size=4))
+    got = [int(i) for batch in batches for i in batch["id"]]
+    assert got == [ids[i] for epoch in range(2) for i in oracle.order(11, epoch, 42)]
+    assert batches[0]["image"].shape == (4, 4, 3, 3)
+    assert batches[0]["tokens"].tolist() == [[*range(i % 4), *[0] * (3 - i % 4)] for i in got[:4]]
+
+
+def test_images_can_stay_encoded() -> None:
+    source = TFDSSource("small", "test", data_dir=DATA, skip_decoding=["image", "photos"])
+    assert next(source)["image"].startswith(b"\x89PNG")
+    assert next(source.copy())["image"].startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"skip_decoding names \['id'\], and the images are \['image', 'photos'\]"):
+        TFDSSource("small", "test", data_dir=DATA, skip_decoding=["id"])
+
+
+def test_a_name_a_directory_and_a_builder_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DATA / "small" / "1.2.3"
+    monkeypatch.setenv("TFDS_DATA_DIR", str(DATA))
+    named = ["small", "small:1.2.3", "small:1.*.*", directory, str(directory), SimpleNamespace(data_dir=str(directory))]
+    sources = [TFDSSource(name, "test") for name in named]
+    assert {source.directory for source in sources} == {str(directory)}
+    state = sources[0].get_state()
+    for source in sources:
+        source.set_state(state)
+    with pytest.raises(DriftError, match="files.num_records: the checkpoint was written with 4, this pipeline has 11"):
+        TFDSSource("small", "train").set_state(state)
+
+
+def test_configurations_and_versions_are_found(tmp_path: Path) -> None:
+    for place in ("many/one/1.2.3", "many/one/1.10.0", "many/two/1.2.3"):
+        shutil.copytree(DATA / "small" / "1.2.3", tmp_path / place)
+    with pytest.raises(FileNotFoundError, match=r"many has the configurations \['one', 'two'\]; name one"):
+        TFDSSource("many", "test", data_dir=tmp_path)
+    assert TFDSSource("many/one", "test", data_dir=tmp_path).directory.endswith("one/1.10.0")
+    assert TFDSSource("many/one:1.2.*", "test", data_dir=tmp_path).directory.endswith("one/1.2.3")
+    (tmp_path / "many" / ".config").mkdir()
+    (tmp_path / "many" / ".config" / "metadata.json").write_text('{"defaultConfigName": "two"}')
+    assert TFDSSource("many", "test", data_dir=tmp_path).directory.endswith("two/1.2.3")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("other", FileNotFoundError, r"no dataset 'other' is prepared in .*, only \['small'\]"),
+        ("small:2.0.0", FileNotFoundError, r"no version 2.0.0 is prepared here, only \['1.2.3'\]"),
+        ("/nowhere/at/all", FileNotFoundError, "/nowhere/at/all is no dataset that tfds prepared"),
+        (SimpleNamespace(data_dir="/nowhere"), FileNotFoundError, "/nowhere is no dataset that tfds prepared"),
+        (7, TypeError, "a dataset is a name, a directory or a tfds builder, got int"),
+    ],
+)
+def test_what_is_not_there_is_refused(name: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        TFDSSource(name, "train", data_dir=DATA)
+
+
+def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "small", tmp_path / "small")
+    path = tmp_path / "small" / "1.2.3" / "dataset_info.json"
+    path.write_text(path.read_text().replace('"array_record"', '"tfrecord"'))
+    with pytest.raises(ValueError, match="is prepared as tfrecord, .*file_format='array_record'"):
+        TFDSSource("small", "train", data_dir=tmp_path)
+
+
+def test_a_feature_that_is_not_read_is_named() -> None:
+    sound = {"audio": {"dtype": "int64"}, "pythonClassName": "tfds.Audio"}
+    with pytest.raises(ValueError, match="feature 'a/sound' is a tfds.Audio, which is not decoded here"):
+        tfds_leaves({"featuresDict": {"features": {"a": {"featuresDict": {"features": {"sound": sound}}}}}})
+    deep = {"image": {"dtype": "uint16", "shape": {"dimensions": ["-1", "-1", "1"]}}}
+    with pytest.raises(ValueError, match=r"feature 'depth' is an image of uint16 .* skip_decoding=\['depth'\]"):
+        tfds_leaves({"featuresDict": {"features": {"depth": deep}}})
+
+
+def test_a_broken_record_is_named_with_its_file() -> None:
+    source = make("train")
+    decode = source.describe().transforms[0]
+    with pytest.raises(ValueError, match="not a tf.train.Example"):
+        decode.map(b"\xff nonsense")
+
+
+def test_its_description_travels_and_says_the_same_after_reading() -> None:
+    source = make("test")
+    state = source.get_state()
+    again = pickle.loads(pickle.dumps(source.describe()))
+    assert [plain(e) for e in read_elements(again, Ticket(0, 4))] == values(SAID["elements"]["test"])
+    assert again.settings() == source.describe().settings() == state["settings"]
+
+
+def test_the_data_source_of_tfds_is_a_random_access_source() -> None:
+    class DataSource:  # as tfds.core.data_sources.ArrayRecordDataSource: items decoded one by one, or many at once
+        def __init__(self, elements: list[Any]) -> None:
+            self.elements = elements
+
+        def __len__(self) -> int:
+            return len(self.elements)
+
+        def __getitem__(self, index: int) -> Any:
+            return self.elements[index]
+
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [self.elements[index] for index in indices]
+
+    elements = [{"id": np.int64(i), "image": np.full((2, 2, 1), i, np.uint8)} for i in range(5)]
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), DataSource(elements))
+    batch = next(iter(Pipeline(source=source, batch_size=5)))
+    assert batch["id"].tolist() == list(range(5))
+    assert batch["image"].shape == (5, 2, 2, 1)
+
+
+def test_tensorflow_is_not_loaded() -> None:
+    code = f"""
+import sys
+from datarax_ray.sources import TFDSSource
+assert len(list(TFDSSource("small", "test", data_dir={str(DATA)!r}).get_batch_at(0, 4))) == 4
+assert not {{"tensorflow", "tensorflow_datasets"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
