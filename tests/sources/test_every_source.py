@@ -65,6 +65,8 @@ def parquet(write: Callable[[Path], Any], **options: Any) -> Callable[..., Parqu
         extra = options if config["shuffle"] else {}
         return ParquetSource(ParquetSourceConfig(**config, **extra), directory, columns=["index", "square"])
 
+    return make
+
 
 def hf_eager(
     data: Callable[[Path], datasets.Dataset], *transforms: Any, **options: Any
