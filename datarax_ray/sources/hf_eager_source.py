@@ -45,8 +45,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     Numbers, bools and their lists of one length are dense; strings, bytes, ragged lists and columns with None are
     objects, and stay on the host; times are datetime64, which stays there too. Images are decoded.
 
-    `data`, `get_batch` and `get_batch_at` give jax.Arrays for what is dense and Python lists for what is not, as
-    datarax does; iteration gives elements of NumPy values.
+    `data` and `get_batch_at` give jax.Arrays for what is dense and Python lists for what is not, as datarax does;
+    iteration and `get_batch` give NumPy values, as every source here.
 
     Raises: ValueError, TypeError at construction for a dataset that is missing, empty or a stream, or has features that
     cannot be read, by name and with the remedy; what datasets.load_dataset raises.
@@ -55,7 +55,9 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     >>> dataset = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "name": ["a", "b", "c"]})
     >>> source = HFEagerSource(HFEagerConfig(exclude_keys=["name"]), dataset=dataset)
     >>> source.get_batch(2)
-    {'x': Array([1., 2.], dtype=float32)}
+    {'x': array([1., 2.])}
+    >>> jax.jit(lambda start: source.get_batch_at(start, 2))(1)
+    {'x': Array([2., 3.], dtype=float32)}
     """
 
     def __init__(
@@ -119,14 +121,14 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
         return self._data.info
 
-    def get_batch(self, size: int, key: Any = None) -> dict[str, Any]:
-        """The next `size` elements, stacked; fewer at the very end, {} after it.
+    def get_batch(self, size: int, key: Any = None) -> Columns:
+        """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it.
 
         key: for datarax's stateless batches instead: the first `size` rows by jax.random.permutation of this key, or of
         the dataset where it is not shuffled.
         """
         if key is None:
-            return _delivered(super().get_batch(size))
+            return super().get_batch(size)
         rows = np.arange(len(self))
         if self.is_random_order:
             rows = np.asarray(jax.random.permutation(key, len(self)))
@@ -216,14 +218,14 @@ class _Table:
     def __init__(self, reader: DatasetReader) -> None:
         self.reader = reader
 
-    def rows(self, records: Indices) -> dict[str, Any]:
+    def rows(self, records: Indices) -> Columns:
         found = self.reader.read(records)
-        return _delivered(found if isinstance(found, dict) else stack(found))
+        return stack(found) if isinstance(found, list) else found
 
     @functools.cached_property
     def columns(self) -> dict[str, Any]:
         with jax.ensure_compile_time_eval():  # kept, so it must be arrays, also where a trace asks for it first
-            return self.rows(np.arange(self.reader.num_records))
+            return _delivered(self.rows(np.arange(self.reader.num_records)))
 
 
 def _delivered(columns: Columns) -> dict[str, Any]:

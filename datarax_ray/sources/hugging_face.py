@@ -7,8 +7,9 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.hugging_face import as_stream, known_nbytes
+from datarax_ray.read.hugging_face import known_nbytes
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
+from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 
 # datarax's documented limit for loading a dataset as a whole. Beyond it, downloading and preparing it before the first
 # batch takes minutes, and streaming begins at once.
@@ -61,13 +62,8 @@ def from_hf(
     config = HFEagerConfig(**fields)
     if _is_eager(config, dataset, eager, streaming):
         return HFEagerSource(config, rngs=rngs, dataset=dataset, transforms=transforms)
-    from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
-
-    if hasattr(dataset, "to_iterable_dataset"):
-        dataset = as_stream(dataset)
-    return HFStreamingSource(
-        HFStreamingConfig(streaming=True, **fields), rngs=rngs, dataset=dataset, transforms=transforms
-    )
+    streamed = HFStreamingConfig(streaming=True, **fields)
+    return HFStreamingSource(streamed, rngs=rngs, dataset=dataset, transforms=transforms)
 
 
 def _is_eager(config: HFEagerConfig, dataset: Any, eager: bool | None, streaming: bool | None) -> bool:

@@ -128,6 +128,23 @@ def test_selected_shuffled_and_filtered_rows_are_read_by_their_own_index() -> No
     assert columns["y"].dtype == np.int64  # the rows with None are not among them
 
 
+@pytest.mark.parametrize("joined_nbytes", [0, 10**9])
+def test_rows_of_many_batches_come_in_the_order_asked(
+    saved: Path, joined_nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datarax_ray.read.arrow_dataset._JOINED_NBYTES", joined_nbytes)
+    dataset = datasets.load_from_disk(saved)
+    for mapped in (dataset, dataset.select(range(4999, -1, -1))):
+        reader = DatasetReader(mapped, "d")
+        for records in (
+            np.arange(900, 2100),
+            np.array([4999, 0, 1, 2, 2500, 0]),
+            np.random.default_rng(0).permutation(5000),
+        ):
+            columns, want = reader.read(records), mapped[records]
+            assert {key: column.tolist() for key, column in columns.items()} == {key: want[key] for key in columns}
+
+
 def test_a_format_s_columns_are_kept_and_its_type_is_not() -> None:
     dataset = datasets.Dataset.from_dict({"x": [1, 2], "y": [3, 4]}).with_format("pandas", columns=["y"])
     columns = DatasetReader(dataset, "d").read(np.arange(2))

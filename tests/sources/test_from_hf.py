@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import pytest
 
-from datarax_ray.sources import HFEagerSource, from_hf
+from datarax_ray.sources import HFEagerSource, HFStreamingSource, from_hf
 from tests import oracle
 
 datasets.disable_progress_bars()
@@ -38,6 +38,45 @@ def test_a_small_dataset_is_eager_and_gets_every_option(saved: Path) -> None:
 def test_a_built_dataset_is_eager_and_needs_no_split() -> None:
     source = from_hf(datasets.Dataset.from_dict({"x": [1, 2]}))
     assert [int(element["x"]) for element in source] == [1, 2]
+
+
+@pytest.mark.parametrize("flags", [{"streaming": True}, {"eager": False}, {"eager": False, "streaming": True}])
+@pytest.mark.parametrize("built", [False, True])
+def test_flags_choose_the_stream_which_gets_every_option(saved: Path, flags: dict[str, bool], built: bool) -> None:
+    options = flags | {"shuffle": True, "num_epochs": 2, "include_keys": ["x"]}
+    name = datasets.load_from_disk(saved) if built else str(saved)
+    source = from_hf(name, "train", seed=7, transforms=[_tens], **options)
+    assert isinstance(source, HFStreamingSource)
+    assert (source.config.seed, source.config.num_epochs, source.config.streaming) == (7, 2, True)
+    got = [int(element["z"]) for element in source]
+    assert sorted(got[:12]) == sorted(got[12:]) == [10 * i for i in range(12)]
+    other = [int(element["z"]) for element in from_hf(name, "train", seed=8, transforms=[_tens], **options)]
+    assert got != other
+
+
+def _tens(element: dict[str, Any]) -> dict[str, Any]:
+    return {"z": element["x"] * 10}
+
+
+@pytest.mark.parametrize("flags", [{"streaming": False}, {"eager": True}, {"eager": True, "streaming": False}])
+def test_flags_choose_eager_whatever_the_size(
+    saved: Path, flags: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datarax_ray.sources.hugging_face.known_nbytes", lambda *_, **__: pytest.fail("asked"))
+    assert isinstance(from_hf(str(saved), "train", **flags), HFEagerSource)
+
+
+@pytest.mark.parametrize("nbytes", [None, 10**9])
+def test_a_large_dataset_and_one_of_unknown_size_are_streamed(
+    saved: Path, nbytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datarax_ray.sources.hugging_face.known_nbytes", lambda *_, **__: nbytes)
+    assert isinstance(from_hf(str(saved), "train"), HFStreamingSource)
+
+
+def test_a_built_stream_is_streamed(saved: Path) -> None:
+    stream = datasets.load_from_disk(saved).to_iterable_dataset(num_shards=1)
+    assert [int(element["x"]) for element in from_hf(stream)] == list(range(12))
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import ray
 from flax import nnx
 
-from datarax_ray import Pipeline
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import HFEagerConfig, HFEagerSource
 from tests import oracle
@@ -68,8 +70,8 @@ class TestReading:
             batches.append(batch)
         assert [x for batch in batches for x in batch["x"].tolist()] == order(2)
         assert [len(batch["s"]) for batch in batches] == [15, 15, 10]
-        assert isinstance(batches[0]["v"], jax.Array)
-        assert batches[0]["s"] == [f"s{i}" for i in order(1)[:15]]
+        assert batches[0]["v"].dtype == np.float64
+        assert batches[0]["s"].tolist() == [f"s{i}" for i in order(1)[:15]]
 
     def test_get_batch_with_a_key_is_stateless(self) -> None:
         source, key = make(shuffle=True), jax.random.key(3)
@@ -83,6 +85,7 @@ class TestReading:
         source = make(shuffle=True, num_epochs=2)
         assert source.get_batch_at(15, 10)["x"].tolist() == order(2)[15:25]
         assert source.get_batch_at(np.int64(35), 10)["x"].tolist() == order(2)[35:]
+        assert isinstance(source.get_batch_at(0, 2)["v"], jax.Array)
         assert source.get_batch_at(jnp.int32(3), 2)["s"] == [f"s{i}" for i in order(1)[3:5]]
         assert source.get_batch_at(40, 10) == {}
         assert int(source.index.get_value()) == 0
@@ -251,6 +254,40 @@ class TestModule:
             assert int(next(source)["x"]) == 0
         source.close()
         assert indices(source) == list(range(1, N))
+        cached = make(cacheable=True, shuffle=True, num_epochs=2)
+        assert indices(cached) == order(2)
+        cached.reset_cache()
+
+
+@pytest.mark.usefixtures("ray_local")
+class TestUnderRay:
+    def test_a_table_in_memory_reaches_all_actors_as_one_copy(self) -> None:
+        dataset = datasets.Dataset.from_dict({"x": np.zeros((20_000, 128))})  # 20 MB
+
+        def in_use() -> float:
+            return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
+
+        with RaySource(make(dataset=dataset), num_actors=4, num_cpus=0.5, max_nbytes=2**20) as distributed:
+            peak = 0.0
+            for _ in distributed.batches(0, StreamOptions(500)):
+                peak = max(peak, in_use())
+        assert 20_480_000 <= peak < 20_480_000 + 8 * 2**20
+
+    def test_mapped_files_are_read_where_they_lie(self, tmp_path: Any) -> None:
+        datasets.Dataset.from_dict({"x": np.zeros((20_000, 128))}).save_to_disk(tmp_path / "saved")
+        source = make(dataset=datasets.load_from_disk(tmp_path / "saved"), shuffle=True)
+        with RaySource(source, num_actors=2, num_cpus=0.5, max_nbytes=2**20) as distributed:
+            assert sum(batch.num_rows for batch in distributed.batches(0, StreamOptions(500))) == 20_000
+            assert sorted(stats["num_elements"] for stats in distributed.stats().values()) == [10_000, 10_000]
+
+    def test_images_are_decoded_in_the_actors(self) -> None:
+        features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
+        images = {"image": [{"bytes": _png(), "path": None}] * N, "x": list(range(N))}
+        source = make(dataset=datasets.Dataset.from_dict(images, features=features), shuffle=True)
+        with RaySource(source, num_actors=2, num_cpus=0.5) as distributed:
+            batches = list(Pipeline(source=distributed, batch_size=8))
+        assert [int(x) for batch in batches for x in batch["x"]] == order(1)
+        assert batches[0]["image"].shape == (8, 2, 2)
 
 
 class TestState:
