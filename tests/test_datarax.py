@@ -63,7 +63,7 @@ def test_the_sources_state_resumes_it_at_every_batch(tmp_path: Path) -> None:
         with RaySource(made, num_actors=num_actors, num_cpus=0.5) as source:
             if state is not None:
                 source.set_state(state)
-            driven = pipeline.Pipeline(source=source, batch_size=10, rngs=nnx.Rngs(0))
+            driven = pipeline.Pipeline(source=source, stages=[], batch_size=10, rngs=nnx.Rngs(0))
             found = [(np.asarray(batch["index"]).tolist(), source.get_state()) for batch in driven]
         return [batch for batch, _ in found], [state for _, state in found]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import ingest
+from tests.benchmarks import ingest, parquet
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +38,34 @@ def test_the_file_says_what_was_measured_where(found: dict) -> None:
     for result in found["results"]:
         assert result.keys() >= {"kind", "competitor", "workers", "name", "rate", "rates", "cpu_us", "first_batch_s"}
     assert found["results"][-1]["notes"]["actor_max_rss_nbytes"] > 0
+
+
+@pytest.fixture(scope="module")
+def found_of_tables(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    directory: Path = tmp_path_factory.mktemp("tables")
+    file = directory / "found.json"
+    options = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify"]
+    parquet.main([*options, "--cache-dir", str(directory), "--json", str(file)])
+    return json.loads(file.read_text())
+
+
+def test_everyone_who_reads_parquet_delivers_each_row_once(found_of_tables: dict) -> None:
+    came = {(run["competitor"], run["setting"]["order"]): run["deliveries"] for run in found_of_tables["runs"]}
+    assert list(came) == [
+        ("Ray Data", "any"),
+        ("ParquetSource, RaySource", "file"),
+        ("ParquetSource, RaySource", "block"),
+        ("ParquetSource", "file"),
+        ("ParquetSource", "block"),
+    ]
+    assert [sorted(runs[0]["identities"]) for runs in came.values()] == [list(range(640))] * 5
+    assert came["ParquetSource", "file"][0]["identities"] == list(range(640))
+    assert came["ParquetSource", "block"][0]["identities"] == came["ParquetSource, RaySource", "block"][0]["identities"]
+
+
+def test_the_tables_say_how_far_from_ray_data_each_is(found_of_tables: dict) -> None:
+    assert found_of_tables.keys() == {"version", "machine", "options", "results", "runs", "verdicts"}
+    for result in found_of_tables["results"]:
+        assert result.keys() >= {"rate", "rates", "ratios", "cpu_us", "cpu_ratio", "first_batch_s"}
+        assert len(result["ratios"]) == 1
+    assert len(found_of_tables["verdicts"]) == 2

@@ -15,7 +15,7 @@ from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import RecordError
 from tests import oracle
-from tests.data import AddNoise, DropThirds, FailAt, decode, record
+from tests.data import AddNoise, DropThirds, FailAt, decode, record, stored_index
 
 
 class Memory:
@@ -255,3 +255,39 @@ def test_a_transform_that_changes_its_element_in_place_changes_no_other_read():
         first = read_block(description, Ticket(0, 20)).columns[key]
         again = read_block(description, Ticket(0, 20)).columns[key]
         assert first.tolist() == again.tolist() == [(np.frombuffer(record(i), "<i4") + 1).tolist() for i in range(20)]
+
+
+class Halve:
+    """A transform of whole columns that one element breaks; `broken` is its index, None for none."""
+
+    def __init__(self, broken=None):
+        self.broken = broken
+
+    def map_columns(self, columns):
+        if self.broken is not None and self.broken in columns["index"].tolist():
+            raise ZeroDivisionError(f"no half of {self.broken}")
+        return {"index": columns["index"], "half": columns["index"] / 2}
+
+
+def test_a_transform_of_columns_takes_the_elements_that_one_before_it_made():
+    block = read_block(describe(transforms=[decode, stored_index, Halve()]), Ticket(0, 4))
+    assert block.columns["half"].tolist() == [0, 0.5, 1, 1.5]
+
+
+def test_a_failing_transform_of_columns_is_located_and_what_is_before_it_is_good():
+    block = read_block(describe(transforms=[decode, stored_index, Halve(broken=2)]), Ticket(0, 4))
+    assert block.columns["half"].tolist() == [0, 0.5]
+    assert block.failure_position == 2
+    assert "(position 2): transform Halve raised ZeroDivisionError: no half of 2" in str(block.failure)
+    block = read_block(describe(transforms=[decode, stored_index, Halve(broken=2)], on_error="skip"), Ticket(0, 4))
+    assert block.columns["half"].tolist() == [0, 0.5, 1.5]
+    assert [skip.position for skip in block.skipped] == [2]
+
+
+def test_a_transform_of_columns_gives_a_row_for_each_row():
+    class Short:
+        def map_columns(self, columns):
+            return {"index": columns["index"][1:]}
+
+    block = read_block(describe(transforms=[decode, stored_index, Short()]), Ticket(0, 4))
+    assert "index has 0 rows for 1 records" in str(block.failure)
