@@ -80,15 +80,20 @@ class Order:
 
     def records(self, positions: Indices) -> Indices:
         """The record at each position. positions: int64 (k,), ascending, >= 0. Returns int64 (k,), in [0, N)."""
-        epochs, offsets = np.divmod(np.asarray(positions, np.int64), self.num_records)
-        if self.shuffle == "none" or not offsets.size:
-            return offsets
-        records = np.empty_like(offsets)
-        bounds = np.flatnonzero(np.diff(epochs)) + 1
-        for start, stop in zip([0, *bounds], [*bounds, offsets.size], strict=True):
-            seed = (self.seed + int(epochs[start])) % 2**32
-            order = self._blocks if self.shuffle == "block" else self._permute
-            records[start:stop] = order(offsets[start:stop], seed)
+        positions = np.asarray(positions, np.int64)
+        if not positions.size:
+            return positions
+        first, last = int(positions[0]) // self.num_records, int(positions[-1]) // self.num_records
+        if self.shuffle == "none":
+            within = first * self.num_records  # a division is ten times a subtraction
+            return positions - within if first == last else positions % self.num_records
+        order = self._blocks if self.shuffle == "block" else self._permute
+        records = np.empty_like(positions)
+        cuts = np.searchsorted(positions, np.arange(first, last + 2) * self.num_records)
+        for epoch, start, stop in zip(range(first, last + 1), cuts, cuts[1:], strict=False):
+            if start < stop:
+                offsets = positions[start:stop] - epoch * self.num_records
+                records[start:stop] = order(offsets, (self.seed + epoch) % 2**32)
         return records
 
     def groups_in(self, start: int, stop: int) -> Indices:

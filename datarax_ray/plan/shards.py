@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rows
@@ -38,10 +37,8 @@ class Layout:
     num_shards: int
     by_group: bool = False
 
-    def shard_of(self, records: Indices, groups: Groups | None = None) -> Indices:
-        """The shard of each record. records: int64 (k,). Returns int64 (k,), in [0, num_shards)."""
-        if self.by_group and groups is not None:
-            return groups.of(records) % self.num_shards
+    def shard_of(self, records: Indices) -> Indices:
+        """The shard of each record, where runs are not groups. records: int64 (k,). Returns int64 (k,)."""
         return records // self.run_records % self.num_shards
 
 
@@ -127,7 +124,11 @@ class Ticket:
             return positions, records
         owned: NDArray[np.bool_] = np.zeros(self.layout.num_shards, bool)
         owned[list(self.shards)] = True
-        mine = owned[self.layout.shard_of(records, order.groups)]
+        if self.layout.by_group and order.groups is not None:  # a division for each group, not for each record
+            owned = owned[np.arange(len(order.groups)) % self.layout.num_shards]
+            mine = owned[order.groups.of(records)]
+        else:
+            mine = owned[self.layout.shard_of(records)]
         return positions[mine], records[mine]
 
 

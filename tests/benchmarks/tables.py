@@ -60,7 +60,8 @@ def _text(start: int, stop: int) -> dict[str, Any]:
 TABLES = {
     table.name: table
     for table in (
-        Table("small", 1_600_000, 4096, 100_000, 64, _small),
+        # more than one window of the block order, as any dataset that is worth it
+        Table("small", 4_000_000, 4096, 100_000, 64, _small),
         Table("tokens", 40_000, 256, 1_000, 4104, _tokens),
         Table("text", 200_000, 1024, 10_000, 220, _text),
     )
