@@ -28,7 +28,7 @@ class Groups:
     """
 
     def __init__(self, sizes: Iterable[int]) -> None:
-        array = np.array(list(sizes), np.int64)
+        array = np.fromiter(sizes, np.int64)
         if not array.size or array.min() < 1:
             raise ValueError(f"groups hold at least one record each, got sizes {array[:10].tolist()}")
         self.starts: Indices = np.concatenate([[0], np.cumsum(array)])
@@ -46,6 +46,9 @@ class Groups:
     def of(self, records: Indices) -> Indices:
         """The group of each record. records: int64 (k,), in [0, num_records)."""
         return self._finder.of(records)
+
+    def __reduce__(self) -> tuple[type[Groups], tuple[Indices]]:
+        return Groups, (np.diff(self.starts),)  # what searches them is made anew
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Groups) and self.digest == other.digest

@@ -18,7 +18,10 @@ from datarax_ray.read.transforms import OnError, steps
 
 
 class Reader(Protocol):
-    """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it."""
+    """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it.
+
+    One with a `cached()` gives a reader of the same records that keeps them in memory (see read.cache).
+    """
 
     @property
     def num_records(self) -> int: ...

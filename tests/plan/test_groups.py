@@ -1,6 +1,7 @@
 """Orders over groups of different sizes, against a plain walk over whole epochs, and who gets a ticket of them."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -95,3 +96,19 @@ def test_a_global_shuffle_does_not_depend_on_groups():
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_groups_pickle_and_are_equal_by_their_sizes():
+    groups = Groups(SIZES)
+    copied = pickle.loads(pickle.dumps(groups))
+    assert copied == groups
+    assert hash(copied) == hash(groups)
+    assert copied.of(np.arange(N)).tolist() == groups.of(np.arange(N)).tolist()
+    assert groups != Groups(SIZES[::-1])
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (2**17, 1, 2**17), (1000,) * 50, (5, 10**9)])
+def test_the_group_of_a_record_is_found_by_table_as_by_search(sizes):
+    groups = Groups(sizes)
+    records = np.unique(np.concatenate([groups.starts[:-1], groups.starts[1:] - 1, np.arange(0, N)]))
+    assert groups.of(records).tolist() == (np.searchsorted(groups.starts, records, side="right") - 1).tolist()
