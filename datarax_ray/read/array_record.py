@@ -7,6 +7,7 @@ raises (a broken file has ok() False), `read(list)` builds a table over the whol
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import operator
 import os
@@ -38,11 +39,17 @@ _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of the
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
 _BUFFER_SIZE = 8 * 1024
+# Files are padded to 64 KiB, so those of one dataset often have one size and count. Their first chunks differ: the
+# header of a chunk has a checksum of its records, and 4 KiB is one page of what opening reads anyway.
+_HEAD_NBYTES = 4096
 
 
 @dataclass(frozen=True)
 class RecordFile:
-    """One opened and checked file. num_records: in the whole file. skip, take: the records used of it."""
+    """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
+
+    head: digest of its first bytes, which tells files apart that have one size and count; "" where nobody took it.
+    """
 
     path: str
     num_records: int
@@ -50,6 +57,7 @@ class RecordFile:
     group_size: int
     skip: int
     take: int
+    head: str = ""
 
 
 class ArrayRecordReader:
@@ -120,12 +128,14 @@ class ArrayRecordReader:
         return f"{file.path}[{record - int(self._starts[index]) + file.skip}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data: names without directories (a dataset may move), slices, sizes, counts."""
+        """What identifies the data: names without directories (a dataset may move), slices, sizes, counts, heads."""
         return {
             "num_files": len(self.files),
             "num_records": self.num_records,
             "nbytes": sum(file.nbytes for file in self.files),
-            "digest": digest([[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes] for f in self.files]),
+            "digest": digest(
+                [[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes, f.head] for f in self.files]
+            ),
         }
 
     def close(self) -> None:
@@ -166,13 +176,13 @@ class ArrayRecordReader:
             self._open.popitem(last=False)[1].close()
         file = self.files[index]
         reader = _open(file.path)
-        found = reader.num_records(), os.path.getsize(file.path)
-        if found != (file.num_records, file.nbytes):
+        found = reader.num_records(), os.path.getsize(file.path), _head(file.path) if file.head else ""
+        if found != (file.num_records, file.nbytes, file.head):
             reader.close()
             raise ValueError(
                 f"{file.path} held {file.num_records} records in {file.nbytes:,} bytes when the source was made and "
-                f"holds {found[0]} in {found[1]:,} now; it was replaced, and reading on would mix two datasets. Make a "
-                "new source."
+                f"holds {found[0]}{' others' if found[0] == file.num_records else ''} in {found[1]:,} now; it was "
+                "replaced, and reading on would mix two datasets. Make a new source."
             )
         self._open[index] = reader
         return reader
@@ -249,7 +259,9 @@ def _inspect(part: FileSlice) -> RecordFile:
     reader = _open(part.path)
     try:
         num_records = reader.num_records()
-        group = re.search(r"group_size:(\d+)", reader.writer_options_string() or "")
+        group = re.search(r"group_size:([1-9]\d*)", reader.writer_options_string() or "")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{part.path} is damaged: its header is no text ({error})") from error
     finally:
         reader.close()
     if part.expected is not None and part.expected != num_records:
@@ -263,4 +275,10 @@ def _inspect(part: FileSlice) -> RecordFile:
             f"the file holds {num_records}"
         )
     nbytes = os.path.getsize(part.path)
-    return RecordFile(part.path, num_records, nbytes, int(group[1]) if group else 1, part.skip, take)
+    group_size = int(group[1]) if group else 1
+    return RecordFile(part.path, num_records, nbytes, group_size, part.skip, take, _head(part.path))
+
+
+def _head(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read(_HEAD_NBYTES)).hexdigest()[:16]

@@ -260,7 +260,7 @@ def test_a_file_that_went_after_counting_is_named(tmp_path):
         reader.read(np.array([0]))
 
 
-@pytest.mark.parametrize("what", ["another count", "another size", "another format"])
+@pytest.mark.parametrize("what", ["another count", "another size", "other records", "another format"])
 def test_a_file_that_was_replaced_after_counting_is_refused(tmp_path, what):
     (path,) = write_files(tmp_path, [3])
     reader = ArrayRecordReader.of(path)
@@ -268,6 +268,10 @@ def test_a_file_that_was_replaced_after_counting_is_refused(tmp_path, what):
         write_file(path, map(record, range(4)))
     elif what == "another size":
         write_file(path, [os.urandom(100_000) for _ in range(3)])
+    elif what == "other records":
+        nbytes = path.stat().st_size
+        write_file(path, map(record, range(7, 10)), group_size=4)
+        assert path.stat().st_size == nbytes
     else:
         path.write_bytes(b"text")
     with pytest.raises(ValueError, match=r"part-00000\.array_record (held|is not)"):
