@@ -167,11 +167,11 @@ class Progress:
         self.failure.add_note("".join(traceback.format_exception(error)).rstrip())
 
     def cut(self, index: int, reason: str) -> None:
-        """End the block before the position of this element, which is not like the first one; never skipped."""
+        """End the block before the position of this element, unlike the first, or no element itself; never skipped."""
         self._list()
         where, position = self._locate(self.records[index]), self.positions[index]
-        first = f"{self._locate(self.records[0])} (position {self.positions[0]})"
-        self.failure = RecordError(f"{where} (position {position}) differs from {first}: {reason}", position)
+        first = f" differs from {self._locate(self.records[0])} (position {self.positions[0]})" if index else ""
+        self.failure = RecordError(f"{where} (position {position}){first}: {reason}", position)
         self._end_before_failure()
 
     def _list(self) -> None:

@@ -1,6 +1,7 @@
 """Decoders against the standard library's own encoders and bytes written by hand."""
 
 import dataclasses
+import functools
 import json
 import math
 import pickle
@@ -207,6 +208,23 @@ def test_rows_refuse_bytes_cut_short_or_followed_by_more(decoder, encode):
 def test_json_nested_too_deep_is_bad_data():
     with pytest.raises(ValueError, match="is not JSON: RecursionError"):
         DecodeJson().map(b"[" * 200_000)
+
+
+@pytest.mark.parametrize("nest", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: [1, {"b": inner}]])
+@pytest.mark.parametrize(
+    ("decoder", "encode"), [(DecodeJson(), lambda e: json.dumps(e).encode()), (DecodeMsgpack(), msgpack.packb)]
+)
+def test_rows_that_no_later_step_could_stack_or_pickle_are_bad_data(decoder, encode, nest):
+    def nested(depth):
+        return {"a": 0} if depth == 1 else {"a": functools.reduce(lambda inner, _: nest(inner), range(depth - 1), 0)}
+
+    per_level = 2 if isinstance(nest(0), list) and len(nest(0)) == 2 else 1
+    deepest = nested(1 + 63 // per_level)
+    assert decoder.map(encode(deepest)) == deepest
+    with pytest.raises(ValueError, match="nests lists and maps more than 64 deep"):
+        decoder.map(encode(nested(2 + 63 // per_level)))
+    with pytest.raises(ValueError, match=r"more than 64 deep|RecursionError|recursion|Unpack"):
+        decoder.map(encode(nested(400)))
 
 
 def test_json_not_a_number_has_no_place_in_an_integer():
@@ -448,6 +466,24 @@ def test_damaged_images_are_refused():
     for broken in (b"", b"text", png(PIXELS)[:-20], jpeg[: len(jpeg) // 2]):
         with pytest.raises(ValueError, match=f"{len(broken)} bytes that begin "):
             DecodeImage().map(broken)
+
+
+def test_an_image_far_larger_than_its_file_is_refused_before_it_is_made():
+    side = 20_000
+
+    def part(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)  # one bit a pixel: 50 KB, and 1.2 GB decoded
+    pixels = zlib.compress(bytes(side * (side // 8 + 1)))
+    bomb = b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", pixels) + part(b"IEND", b"")
+    script = (
+        "import sys\nfrom datarax_ray.read.decode import DecodeImage\n"
+        "try:\n    DecodeImage().map(sys.stdin.buffer.read())\nexcept ValueError as error:\n    print(error)"
+    )
+    # in a process of its own: OpenCV takes its limit when it is first loaded
+    found = subprocess.run([sys.executable, "-c", script], input=bomb, capture_output=True, check=True)
+    assert b"not an image that OpenCV can read" in found.stdout or b"refused by OpenCV" in found.stdout
 
 
 def test_image_that_is_not_there_or_not_bytes_is_refused():

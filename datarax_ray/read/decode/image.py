@@ -1,5 +1,6 @@
 """The row decoder for encoded images, by OpenCV."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -9,6 +10,9 @@ import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import missing_field
 
+# 11,585 by 11,585, or 400 MB decoded: above what cameras make, near where Pillow speaks of a decompression bomb.
+_MAX_PIXELS = 2**27
+
 
 @final
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class DecodeImage:
 
     It takes a record that is the image's file, or an element that holds one in `field`, so it stands after
     another decoder as well. Colours are 8 bits deep whatever the file's depth, transparency is dropped, a
-    grey image has three equal channels unless one is asked for, and the orientation in EXIF is applied.
+    grey image has three equal channels unless one is asked for, and the orientation in EXIF is applied. One of
+    more than 2**27 pixels is refused, unless the environment says OPENCV_IO_MAX_IMAGE_PIXELS.
 
     Args:
         shape: (height, width, channels) of every result, channels 3 (RGB) or 1 (grey). The image is resized
@@ -72,6 +77,8 @@ def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> np
 
 
 def _opencv() -> Any:
+    # OpenCV's own limit is 2**30, 3 GB of pixels from a file of 100 KB; it reads this when it is first loaded.
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
     try:
         import cv2  # in here, because workers start lean and most data has no images
     except ImportError as error:

@@ -10,6 +10,10 @@ import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field
 
+# Deeper than anything that people write, and far from where stacking and pickling give up (some 300).
+_MAX_DEPTH = 64
+_CONTAINERS = frozenset([dict, list])
+
 
 @final
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class DecodeMsgpack:
     def map(self, record: bytes) -> dict[str, Any]:
         """Return the element that the record holds.
 
-        Raises: ValueError when the record is not one whole map with string keys, holds an extension type, or
-            lacks a field of `arrays` or holds what its dtype cannot.
+        Raises: ValueError when the record is not one whole map with string keys, nests more than 64 deep, holds
+            an extension type, or lacks a field of `arrays` or holds what its dtype cannot.
         """
         import msgpack  # in here, because workers start lean: only an actor that decodes msgpack loads it
 
@@ -71,8 +75,8 @@ class DecodeJson:
     def map(self, record: bytes) -> dict[str, Any]:
         """Return the element that the record holds.
 
-        Raises: ValueError when the record is not one whole JSON object, or lacks a field of `arrays` or holds
-            what its dtype cannot.
+        Raises: ValueError when the record is not one whole JSON object, nests more than 64 deep, or lacks a
+            field of `arrays` or holds what its dtype cannot.
         """
         try:
             value = json.loads(record)
@@ -104,8 +108,23 @@ def _element(value: Any, kind: str, arrays: Mapping[str, npt.DTypeLike]) -> dict
     foreign = next((key for key in value if not isinstance(key, str)), None)
     if foreign is not None:
         raise ValueError(f"a {kind} names its fields with text, and this one has the key {foreign!r}")
+    _refuse_depth(value, kind)
     for name, dtype in arrays.items():
         if name not in value:
             raise missing_field(name, value)
         value[name] = exact_array(value[name], dtype, name)
     return value
+
+
+def _refuse_depth(value: dict[str, Any], kind: str) -> None:
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        inner: list[Any] = []
+        for outer in level:
+            items = outer.values() if type(outer) is dict else outer
+            if not _CONTAINERS.isdisjoint(map(type, items)):  # long lists of numbers are passed over at C's speed
+                inner += [item for item in items if type(item) in _CONTAINERS]
+        if not inner:
+            return
+        level = inner
+    raise ValueError(f"a {kind} nests lists and maps more than {_MAX_DEPTH} deep, which no later step can handle")
