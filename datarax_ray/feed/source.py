@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches
-from datarax_ray.plan.fingerprint import VERSION, check_drift
-from datarax_ray.plan.position import Rest, with_offset
+from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
+from datarax_ray.plan.position import MAX_POSITION, Rest, check_position, with_offset
 from datarax_ray.read.columns import Columns, spec, unstack
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import RecordError, Skipped
@@ -117,9 +116,8 @@ class Source:
         self.seek(*position_in(state, self.description.settings(), allow_drift))
 
     def seek(self, position: int, rest: Rest = None) -> None:
-        """Go on from a position, at no cost. Raises: ValueError for a negative one."""
-        if position < 0:
-            raise ValueError(f"a position must not be negative, got {position}")
+        """Go on from a position, at no cost. Raises: ValueError for a negative one, or above 2**62."""
+        position = check_position(position)
         self._drop_stream()
         self.skipped = []
         self._position, self._rest = position, rest
@@ -178,18 +176,39 @@ def position_in(state: Any, settings: Mapping[str, Any], allow_drift: tuple[str,
     if not isinstance(state, Mapping):
         raise TypeError(f"a state is a dict, got {type(state).__name__}")
     if "version" not in state:
-        raise ValueError(f"this is no state of a stream: it has no version, only {sorted(map(str, state))[:10]}")
-    if state["version"] != VERSION:
+        raise ValueError(f"this is no state of a stream: it has no version, only {shown(sorted(map(str, state))[:10])}")
+    version = state["version"]
+    if type(version) is not int:
+        raise ValueError(f"the state's version must be an integer, got {shown(version)}; it is damaged")
+    if version != VERSION:
         raise ValueError(
-            f"the state has version {state['version']!r}, this release reads version {VERSION}; "
+            f"the state has version {shown(version)}, this release reads version {VERSION}; "
             "restore it with the release that wrote it."
         )
-    position, rest, saved = (state.get(key) for key in ("position", "rest", "settings"))
-    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
-        raise ValueError(f"the state's position must be an integer of at least 0, got {position!r}")
+    for name in ("position", "settings"):
+        if name not in state:
+            raise ValueError(f"the state has no {name}; it is damaged, restore an earlier one")
+    position, rest, saved = state["position"], state.get("rest"), state["settings"]
+    if type(position) is not int:
+        raise ValueError(f"the state's position must be an integer of at least 0, got {shown(position)}")
+    check_position(position)
     if not isinstance(rest, Mapping | None):
-        raise ValueError(f"the state's rest must be a dict, got {json.dumps(rest, default=repr)[:80]}")
+        raise ValueError(f"the state's rest must be a dict, got {shown(rest)}")
     if not isinstance(saved, Mapping):
-        raise ValueError(f"the state's settings must be a dict, got {json.dumps(saved, default=repr)[:80]}")
+        raise ValueError(f"the state's settings must be a dict, got {shown(saved)}")
     check_drift(saved, settings, allow_drift)
     return position, rest
+
+
+def statistics_in(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a state says of the stream so far, {} where it says nothing.
+
+    Raises: ValueError for what are no statistics.
+    """
+    statistics = state.get("statistics", {})
+    if not isinstance(statistics, Mapping):
+        raise ValueError(f"the state's statistics must be a dict, got {shown(statistics)}")
+    num_skipped = statistics.get("num_skipped", 0)
+    if type(num_skipped) is not int or not 0 <= num_skipped <= MAX_POSITION:
+        raise ValueError(f"the state's statistics.num_skipped must be a count of records, got {shown(num_skipped)}")
+    return statistics

@@ -15,8 +15,10 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from datarax_ray.pipeline.pipeline import Pipeline
+from datarax_ray.plan.fingerprint import VERSION, digest
 
 _FILE = "datarax_ray.json"
+_CHECKSUM = "checksum"  # of the other values: a flipped bit in a position is a position too
 # A state is under 4 KB; what is far larger is no state, and is not read into memory.
 _MAX_NBYTES = 2**20
 
@@ -29,12 +31,20 @@ class PipelineHandler(ocp.CheckpointHandler):
 
     def save(self, directory: epath.Path, args: PipelineSave) -> None:
         if jax.process_index() == 0:
-            text = json.dumps(args.pipeline.get_state(), indent=2)
-            (directory / _FILE).write_text(text)
+            state = json.loads(json.dumps(args.pipeline.get_state()))  # as it will be read
+            text = json.dumps(state | {_CHECKSUM: digest(state)}, indent=2)
+            (directory / _FILE).write_bytes(text.encode())
 
-    def restore(self, directory: epath.Path, args: PipelineRestore) -> Pipeline:
-        """The pipeline itself, gone back to the saved state."""
-        args.pipeline.set_state(read_state(directory), allow_drift=args.allow_drift)
+    def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
+        """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
+        state = read_state(directory)
+        if args is None or args.pipeline is None:
+            return state
+        try:
+            args.pipeline.set_state(state, allow_drift=args.allow_drift)
+        except (TypeError, ValueError) as error:
+            error.add_note(f"in {directory / _FILE}")
+            raise
         return args.pipeline
 
     def metadata(self, directory: epath.Path) -> dict[str, Any]:
@@ -61,10 +71,11 @@ class PipelineSave(ocp.args.CheckpointArgs):
 class PipelineRestore(ocp.args.CheckpointArgs):
     """Bring a pipeline back to a saved state, with any number of actors and trainers.
 
-    allow_drift: settings that may differ on purpose; see Pipeline.set_state.
+    pipeline: None, as in `manager.restore(step)` without args, gives the saved state itself, a dict. allow_drift:
+    settings that may differ on purpose; see Pipeline.set_state.
     """
 
-    pipeline: Pipeline
+    pipeline: Pipeline | None = None
     allow_drift: Sequence[str] = ()
 
 
@@ -85,13 +96,31 @@ def read_state(directory: epath.Path) -> dict[str, Any]:
     path = epath.Path(directory) / _FILE
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no saved pipeline here")
-    nbytes = path.stat().length
-    if nbytes > _MAX_NBYTES:
-        raise ValueError(f"{path} has {nbytes:,} bytes; a saved pipeline has under 4,096, so this is none")
+    with path.open("rb") as file:
+        content = file.read(_MAX_NBYTES + 1)
+    if len(content) > _MAX_NBYTES:
+        raise ValueError(f"{path} has {path.stat().length:,} bytes; a saved pipeline has under 4,096, so this is none")
     try:
-        state = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        state = json.loads(content.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        checksum = state.pop(_CHECKSUM, None) if isinstance(state, dict) else None
+        found = digest(state)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}); the checkpoint is damaged, restore an earlier step") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path} holds a {type(state).__name__}, a saved pipeline is an object")
+    # Another version may have another checksum; that it is another is said by who takes the state.
+    if state.get("version") == VERSION and checksum != found:
+        wrong = "has no checksum" if checksum is None else "is not what its checksum says"
+        raise ValueError(f"{path} {wrong}: it is damaged, or was edited. Restore an earlier step")
     return state
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")

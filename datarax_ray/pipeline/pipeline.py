@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.source import position_in, state_of
+from datarax_ray.feed.source import position_in, state_of, statistics_in
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.ahead import Ahead
 from datarax_ray.pipeline.graph import StageGraph
@@ -26,7 +25,7 @@ from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
 from datarax_ray.plan.packing import Packing, padding
-from datarax_ray.plan.position import Rest, element_ids, with_offset
+from datarax_ray.plan.position import Rest, check_position, element_ids, with_offset
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 from datarax_ray.sources.device import narrow
@@ -269,16 +268,14 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         """
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
         position, rest = position_in(state, self._settings(), allowed)
-        statistics = state.get("statistics", {})
+        statistics = statistics_in(state)
         self.seek(position)
         self._rest = rest
-        self.num_skipped = int(statistics.get("num_skipped", 0))
+        self.num_skipped = statistics.get("num_skipped", 0)
 
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew."""
-        position = operator.index(position)
-        if position < 0:
-            raise ValueError(f"position must not be negative, got {position}")
+        position = check_position(position)
         self._end_session()
         self._position, self._rest = position, None
         self.num_skipped = 0

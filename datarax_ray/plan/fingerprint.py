@@ -13,6 +13,10 @@ from typing import Any
 
 VERSION = 1
 
+_MAX_SHOWN = 200  # characters of a value in an error; what is saved is shorter
+_MAX_LISTED = 20  # settings that changed; a damaged state may have thousands
+_MAX_DEPTH = 16  # no source's settings nest half as deep
+
 # For each setting: what would follow from going on, and what to do. A prefix covers what lies under it.
 _CONSEQUENCES = {
     "files": (
@@ -78,11 +82,13 @@ seen. Set the old value, or start a new run.
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
-        if (key not in old or key not in new or old[key] != new[key])
+        if (key not in old or key not in new or not _is_same(old[key], new[key]))
         and not any(_is_under(key, path) for path in allowed)
     ]
     if changed:
-        lines = [_describe(key, old.get(key), new.get(key)) for key in changed]
+        lines = [_describe(key, old.get(key), new.get(key)) for key in changed[:_MAX_LISTED]]
+        if len(changed) > _MAX_LISTED:
+            lines.append(f"and {len(changed) - _MAX_LISTED} more settings")
         raise DriftError("the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines))
 
 
@@ -92,21 +98,44 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def shown(value: Any) -> str:
+    """A value of any kind as a person can read it in an error: its repr, cut where it is long.
+
+    >>> shown("a" * 300)[-12:]
+    'aaaaaaaaa...'
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits; lists in lists in lists
+        return f"a {type(value).__name__}, which is too large to show"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
 def _describe(key: str, old: Any, new: Any) -> str:
     prefixes = [key.rsplit(".", n)[0] for n in range(key.count(".") + 1)]
     consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
-    return f"{key}: the checkpoint was written with {old!r}, this pipeline has {new!r}; {consequence}. {remedy}"
+    values = f"the checkpoint was written with {shown(old)}, this pipeline has {shown(new)}"
+    return f"{shown(key)[1:-1]}: {values}; {consequence}. {remedy}"
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    try:
+        return bool(old == new)
+    except (ValueError, TypeError, RecursionError):  # arrays, and whatever else no JSON holds
+        return False
 
 
 def _is_under(key: str, path: str) -> bool:
     return key == path or key.startswith(path + ".")
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(settings: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"settings nest {_MAX_DEPTH} deep at most, {shown(prefix)} is deeper; the state is damaged")
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
+            flat |= _flatten(value, f"{prefix}{key}.", depth + 1)
         else:
-            flat[prefix + key] = value
+            flat[f"{prefix}{key}"] = value
     return flat

@@ -7,6 +7,7 @@ stream's own kind understands (how much of one record was delivered, where each 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,19 @@ Rest = Mapping[str, Any] | None
 
 # 2**64 over the golden ratio, odd, as a signed number: multiples of it are spread evenly (Knuth, TAOCP 6.4).
 _ID_STRIDE = np.int64(0x9E3779B97F4A7C15 - 2**64)
+# Far beyond any stream, with room in an int64 for the sums and products that are made of positions.
+MAX_POSITION = 2**62
+
+
+def check_position(position: int) -> int:
+    """The position, a plain int. Raises: TypeError where it is no integer; ValueError outside [0, 2**62]."""
+    position = operator.index(position)
+    if not 0 <= position <= MAX_POSITION:
+        bound = "must not be negative" if position < 0 else "is at most 2**62"
+        shown = position if abs(position) < 2**64 else f"an integer of {position.bit_length()} bits"
+        raise ValueError(f"a position {bound}, got {shown}")
+    return position
+
 
 
 def trainer_rows(num_rows: int, process_index: int, process_count: int, padded: int | None = None) -> tuple[int, int]:

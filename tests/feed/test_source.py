@@ -4,9 +4,13 @@ import json
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from datarax_ray.feed.source import Source, position_in
 from datarax_ray.feed.stream import Arrived, LocalPool, Lost, StreamOptions
@@ -493,6 +497,13 @@ def test_fewer_epochs_than_were_read_are_the_end(sets):
     assert source.get_batch(2) == {}
 
 
+def nested(depth: int) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for _ in range(depth):
+        settings = {"a": settings}
+    return settings
+
+
 @pytest.mark.parametrize(
     ("state", "error", "message"),
     [
@@ -501,19 +512,67 @@ def test_fewer_epochs_than_were_read_are_the_end(sets):
         ({}, ValueError, "has no version"),
         ({"position": 3}, ValueError, r"has no version, only \['position'\]"),
         ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
-        ({"version": "1"}, ValueError, "the state has version '1'"),
-        ({"version": 1}, ValueError, "position must be an integer of at least 0, got None"),
+        ({"version": "1"}, ValueError, "the state's version must be an integer, got '1'; it is damaged"),
+        ({"version": True}, ValueError, "version must be an integer, got True"),
+        ({"version": 1.0}, ValueError, "version must be an integer, got 1.0"),
+        ({"version": 10**5000}, ValueError, "version a int, which is too large to show, this release"),
+        ({"version": 1}, ValueError, "the state has no position; it is damaged"),
+        ({"version": 1, "position": None, "settings": {}}, ValueError, "integer of at least 0, got None"),
         ({"version": 1, "position": -1, "settings": {}}, ValueError, "got -1"),
         ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
         ({"version": 1, "position": 1.0, "settings": {}}, ValueError, "got 1.0"),
         ({"version": 1, "position": "7", "settings": {}}, ValueError, "got '7'"),
-        ({"version": 1, "position": 7}, ValueError, "settings must be a dict, got null"),
+        ({"version": 1, "position": 2**62 + 1, "settings": {}}, ValueError, "is at most 2\\*\\*62, got 46116"),
+        ({"version": 1, "position": 10**5000, "settings": {}}, ValueError, "got an integer of 16610 bits"),
+        ({"version": 1, "position": 7}, ValueError, "the state has no settings; it is damaged"),
+        ({"version": 1, "position": 7, "settings": None}, ValueError, "settings must be a dict, got None"),
+        ({"version": 1, "position": 7, "settings": {}, "rest": 3}, ValueError, "rest must be a dict, got 3"),
+        ({"version": 1, "position": 7, "settings": nested(17)}, ValueError, "settings nest 16 deep at most, 'a.a."),
+        ({"version": 1, "position": 7, "settings": nested(20_000)}, ValueError, "settings nest 16 deep at most"),
+        ({"version": 1, "position": 7, "settings": {"a": 10**5000}}, DriftError, "with a int, which is too large"),
+        ({"version": 1, "position": 7, "settings": {"a": "b" * 9999}}, DriftError, r"'b{199}\.\.\., this"),
+        ({"version": 1, "position": 7, "settings": dict.fromkeys(range(999), 0)}, DriftError, "and 979 more settings"),
         ({"version": 1, "position": 7, "settings": [object]}, ValueError, "settings must be a dict"),
     ],
 )
 def test_what_is_no_state_is_refused(state, error, message):
     with pytest.raises(error, match=message):
         position_in(state, {})
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda plain: st.lists(plain, max_size=3) | st.dictionaries(st.text(max_size=5), plain, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(data=st.data())
+@hypothesis.settings(max_examples=300)
+def test_any_plain_value_is_the_state_or_is_refused_and_then_changes_nothing(sets, data):
+    """Each example replaces, adds or leaves out one value of a state, anywhere in it; or is any value at all."""
+    source = IndexedSource(describe(sets[23]))
+    source.seek(2)
+    state = holder = saved(sets)
+    while isinstance(holder, dict):
+        key = data.draw(st.sampled_from([*holder, "new"]))
+        if not isinstance(holder.get(key), dict) or data.draw(st.booleans()):
+            break
+        holder = holder[key]
+    if data.draw(st.booleans()):
+        holder.pop(key, None)
+    else:
+        holder[key] = data.draw(PLAIN)
+    state = data.draw(st.just(state) | PLAIN) if data.draw(st.integers(0, 4)) == 0 else state
+    try:
+        source.set_state(state)
+    except (TypeError, ValueError):  # a DriftError is a ValueError
+        assert source.position == 2
+    else:
+        want = saved(sets)
+        assert state["settings"] == want["settings"]
+        assert source.position == state["position"]
+        assert type(state["position"]) is int
 
 
 class Named:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,11 @@ def test_another_stream_is_refused_unless_it_is_meant(files: list[Path], tmp_pat
     assert longer.position == 0
 
 
+def with_checksum(**state: Any) -> str:
+    text = json.dumps(state, sort_keys=True, separators=(",", ":"))
+    return json.dumps(state | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -122,7 +128,15 @@ def test_another_stream_is_refused_unless_it_is_meant(files: list[Path], tmp_pat
         ("{}", "it has no version"),
         ('{"version": 99}', "has version 99, this release reads version 1"),
         ("{" + " " * 2**20 + "}", "has 1,048,578 bytes; a saved pipeline has under 4,096"),
-        ('{"version": 1, "position": 1.5, "settings": {}}', "position must be an integer"),
+        (with_checksum(version=1, position=1.5, settings={}), "position must be an integer"),
+        (with_checksum(version=2, position=1.5, settings={}).replace("2", "3"), "has version 3, this release reads"),
+        ('{"version": 1, "position": 1.5, "settings": {}}', "datarax_ray.json has no checksum: it is damaged"),
+        (with_checksum(version=1, position=15).replace("15", "16"), "is not what its checksum says: .* was edited"),
+        ('{"version": 1, "version": 2}', "is no JSON .a key stands twice"),
+        ('{"version": NaN}', "is no JSON .NaN is no number of JSON"),
+        ('{"version": ' + "1" * 5000 + "}", "is no JSON .Exceeds the limit"),
+        ("[" * 100_000, "is no JSON .maximum recursion depth"),
+        ("\xff", "is no JSON"),
     ],
 )
 def test_damaged_files_are_refused_with_their_reason(
@@ -130,9 +144,12 @@ def test_damaged_files_are_refused_with_their_reason(
 ) -> None:
     target = pipeline(source(files))
     save_pipeline(tmp_path / "data", target)
-    (tmp_path / "data" / "datarax_ray.json").write_text(text)
-    with pytest.raises(ValueError, match=message):
+    (tmp_path / "data" / "datarax_ray.json").write_text(text, encoding="latin-1")
+    target.seek(5)
+    with pytest.raises(ValueError, match=message) as caught:
         restore_pipeline(tmp_path / "data", target)
+    assert "datarax_ray.json" in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert target.position == 5
 
 
 def test_no_checkpoint_is_said_with_the_path(files: list[Path], tmp_path: Path) -> None:
@@ -140,3 +157,36 @@ def test_no_checkpoint_is_said_with_the_path(files: list[Path], tmp_path: Path) 
     (tmp_path / "data" / "datarax_ray.json").unlink()
     with pytest.raises(FileNotFoundError, match="datarax_ray.json: there is no saved pipeline here"):
         restore_pipeline(tmp_path / "data", pipeline(source(files)))
+
+
+@pytest.mark.parametrize(
+    ("statistics", "message"),
+    [
+        (7, "the state's statistics must be a dict, got 7"),
+        ({"num_skipped": "many"}, "statistics.num_skipped must be a count of records, got 'many'"),
+        ({"num_skipped": -1}, "got -1"),
+        ({"num_skipped": True}, "got True"),
+    ],
+)
+def test_a_refused_state_leaves_the_pipeline_where_it_was(files: list[Path], statistics: Any, message: str) -> None:
+    target = pipeline(source(files))
+    target.step()
+    position = target.position
+    with pytest.raises(ValueError, match=message):
+        target.set_state(target.get_state() | {"position": 0, "statistics": statistics})
+    assert target.position == position
+
+
+def test_restored_without_a_pipeline_it_is_the_state_itself(files: list[Path], tmp_path: Path) -> None:
+    going = pipeline(source(files))
+    going.step()
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(0, args=ocp.args.Composite(data=PipelineSave(going)))
+        manager.wait_until_finished()
+        assert manager.restore(0).data == going.get_state()
+        assert manager.item_metadata(0).data == going.get_state()
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        state = manager.restore(0, args=ocp.args.Composite(data=PipelineRestore())).data
+        resumed = pipeline(source(files))
+        resumed.set_state(state)
+        assert_equal([on_host(batch) for batch in resumed], [on_host(batch) for batch in going])
