@@ -11,8 +11,8 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
 
-def write_file(path: Path, records: Iterable[bytes], group_size: int = 1) -> Path:
-    writer = ArrayRecordWriter(str(path), f"group_size:{group_size}")
+def write_file(path: Path, records: Iterable[bytes], group_size: int = 1, compression: str = "zstd") -> Path:
+    writer = ArrayRecordWriter(str(path), f"group_size:{group_size},{compression}")
     for record in records:
         writer.write(record)
     writer.close()
