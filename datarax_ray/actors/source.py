@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import ray
 
+from datarax_ray.actors.local_ray import start_local
 from datarax_ray.actors.pool import ActorOptions, RayPool
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
@@ -122,6 +123,8 @@ def _default_max_nbytes(num_actors: int) -> int:
 def connect(num_cpus: float) -> None:
     """Make sure that there is a Ray: the program's, else a running cluster, else a local one with that many CPUs.
 
+    A local one listens on loopback and has token authentication; see local_ray.
+
     A running cluster is what ray.init() takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
     """
     if ray.is_initialized():
@@ -129,7 +132,7 @@ def connect(num_cpus: float) -> None:
     # Room for every actor that was asked for, and the driver: in a local Ray they share this machine's cores anyway.
     cpus = max(os.cpu_count() or 1, math.ceil(num_cpus) + 1)
     try:
-        ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
+        start_local(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
         logger.info("no Ray cluster is running here: started a local one, which ends with this program")
     except ValueError:  # num_cpus is not for clusters that run already
         ray.init(log_to_driver=False)

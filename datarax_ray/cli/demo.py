@@ -19,6 +19,7 @@ import ray
 from rich.console import Console
 
 from datarax_ray import Pipeline, RaySource
+from datarax_ray.actors.local_ray import start_local
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.cli import digits
 from datarax_ray.cli.classifier import Training, normalize
@@ -160,8 +161,8 @@ def judge(training: Training, out: Console) -> None:
 @contextlib.contextmanager
 def local_ray() -> Iterator[None]:
     """A Ray of our own, also where a cluster runs: the demo is no load for that, and its files are on this machine."""
-    ray.init(
-        address="local",
+    start_local(
+        "local",
         num_cpus=ACTORS_AFTER,
         object_store_memory=_OBJECT_STORE_NBYTES,
         include_dashboard=False,

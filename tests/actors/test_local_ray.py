@@ -1,0 +1,113 @@
+"""A local Ray answers on loopback to those who have the token, and the token stays in its file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datarax_ray.actors import local_ray
+from tests.data import write_files
+
+# In a process of its own, as its user would: no Ray initialised, no token, a home of its own.
+_SCRIPT = """
+import logging, os, subprocess, sys
+logging.basicConfig(level=logging.DEBUG)
+import grpc, psutil, ray
+from flax import nnx
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.checkpoint import save_pipeline
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import decode
+
+if __name__ == "__main__":
+    config = ArrayRecordSourceConfig(num_epochs=1)
+    source = ArrayRecordSourceModule(config, sys.argv[1], transforms=[decode])
+    with Pipeline(source=RaySource(source, num_actors=1, num_cpus=0.5), batch_size=8, rngs=nnx.Rngs(0)) as pipeline:
+        print("index", pipeline.step()["index"].tolist())
+        save_pipeline(sys.argv[2], pipeline)
+        me = psutil.Process()
+        for process in [me, *me.children(recursive=True)]:
+            for socket in process.net_connections(kind="inet"):
+                if socket.status == psutil.CONN_LISTEN:
+                    print("listens", process.name(), socket.laddr.ip)
+        node = ray._private.worker._global_node
+        token = open(os.path.expanduser("~/.ray/auth_token")).read()
+        call = grpc.insecure_channel(node.gcs_address).unary_unary("/ray.rpc.NodeInfoGcsService/GetAllNodeInfo")
+        for name, metadata in {
+            "no token": [],
+            "a wrong token": [("authorization", "Bearer " + "0" * 64)],
+            "the token": [("authorization", "Bearer " + token)],
+        }.items():
+            try:
+                print("with", name, "answered", len(call(b"", metadata=metadata, timeout=60)) > 0)
+            except grpc.RpcError as error:
+                print("with", name, error.code().name)
+        found = subprocess.run(
+            ["grep", "-rlF", token, node.get_session_dir_path(), sys.argv[2]], capture_output=True, text=True
+        )
+        print("token in files:", found.stdout.split())
+        shown = [p.name() for p in [me, *me.children(recursive=True)] if any(token in a for a in p.cmdline())]
+        print("token in arguments:", shown)
+"""
+
+
+def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_nowhere(tmp_path: Path) -> None:
+    (file,) = write_files(tmp_path, [8])
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    process = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, str(file), str(tmp_path / "saved")],
+        env=environment | {"HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    lines = process.stdout.splitlines()
+    assert "index [0, 1, 2, 3, 4, 5, 6, 7]" in lines
+    addresses = {line.split()[-1].removeprefix("::ffff:") for line in lines if line.startswith("listens ")}
+    assert addresses == {"127.0.0.1"}, lines
+    assert {"gcs_server", "raylet"} <= {line.split()[1] for line in lines if line.startswith("listens ")}
+    assert "with no token UNAUTHENTICATED" in lines
+    assert "with a wrong token UNAUTHENTICATED" in lines
+    assert "with the token answered True" in lines
+    assert "token in files: []" in lines
+    assert "token in arguments: []" in lines
+    token = tmp_path / "home" / ".ray" / "auth_token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert token.read_text() not in process.stdout + process.stderr
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_token_that_is_there_is_kept_and_others_who_can_read_it_are_told_of(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = home / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("mine")
+    token.chmod(0o644)
+    local_ray._make_token()
+    assert token.read_text() == "mine"
+    assert "can be read by other users" in caplog.text
+    assert "mine" not in caplog.text
+    caplog.clear()
+    token.chmod(0o600)
+    local_ray._make_token()
+    assert not caplog.records
+
+
+def test_no_file_is_made_where_the_environment_says_which_token(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "elsewhere")
+    local_ray._make_token()
+    assert not (home / ".ray").exists()
