@@ -219,7 +219,7 @@ class TestState:
             ({"version": 1, "position": "3", "settings": {}}, ValueError, "position must be an integer"),
             ({"version": 1, "position": -3, "settings": {}}, ValueError, "got -3"),
             ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
-            ({"version": 1, "position": 3}, ValueError, "settings must be a dict"),
+            ({"version": 1, "position": 3}, ValueError, "the state has no settings"),
         ],
     )
     def test_what_is_no_state_is_refused(
