@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Protocol
 
 import ray
@@ -19,6 +18,7 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.position import Rest
+from datarax_ray.read.closing import Closing
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 
@@ -31,7 +31,7 @@ class Describes(Protocol):
     def describe(self) -> Described: ...
 
 
-class RaySource(Source):
+class RaySource(Source, Closing):
     """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
@@ -99,14 +99,6 @@ class RaySource(Source):
         """Stop reading and end the actors. The state can still be taken, and the source that is read stays open."""
         self._drop_stream()
         self._actors.close()
-
-    def __enter__(self) -> RaySource:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"RaySource(num_actors={self.num_actors}, {self.description.about})"

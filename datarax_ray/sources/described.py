@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, Self
 
 import jax
@@ -13,6 +12,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.position import Rest
+from datarax_ray.read.closing import Closing
 from datarax_ray.read.columns import map_leaves
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
@@ -20,7 +20,7 @@ from datarax_ray.sources.config import SourceConfig
 from datarax_ray.sources.module import SourceModule
 
 
-class DescribedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
+class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description. Iteration, `next`, `get_batch` and the state share one position."""
 
     def __init__(
@@ -51,14 +51,6 @@ class DescribedSourceModule(SourceModule, pytree=False):  # type: ignore[call-ar
     def close(self) -> None:
         """Close files and forget cached records. The state can still be taken; reading opens them again."""
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _count(self, num_elements: int) -> None:
         """Note that so many elements were given."""
