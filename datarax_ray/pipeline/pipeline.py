@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import jax
@@ -22,10 +21,12 @@ from datarax_ray.pipeline.ahead import Ahead
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK, pad
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
+from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
 from datarax_ray.plan.packing import Packing, padding
 from datarax_ray.plan.position import Rest, check_position, element_ids, with_offset
+from datarax_ray.read.closing import Closing
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 from datarax_ray.sources.device import narrow
@@ -53,7 +54,7 @@ class _Ready:
     skipped: tuple[Skipped, ...]
 
 
-class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
+class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
     source: of datarax_ray.sources, or a RaySource over one. stages: NNX modules or functions, batch -> batch, applied
@@ -67,7 +68,8 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
     as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
-    after a `break`, the next `for` gives the next batch. It ends after the source's num_epochs; `seek(0)` starts again.
+    after a `break`, the next `for` gives the next batch. JAX's contexts (jax.enable_x64, jax.default_device) hold where
+    a batch is asked for, though it is made elsewhere. It ends after the source's num_epochs; `seek(0)` starts again.
 
     Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide.
     """
@@ -120,7 +122,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             pad_remainder=pad_remainder,
             packing=packing,
         )
-        self._check_sharding()
+        self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._scanner = Scanner(self._stages, sharding)
@@ -129,6 +131,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._session: Ahead[_Ready] | None = None
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
         self._prepare: Callable[[HostBatch], Any] = self._transfer  # what the session does to its batches
+        self._settings_of_session = JaxSettings.of_this_thread()
         self.num_skipped = 0
         self.skipped: list[Skipped] = []
 
@@ -274,8 +277,12 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         self.num_skipped = statistics.get("num_skipped", 0)
 
     def seek(self, position: int) -> None:
-        """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew."""
+        """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
+
+        Raises: ValueError where the last batch from there on would not divide over the sharding; the position stays.
+        """
         position = check_position(position)
+        self._check_sharding(position)
         self._end_session()
         self._position, self._rest = position, None
         self.num_skipped = 0
@@ -289,14 +296,6 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._end_session()
         if close is not None:
             close()  # again: what was made ahead may have opened files in between
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def _is_at_end(self) -> bool:
@@ -321,12 +320,12 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         """Whether every position gives one row, so that batches can be counted before they are read."""
         return self.packing is None and not self.source.describe().may_drop
 
-    def _check_sharding(self) -> None:
+    def _check_sharding(self, start: int) -> None:
         check_sharding(self.sharding, self.batch_size, "a batch")
         description = self.source.describe()
         may_be_short = not self.drop_remainder and not self.pad_remainder
         if description.stop is not None and self._rows_are_positions and may_be_short:
-            remainder = description.stop % self.batch_size
+            remainder = max(0, description.stop - start) % self.batch_size
             if remainder:
                 check_sharding(self.sharding, remainder, "the last batch")
 
@@ -346,11 +345,13 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
         )
 
     def _open(self, prepare: Callable[[HostBatch], Any]) -> Ahead[_Ready]:
-        """The session that prepares batches in this way; one that does it in another is ended."""
-        if self._prepare != prepare:
+        """The session that prepares batches in this way, under JAX's settings here; one that does it otherwise ends."""
+        settings = JaxSettings.of_this_thread()
+        if self._prepare != prepare or self._settings_of_session != settings:
             self._end_session()
         if self._session is None:
-            self._session, self._prepare = Ahead(self._make(prepare), self._prefetch), prepare
+            self._session = Ahead(self._make(prepare, settings), self._prefetch)
+            self._prepare, self._settings_of_session = prepare, settings
         return self._session
 
     @contextlib.contextmanager
@@ -363,7 +364,7 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
             self._end_session(wait=not waiting)
             raise
 
-    def _make(self, prepare: Callable[[HostBatch], Any]) -> Generator[_Ready, None, None]:
+    def _make(self, prepare: Callable[[HostBatch], Any], settings: JaxSettings) -> Generator[_Ready, None, None]:
         """Batches from the position on, prepared for their use, and after the last one what is left to say."""
         position, rest = self._position, self._rest
         with contextlib.closing(self.source.batches(position, self._options, rest)) as stream:
@@ -381,12 +382,15 @@ class Pipeline(nnx.Module, pytree=False):  # type: ignore[call-arg]
                     rows = self.batch_size // self._options.process_count
                     fill = {} if self.packing is None else padding(self.packing)
                     host_batch = pad(host_batch, rows, self.batch_size, fill)
-                yield _Ready(prepare(host_batch), position, rest, host_batch.skipped)
+                with settings.applied():
+                    batch = prepare(host_batch)
+                yield _Ready(batch, position, rest, host_batch.skipped)
 
     def _transfer(self, host_batch: HostBatch) -> Any:
         """The batch for iteration: on the device, after the stages."""
         on_device, on_host = split_host(host_batch.columns)
         if on_device is not None:
+            check_sharding(self.sharding, host_batch.global_rows, "the last batch")  # after filters nobody knew
             row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
             on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
             on_device = self._stages(on_device, element_ids(host_batch.start, host_batch.offset), row_words)

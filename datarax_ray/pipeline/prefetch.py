@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from datarax_ray.pipeline.ahead import Ahead
+from datarax_ray.pipeline.settings import JaxSettings
+from datarax_ray.read.closing import Closing
 from datarax_ray.sources.device import put
 
 
@@ -19,7 +20,8 @@ def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetch
 
     iterable: gives dicts of NumPy arrays, nested at will, and does not write to them again; strings and other objects
     stay on the host, jax.Arrays where they are, so that a Pipeline does as well. It is iterated in a thread of its own
-    and belongs to the prefetcher. size: 0 for none ahead.
+    and belongs to the prefetcher; JAX's contexts (jax.enable_x64, jax.default_device) are those that held where the
+    first batch was asked for. size: 0 for none ahead.
 
     Raises: ValueError for a negative size; when a batch is due, what the iterable raised in its place, or OverflowError
     for 64-bit values that JAX's 32 bits do not hold.
@@ -38,7 +40,7 @@ class _Made:
     is_last: bool = False
 
 
-class DevicePrefetcher:
+class DevicePrefetcher(Closing):
     """What prefetch_to_device returns. `for` goes on after the last batch consumed; after the end it begins anew.
 
     The state is the iterable's after the last batch consumed; those made ahead are not in it.
@@ -63,7 +65,7 @@ class DevicePrefetcher:
             raise StopIteration
         if self._ahead is None:
             self._consumed = _Made(None, self._state_of_iterable())
-            self._ahead = Ahead(self._make(), self._size)
+            self._ahead = Ahead(self._make(JaxSettings.of_this_thread()), self._size)
         try:
             made = self._ahead.next()
         except Exception:
@@ -95,19 +97,13 @@ class DevicePrefetcher:
         if close is not None:
             close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _make(self) -> Generator[_Made, None, None]:
+    def _make(self, settings: JaxSettings) -> Generator[_Made, None, None]:
         iterator = iter(self._iterable)
         try:
             for batch in iterator:
-                yield _Made(put(batch), self._state_of_iterable())
+                with settings.applied():
+                    on_device = put(batch)
+                yield _Made(on_device, self._state_of_iterable())
             yield _Made(None, self._state_of_iterable(), is_last=True)
         finally:
             if isinstance(iterator, Generator) and iterator is not self._iterable:

@@ -252,6 +252,49 @@ class TestStages:
 
 
 class TestDevices:
+    @pytest.mark.parametrize("prefetch", [0, 3])
+    def test_jaxs_contexts_hold_where_a_batch_is_asked_for(self, files: list[Path], prefetch: int) -> None:
+        def long(stored: bytes) -> dict[str, Any]:
+            return {"index": np.int64(decode(stored)["index"])}
+
+        second = jax.devices()[1]
+        pipeline = make(files, [long], 30, {"prefetch": prefetch, "stages": [lambda b: b | {"float": b["index"] / 3}]})
+        want = [batch["index"].tolist() for batch in make(files, [long], 30)]
+        found = [pipeline.step()]
+        with jax.enable_x64(True):
+            found += [pipeline.step(), pipeline.step()]
+            with jax.default_device(second):
+                found.append(pipeline.step())
+        found.append(pipeline.step())
+        assert [batch["index"].dtype.itemsize for batch in found] == [4, 8, 8, 8, 4]
+        assert [batch["float"].dtype.itemsize for batch in found] == [4, 8, 8, 8, 4]
+        assert [batch["index"].devices() == {second} for batch in found] == [False, False, False, True, False]
+        assert [batch["index"].tolist() for batch in found] == want[:5]
+
+    def test_a_position_from_which_the_last_batch_would_not_divide_is_refused(self, files: list[Path]) -> None:
+        pipeline = make(files, options={"sharding": self.sharding()}, batch_size=32)
+        pipeline.seek(32)
+        state = pipeline.get_state()
+        with pytest.raises(ValueError, match=r"the last batch has 15 rows, which .* does not divide"):
+            pipeline.seek(33)
+        with pytest.raises(ValueError, match=r"the last batch has 15 rows.*drop_remainder=True or pad_remainder=True"):
+            pipeline.set_state(state | {"position": 33})
+        assert pipeline.position == 32
+        assert len(list(pipeline)) == 7
+        make(files, options={"sharding": self.sharding(), "pad_remainder": True}).seek(33)
+
+    def test_a_last_batch_that_skipping_made_odd_is_refused_with_the_remedy(self, files: list[Path]) -> None:
+        def going(**options: Any) -> Pipeline:
+            sharded = {"sharding": self.sharding()} | options
+            return make(files, [decode, FailAt(5)], options=sharded, num_epochs=1, on_error="skip")
+
+        pipeline = going()
+        assert [pipeline.step()["index"].shape for _ in range(3)] == [(32,)] * 3
+        with pytest.raises(ValueError, match=r"the last batch has 23 rows.*drop_remainder=True or pad_remainder=True"):
+            pipeline.step()
+        assert len(list(going(drop_remainder=True))) == 3
+        assert len(list(going(pad_remainder=True))) == 4
+
     def sharding(self) -> NamedSharding:
         return NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
 
