@@ -17,6 +17,8 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.pipeline.graph import StageGraph
+from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.reach import is_users
 
 
 class Stages:
@@ -35,6 +37,8 @@ class Stages:
         # jit sees modules as pytrees of their variables; functions are part of the program
         self._modules = {name: stage for name, stage in graph.nodes.items() if isinstance(stage, nnx.Module)}
         self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
+        # Taken once: a stage that fills a cache when it is first called is still the same one.
+        self._fingerprint = code_fingerprint(map(_told, graph.nodes.values())) | {"count": len(graph.nodes)}
         self.apply = jax.jit(self._trace, static_argnums=0)
 
     @property
@@ -45,9 +49,8 @@ class Stages:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the batches depend on here: the names of the stages and, where they are random, the key."""
-        kinds = [getattr(s, "__qualname__", None) or type(s).__qualname__ for s in self.graph.nodes.values()]
-        settings: dict[str, Any] = {"names": kinds[:20], "count": len(kinds)}
+        """What the batches depend on here: the stages' names, code and settings and, where they are random, the key."""
+        settings: dict[str, Any] = dict(self._fingerprint)
         if self.is_random:
             settings["key"] = np.asarray(jax.random.key_data(self._base_key)).tobytes().hex()
         return settings
@@ -79,6 +82,29 @@ class Stages:
         out = self.graph.run(call, batch)
         _refuse_changes(before, nnx.split(modules, nnx.RngState, ...)[2])
         return out if self._kept is None else _keep(self._kept, batch, out)
+
+
+class _Told:
+    """An NNX module as code_fingerprint is to see it: its class, its plain attributes and the keys it draws from.
+
+    Other variables are left out: they are trained, and a stage does not change them. Of a library's module the name
+    stands for its code, which may change with a release.
+    """
+
+    def __init__(self, module: nnx.Module) -> None:
+        self.__qualname__ = type(module).__qualname__
+        self.kind = type(module) if is_users(type(module)) else type(module).__qualname__
+        self.attributes = {name: _told(value) for name, value in sorted(vars(module).items()) if _is_setting(value)}
+        self.keys = [np.asarray(jax.random.key_data(key)) for key in jax.tree.leaves(nnx.state(module, nnx.RngKey))]
+
+
+def _is_setting(value: Any) -> bool:
+    is_plain = value is None or isinstance(value, bool | int | float | str | bytes | tuple | np.dtype | nnx.Module)
+    return is_plain or (inspect.isfunction(value) and is_users(value))
+
+
+def _told(stage: Any) -> Any:
+    return _Told(stage) if isinstance(stage, nnx.Module) else stage
 
 
 def _keep(name: str, batch: Any, out: Any) -> Any:

@@ -51,6 +51,10 @@ _CONSEQUENCES = {
         "the remaining elements would be made differently",
         "Restore the old code, or pass allow_drift=('transforms',) if the change is meant.",
     ),
+    "stages": (
+        "the remaining batches would be made differently",
+        "Restore the old code, or pass allow_drift=('stages',) if the change is meant.",
+    ),
     "on_error": (
         "broken records would be treated differently",
         "Set the old value, or pass allow_drift=('on_error',) to change it on purpose.",

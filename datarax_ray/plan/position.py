@@ -35,7 +35,6 @@ def check_position(position: int) -> int:
     return position
 
 
-
 def trainer_rows(num_rows: int, process_index: int, process_count: int, padded: int | None = None) -> tuple[int, int]:
     """Rows [lo, hi) of a batch of `num_rows` that one trainer takes: r * num_rows // T up to (r + 1) * num_rows // T.
 

@@ -1,7 +1,8 @@
 """A fingerprint of transforms: changes when what they do may have changed, stays when only their place or layout has.
 
-It covers the source of a function (comments and layout apart), its defaults and closure, and the attributes of an
-object. It does not follow the functions that these call: a transform may have `fingerprint() -> str` to say more.
+It covers the source of a function (comments and layout apart), its defaults and closure, the attributes of an object,
+and the functions, classes and data of the same package that these use (see reach). It does not look into libraries:
+a transform may have `fingerprint() -> str` to say more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.reach import reached
 
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
@@ -84,16 +86,26 @@ def _code(value: Any, depth: int) -> Any:
     if isinstance(value, types.FunctionType):
         closure = inspect.getclosurevars(value).nonlocals
         defaults = [value.__defaults__, value.__kwdefaults__]
-        return [_source(value), _value(closure, depth + 1), _value(defaults, depth + 1)]
+        return [_source(value), _value(closure, depth + 1), _value(defaults, depth + 1), _reached(value)]
     if inspect.isclass(value):
         # This package's own classes keep what they do from release to release; their text may change.
         own = value.__module__.startswith("datarax_ray.")
-        return [value.__qualname__, *([] if own else map(_source, _own_bases(value)))]
+        bases = [] if own else _own_bases(value)
+        return [value.__qualname__, *map(_source, bases), *map(_reached, bases)]
     if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
         return [type(value).__qualname__, _value(value.__wrapped__, depth + 1)]
     if hasattr(value, "__name__"):  # builtins, ufuncs, modules
         return [type(value).__qualname__, value.__name__]
     return [_value(type(value), depth + 1), *(_value(part, depth + 1) for part in _state(value))]
+
+
+def _reached(code: Any) -> Any:
+    """What a function or class uses: of code the source, as what that uses stands in the list too."""
+    found: list[Any] = []
+    for name, value in reached(code):
+        is_code = inspect.isclass(value) or inspect.isfunction(value)
+        found.append([name, _source(value) if is_code else _value(value, 1)])
+    return found
 
 
 def _own_bases(cls: type) -> list[type]:

@@ -251,6 +251,42 @@ class TestStages:
         assert pipeline({"x": jnp.arange(3)})["y"].tolist() == [1, 2, 3]
 
 
+class Scaled(nnx.Module):
+    def __init__(self, by: float, seed: int = 0) -> None:
+        self.by = by
+        self.noise = nnx.Dropout(0.1, rngs=nnx.Rngs(seed))
+        self.trained = nnx.Param(jnp.ones(2))
+
+    def __call__(self, batch: Any) -> Any:
+        return self.noise(batch["values"] * self.by)
+
+
+class TestDriftOfStages:
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (Scaled(2.0), Scaled(3.0)),
+            (Scaled(2.0, seed=1), Scaled(2.0, seed=2)),
+            (lambda batch: batch, lambda batch: batch | {"y": batch["index"]}),
+            (add_keys, Dropped()),
+        ],
+    )
+    def test_other_code_settings_or_keys_are_refused_unless_they_are_meant(
+        self, files: list[Path], old: Any, new: Any
+    ) -> None:
+        state = make(files, options={"stages": [old]}).get_state()
+        with pytest.raises(DriftError, match=r"stages\.digest: .*allow_drift=\('stages',\)"):
+            make(files, options={"stages": [new]}).set_state(state)
+        make(files, options={"stages": [new]}).set_state(state, allow_drift=["stages"])
+
+    def test_equal_stages_made_anew_and_trained_variables_are_no_drift(self, files: list[Path]) -> None:
+        state = make(files, options={"stages": [Scaled(2.0), add_keys]}).get_state()
+        stage = Scaled(2.0)
+        stage.trained[...] = jnp.zeros(2)
+        make(files, options={"stages": [stage, add_keys]}).set_state(json.loads(json.dumps(state)))
+        assert len(json.dumps(state)) < 4096
+
+
 class TestDevices:
     @pytest.mark.parametrize("prefetch", [0, 3])
     def test_jaxs_contexts_hold_where_a_batch_is_asked_for(self, files: list[Path], prefetch: int) -> None:
