@@ -24,8 +24,15 @@ _ARRAY_RECORD = {
     "array_record 16 brotli": (16, "brotli"),
     "array_record 16 transposed": (16, "transpose"),
 }
+# (compression, whether pages carry checksums)
+_PARQUET = {
+    "parquet zstd, checksums": ("zstd", True),
+    "parquet plain, checksums": ("none", True),
+    "parquet plain": ("none", False),
+    "parquet snappy": ("snappy", False),
+}
 _DECODERS = ("json", "msgpack", "tf.Example", "image", "raw", "fields")
-NAMES = (*_ARRAY_RECORD, "checkpoint", *(f"decoder {name}" for name in _DECODERS))
+NAMES = (*_ARRAY_RECORD, *_PARQUET, "checkpoint", *(f"decoder {name}" for name in _DECODERS))
 
 
 def make(name: str, directory: Path) -> Target:
@@ -37,6 +44,10 @@ def make(name: str, directory: Path) -> Target:
         from tests.fuzz.array_record_target import ArrayRecordTarget
 
         made = ArrayRecordTarget(directory, *_ARRAY_RECORD[name])
+    elif name in _PARQUET:
+        from tests.fuzz.parquet_target import ParquetTarget
+
+        made = ParquetTarget(directory, *_PARQUET[name])
     elif name == "checkpoint":
         from tests.fuzz.checkpoint_target import CheckpointTarget
 
