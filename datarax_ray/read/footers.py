@@ -99,7 +99,7 @@ def open_file(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple
         nbytes = raw.size()
         opened = parquet.ParquetFile(raw, page_checksum_verification=True)
         return opened, _footer(path, nbytes, opened, leaves)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
         raw.close()
         raise ValueError(
             f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes). It is another format, was cut short, "

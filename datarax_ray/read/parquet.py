@@ -241,6 +241,9 @@ class ParquetReader:
             return table_columns(table, self._fill_nulls)
         except ValueError as error:
             raise ValueError(f"{path}, row group {index}: {error}") from None
+        except pa.ArrowException as error:  # text that is no UTF-8: the pages carry no checksum, and are damaged
+            self._failures[group] = f"{path}, row group {index} does not decode: {error}"
+            raise BrokenRowGroupError(self._failures[group]) from error
 
     def _why(self, file: int, index: int, error: Exception) -> str:
         """What to say of a row group that did not decode, once its file and its bytes are found to be there.

@@ -319,3 +319,27 @@ def test_footers_are_read_once_and_in_parallel(paths, monkeypatch):
     monkeypatch.setattr(footers, "open_file", counted)
     ParquetReader.of(paths)
     assert sorted(path for path, is_main in threads if not is_main) == sorted(map(str, paths))
+
+
+# Found by mutants (tests/fuzz)
+
+
+def test_a_footer_that_is_no_text_is_a_broken_file(tmp_path):
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"a": [1, 2]}), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"parquet-cpp-arrow", b"parquet-cpp-\xce\xce\xce\xce\xce"))
+    assert path.read_bytes() != whole
+    with pytest.raises(ValueError, match=r"x\.parquet is not a complete Parquet file: 'utf-8' codec"):
+        ParquetReader.of(path)
+
+
+def test_text_that_is_no_utf8_breaks_its_row_group_alone(tmp_path):
+    path = tmp_path / "x.parquet"
+    texts = pa.StringArray.from_buffers(4, pa.array([0, 1, 2, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"ab\xffd"))
+    parquet.write_table(pa.table({"text": texts}), path, row_group_size=2)
+    reader = ParquetReader.of(path)
+    assert reader.read(np.array([0, 1]))["text"].tolist() == ["a", "b"]
+    for _ in range(2):
+        with pytest.raises(BrokenRowGroupError, match=r"x\.parquet, row group 1 does not decode"):
+            reader.read(np.array([3]))
