@@ -75,7 +75,9 @@ class ParquetTarget:
             new.replace(self._path)
         return self._outcome(reader, 0, start, rng, outcomes.OTHER)
 
-    def _outcome(self, reader: ParquetReader, first: int, start: int, rng: random.Random, wrong: str) -> tuple[str, str]:
+    def _outcome(
+        self, reader: ParquetReader, first: int, start: int, rng: random.Random, wrong: str
+    ) -> tuple[str, str]:
         description = Description(reader, Order(_ROWS), 1, (), rng.choice(["raise", "skip"]))
         failures = 0
         step = rng.choice([7, 50, 300])
@@ -111,9 +113,7 @@ def _written(path: Path, start: int, compression: str, has_checksums: bool) -> b
 def _borders(file: bytes) -> list[int]:
     """Where column chunks begin, and the footer and its length."""
     footer = pq.ParquetFile(pa.BufferReader(file)).metadata
-    starts = [
-        footer.row_group(i).column(j).data_page_offset for i in range(footer.num_row_groups) for j in range(3)
-    ]
+    starts = [footer.row_group(i).column(j).data_page_offset for i in range(footer.num_row_groups) for j in range(3)]
     return [0, 4, *starts, len(file) - 8 - int.from_bytes(file[-8:-4], "little"), len(file) - 8, len(file) - 4]
 
 
