@@ -257,6 +257,8 @@ class ParquetReader:
                 begin = chunk.data_page_offset
                 if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
                     begin = min(begin, chunk.dictionary_page_offset)
+                if begin < 0 or chunk.total_compressed_size < 0:
+                    break  # the footer is damaged, which has no checksum; what it says of this row group is no place
                 raw.seek(begin)
                 raw.read(chunk.total_compressed_size)
         return f"{self.footers.files[file].path}, row group {index} does not decode: {error}"
