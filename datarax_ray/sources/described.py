@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Self
+from typing import Any
 
 import jax
 from flax import nnx

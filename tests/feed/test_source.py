@@ -551,7 +551,7 @@ PLAIN = st.recursive(
 @hypothesis.settings(max_examples=300)
 def test_any_plain_value_is_the_state_or_is_refused_and_then_changes_nothing(sets, data):
     """Each example replaces, adds or leaves out one value of a state, anywhere in it; or is any value at all."""
-    source = IndexedSource(describe(sets[23]))
+    source = Source(describe(sets[23]))
     source.seek(2)
     state = holder = saved(sets)
     while isinstance(holder, dict):
