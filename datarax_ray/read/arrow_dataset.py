@@ -7,6 +7,7 @@ memory travel as their buffers, once to each node. Source: datasets.arrow_datase
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import os
 import pickle
@@ -182,10 +183,31 @@ class _Tables:
             import pyarrow as pa
 
             buffers: list[pickle.PickleBuffer] = []
-            blob = pickle.dumps(self._opened, protocol=5, buffer_callback=buffers.append)
+            stream = io.BytesIO()
+            _TablePickler(stream, protocol=5, buffer_callback=buffers.append).dump(self._opened)
             # Arrow's buffers, which go out of band as these do, but pickle by older protocols too
-            self._closed = blob, [pa.py_buffer(buffer.raw()) for buffer in buffers]
+            self._closed = stream.getvalue(), [pa.py_buffer(buffer.raw()) for buffer in buffers]
         return {"_name": self._name, "_opened": None, "_closed": self._closed}
+
+
+class _TablePickler(pickle.Pickler):
+    """Pickles of a slice of a table its own rows, where pyarrow pickles the buffers of the whole."""
+
+    def reducer_override(self, value: Any) -> Any:
+        import pyarrow as pa
+
+        if not isinstance(value, pa.Table) or value.get_total_buffer_size() <= 2 * value.nbytes:
+            return NotImplemented
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_table(value)
+        return _read_table, (sink.getvalue(),)
+
+
+def _read_table(stored: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(stored).read_all()
 
 
 def _check(dataset: Any, name: str) -> None:

@@ -190,6 +190,16 @@ def test_tables_in_memory_travel_as_their_buffers() -> None:
     assert pickle.loads(pickle.dumps(DatasetReader(dataset, "d"))).read(np.array([77]))["x"].tolist() == [77]
 
 
+def test_of_a_part_of_a_table_in_memory_only_the_part_travels() -> None:
+    whole = datasets.Dataset.from_dict({"x": np.arange(100_000), "s": [str(i) for i in range(100_000)]})
+    joined = datasets.concatenate_datasets([whole, whole])
+    for part in (whole.select(range(50_000, 50_010)), joined.select(range(99_995, 100_005)), whole.shuffle(seed=0)):
+        stored = pickle.dumps(DatasetReader(part.select(range(10)), "d"))
+        if part.num_rows == 10:
+            assert len(stored) < 10_000
+        assert pickle.loads(stored).read(np.arange(10))["s"].tolist() == part[:10]["s"]
+
+
 def test_the_fingerprint_is_the_data_s_however_it_was_loaded(saved: Path, tmp_path: Path) -> None:
     def fingerprint(dataset: datasets.Dataset) -> dict[str, Any]:
         return DatasetReader(dataset, "any").fingerprint()
