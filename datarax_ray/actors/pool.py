@@ -1,13 +1,19 @@
-"""The pool of reader actors: starts them, sends parts, receives blocks, and replaces what dies.
+"""The pool of reader actors: starts them, sends tickets, receives blocks, and gives the tickets of the lost to others.
 
-Ray restarts a killed actor and runs its tickets again by itself (max_restarts, max_task_retries: a ticket is a pure
-function, so that is correct). What Ray gives up comes back as Lost, from a new actor under the same id.
+Ray brings a killed actor back (max_restarts), but does not run its tickets again (max_task_retries is 0): a ticket is a
+pure function, so whoever lives reads it at once, where Ray would wait for the restart, retry without end, and print
+each. What is lost is told by Ray, or by the clock: an actor that answers no ping, or sits at one ticket too long.
+
+    starting -> ready -> gone (Ray says so, or silent) -> ready ...       a ready one is sent tickets, another is not
+
+Nothing here waits for longer than a moment while the lock is held: a pool is used by several threads.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +30,11 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from datarax_ray.actors.member import Loss, Member, Sent
+from datarax_ray.actors.quiet import silence
 from datarax_ray.actors.reader_actor import ReaderActor
+from datarax_ray.actors.recovery import Recoveries, Recovery
+from datarax_ray.feed.pace import Pace
 from datarax_ray.feed.stream import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
@@ -33,16 +43,25 @@ from datarax_ray.read.description import Described
 
 logger = logging.getLogger("datarax_ray")
 
-# What Ray raises where a task or its result is gone through no fault of the task.
-_GONE = (ActorUnavailableError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError)
-# Nothing has come for so long: ask whether the actors are there. Ray restarts an actor in 1 to 3 s where it has room.
+# What Ray raises where an actor is gone, or an object, through no fault of the task.
+_ACTOR_GONE = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError)
+_GONE = (*_ACTOR_GONE, ObjectLostError)
+# A wait is this long at most, then somebody looks whether it still makes sense. Ctrl-C and close take no longer.
+_POLL_S = 0.25
+# Between two looks at all actors: a look costs 0.1 ms for each.
+_TEND_S = 0.5
+# No answer for so long: it is asked whether it is there, and after as long again its tickets go to others. A node that
+# is lost without a word is so noticed in 10 s; Ray takes 15 to 40 s.
 _PATIENCE_S = 5.0
-# Restarts of one actor during one wait. A host that is lost costs one; a record that kills its process costs all.
-_MAX_DEATHS = 3
-# What a ticket may take to end when the source is closed; closing takes no longer.
-_GRACE_S = 2.0
+# Silent for so long: its process is ended, and Ray starts another. Cut off nodes heal sooner, as a rule, or never.
+_SILENT_KILL_S = 60.0
+# Starts that fail in a row before it is no accident, and how long to wait before the next: 1, 2, 4 s and so on.
+_MAX_START_FAILURES = 3
+_MAX_BACKOFF_S = 60.0
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
 _GATHER_S = 5.0
+# An answer that Ray says is there is here: only the copying is waited for.
+_FETCH_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +69,10 @@ class ActorOptions:
     """How actors are made and placed. num_cpus: that one reserves. resources, label_selector: where it may run.
 
     name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job).
-    start_timeout_s: how long to wait for the first actor.
+    start_timeout_s: how long to wait for an actor where none runs. ticket_timeout_s: how long an actor may be at one
+    ticket before it is taken for hung, ended and replaced.
+
+    Raises: ValueError for a ticket_timeout_s that is not positive.
     """
 
     num_cpus: float = 1.0
@@ -60,22 +82,11 @@ class ActorOptions:
     name: str | None = None
     start_timeout_s: float = 300.0
     runtime_env: Mapping[str, Any] | None = None
+    ticket_timeout_s: float = 300.0
 
-
-@dataclass
-class _Member:
-    """One actor of the pool. ready: a pending call that answers once it runs; None from then on."""
-
-    handle: Any
-    ready: Any
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """A ticket on its way: the actor that has it, and what it will answer."""
-
-    member: _Member
-    ref: ray.ObjectRef
+    def __post_init__(self) -> None:
+        if not self.ticket_timeout_s > 0:
+            raise ValueError(f"ticket_timeout_s must be more than 0, got {self.ticket_timeout_s}")
 
 
 class RayPool:
@@ -85,86 +96,144 @@ class RayPool:
         self._description: ray.ObjectRef | None = _put(description)
         self._identity = digest(description.settings())
         self._options = options
-        self._members = {index: self._start(index) for index in range(num_actors)}
-        self._polled = 0.0
+        self._lock = threading.RLock()
+        self._pace = Pace()
         self._is_closed = False
+        self._is_gathered = False
+        self._tended_at = 0.0
+        self._none_since: float | None = None
+        self._first_at: float | None = None
+        self._why_not = ""
+        self.recoveries = Recoveries()
+        self._members = {index: self._member(index) for index in range(num_actors)}
+        self._next_index = num_actors
 
     def actors(self) -> tuple[int, ...]:
-        """Ids of the actors that run; waits for the first, and a little for the others."""
-        self._check_open()
-        waiting = [member for member in self._members.values() if member.ready is not None]
-        if waiting and (len(waiting) == len(self._members) or time.monotonic() - self._polled > 1.0):
-            self._gather(waiting)
-        return tuple(index for index, member in self._members.items() if member.ready is None)
+        """Ids of the actors that run; waits a moment where there are none, and at first a little for all of them.
 
-    def send(self, part: Part) -> _Sent:
-        self._check_open()
-        member = self._members[part.actor]
-        return _Sent(member, member.handle.read.remote([self._description], part.ticket))
-
-    def receive(self, sent: Mapping[Part, _Sent]) -> Arrived | Lost:
-        """Wait for one of the parts. What the read raised is raised here; RuntimeError once the pool is closed."""
-        parts = {ask.ref: part for part, ask in sent.items()}
-        begin = time.monotonic()
-        seen: dict[int, set[int]] = {}  # the processes that each actor has had during this wait
-        while True:
-            ready, _ = ray.wait(list(parts), num_returns=1, timeout=_PATIENCE_S)
-            if ready:
-                break
+        Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
+        """
+        with self._lock:
             self._check_open()
-            actors = {part.actor for part in sent}
-            absent = self._absent(actors, seen)
-            self._check_deaths(seen, next(iter(sent)))
-            if absent:
-                return _lost(
-                    next(part for part in sent if part.actor in absent),
-                    f"its actor has not answered for {_PATIENCE_S:.0f} s",
-                )
-            first = next(iter(sent)).ticket
-            waited = time.monotonic() - begin
-            logger.warning(
-                "waiting for positions [%d, %d) for %.0f s; actors %s live and read",
-                first.start,
-                first.stop,
-                waited,
-                sorted(actors),
-            )
-        part = parts[ready[0]]
-        self._check_open()
-        try:
-            block: Block = ray.get(ready[0])
-        except RayTaskError as error:
-            if isinstance(error, _GONE) or isinstance(error.cause, _GONE):
-                return self._replace(part, sent[part].member, error)
-            raise (error.cause if isinstance(error.cause, Exception) else error) from None
-        except _GONE as error:
-            return self._replace(part, sent[part].member, error)
-        return Arrived(part, block)
+            self._tend()
+            ready = tuple(index for index, member in self._members.items() if member.is_ready)
+            if ready and self._has_gathered(len(ready)):
+                self._none_since = None
+                return ready
+            pings = [member.ping for member in self._members.values() if member.ping is not None]
+            if not ready:
+                self._check_hope()
+            self._tended_at = 0.0
+        if pings:
+            ray.wait(pings, num_returns=1, timeout=_POLL_S)
+        else:
+            time.sleep(_POLL_S)
+        return ()
 
-    def discard(self, sent: Mapping[Part, _Sent]) -> None:
-        if ray.is_initialized():
+    def weights(self) -> dict[int, float]:
+        """How much an actor should own of what is even, for those that read much slower or faster than most."""
+        return self._pace.weights
+
+    def send(self, part: Part) -> Sent:
+        with self._lock:
+            self._check_open()
+            member = self._members.get(part.actor)
+            if member is None or not member.is_ready:
+                return Sent(part, None, Lost(part, "its actor has just gone", was_read=False))
+            now = time.monotonic()
+            if not member.sent:
+                member.progress_at = member.heard_at = now
+            sent = Sent(part, member.handle.read.remote([self._description], part.ticket))
+            member.sent[sent.ref] = sent
+            return sent
+
+    def receive(self, sent: Mapping[Part, Sent]) -> Arrived | Lost | None:
+        """Wait a moment for one of the parts. What the read raised is raised here; RuntimeError once closed."""
+        self._check_open()
+        for part, ask in sent.items():
+            if ask.outcome is not None:
+                return Arrived(part, ask.outcome) if isinstance(ask.outcome, Block) else ask.outcome
+        refs = {ask.ref: ask for ask in sent.values()}
+        ready, _ = ray.wait(list(refs), num_returns=1, timeout=_POLL_S)
+        self._check_open()
+        if not ready:
+            return None
+        ask = refs[ready[0]]
+        block = self._fetch(ask)
+        if block is None:
+            return ask.outcome if isinstance(ask.outcome, Lost) else None
+        return Arrived(ask.part, block)
+
+    def lost(self, sent: Mapping[Part, Sent]) -> list[Lost]:
+        return [ask.outcome for ask in sent.values() if isinstance(ask.outcome, Lost)]
+
+    def discard(self, sent: Mapping[Part, Sent]) -> None:
+        with self._lock:
             for ask in sent.values():
-                ray.cancel(ask.ref)  # what has not begun will not; what runs ends by itself and is dropped
+                if ask.ref is not None:
+                    for member in self._members.values():
+                        member.sent.pop(ask.ref, None)
+                    if ray.is_initialized() and not self._is_closed:
+                        ray.cancel(ask.ref)  # what has not begun will not; what runs ends by itself and is dropped
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
-        asked = {member.handle.stats.remote(): index for index, member in self._members.items()}
+        with self._lock:
+            self._check_open()
+            asked = {member.handle.stats.remote(): index for index, member in self._members.items()}
         answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_PATIENCE_S)
-        return {asked[ref]: ray.get(ref) for ref in answered}
+        found = {}
+        for ref in answered:
+            with contextlib.suppress(*_GONE, RayTaskError):  # gone: those that do not answer are missing
+                found[asked[ref]] = ray.get(ref)
+        return dict(sorted(found.items()))
+
+    def add(self, num_actors: int) -> tuple[int, ...]:
+        """Start more actors; they take their share of the shards once they run. Returns their ids."""
+        with self._lock:
+            self._check_open()
+            added = tuple(range(self._next_index, self._next_index + num_actors))
+            self._next_index += num_actors
+            self._members |= {index: self._member(index) for index in added}
+            return added
+
+    def remove(self, num_actors: int) -> tuple[int, ...]:
+        """End actors, those that do not run first, then the newest; others read what they were at. Returns their ids.
+
+        Raises: ValueError where none would be left.
+        """
+        with self._lock:
+            self._check_open()
+            if num_actors >= len(self._members):
+                raise ValueError(f"removing {num_actors} of {len(self._members)} actors would leave none to read")
+            by_use = sorted(self._members.values(), key=lambda member: (member.is_ready, -member.index))
+            for member in by_use[:num_actors]:
+                del self._members[member.index]
+                self._pace.forget(member.index)
+                self._lose_all(member, "it was removed", was_read=False)
+                if self._options.name is None:
+                    ray.kill(member.handle)
+            return tuple(sorted(member.index for member in by_use[:num_actors]))
+
+    def rebalance(self) -> dict[int, float]:
+        """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""
+        with self._lock:
+            self._pace.settle(self._members)
+            return self._pace.weights
+
+    def __len__(self) -> int:
+        return len(self._members)
 
     def close(self) -> None:
         """Kill the actors. Named ones live on for the other drivers and end with the driver that made them."""
-        self._is_closed = True
-        members, self._members = self._members, {}
-        self._description = None  # frees what it holds in the object store
-        if not ray.is_initialized() or self._options.name is not None:
-            return
-        # An actor that is killed in the middle of a ticket makes Ray announce that it will retry.
-        idle = [member.handle.drain.remote() for member in members.values() if member.ready is None]
-        if idle:
-            ray.wait(idle, num_returns=len(idle), timeout=_GRACE_S)
-        for member in members.values():
-            ray.kill(member.handle)
+        self._is_closed = True  # before the lock: whoever waits stops waiting
+        with self._lock:
+            members, self._members = self._members, {}
+            self._description = None  # frees what it holds in the object store
+            for member in members.values():
+                member.sent.clear()
+                if ray.is_initialized() and self._options.name is None:
+                    ray.kill(member.handle)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -172,11 +241,15 @@ class RayPool:
         if not ray.is_initialized():  # or the next call would start another Ray, from this thread
             raise RuntimeError("Ray was shut down, and the actors of this RaySource with it; make a new one")
 
-    def _start(self, index: int) -> _Member:
+    def _member(self, index: int) -> Member:
+        handle = self._start(index)
+        return Member(index, handle, handle.stats.remote(), time.monotonic())
+
+    def _start(self, index: int) -> Any:
         options: dict[str, Any] = {
             "num_cpus": self._options.num_cpus,
             "max_restarts": -1,
-            "max_task_retries": -1,
+            "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
         for key in ("resources", "label_selector", "memory", "runtime_env"):
@@ -188,31 +261,36 @@ class RayPool:
             name = f"datarax_ray/{self._options.name}/{self._identity}/{index}"
             options |= {"name": name, "get_if_exists": True}
         actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
-        handle = actor.options(**options).remote(index)
-        return _Member(handle, handle.stats.remote())
+        return actor.options(**options).remote(index)
 
-    def _gather(self, waiting: list[_Member]) -> None:
-        """Wait for actors to start: for the first as long as it may take, then _GATHER_S for the others, then not."""
-        begin = time.monotonic()
-        pending = {member.ready: member for member in waiting}
-        first = len(waiting) == len(self._members)
-        ready, rest = ray.wait(list(pending), num_returns=1, timeout=self._options.start_timeout_s if first else 0)
-        if first and not ready:
-            raise RuntimeError(self._why_none(time.monotonic() - begin))
-        if first and rest:
-            more, rest = ray.wait(rest, num_returns=len(rest), timeout=_GATHER_S)
-            ready += more
-            if rest:
-                logger.warning(
-                    "%d of %d reader actors have started; the stream begins with them, the others join when the "
-                    "cluster has room (each needs %g CPUs)",
-                    len(ready),
-                    len(self._members),
-                    self._options.num_cpus,
-                )
-        for ref in ready:
-            pending[ref].ready = None
-        self._polled = time.monotonic()
+    def _has_gathered(self, num_ready: int) -> bool:
+        """Whether to begin: all run, or the first has waited long enough for the others."""
+        if self._is_gathered:
+            return True
+        now = time.monotonic()
+        self._first_at = now if self._first_at is None else self._first_at
+        if num_ready < len(self._members) and now - self._first_at < _GATHER_S:
+            return False
+        self._is_gathered = True
+        if num_ready < len(self._members):
+            logger.warning(
+                "%d of %d reader actors have started; the stream begins with them, the others join when the "
+                "cluster has room (each needs %g CPUs)",
+                num_ready,
+                len(self._members),
+                self._options.num_cpus,
+            )
+        return True
+
+    def _check_hope(self) -> None:
+        """Raise RuntimeError where no actor runs, and none will."""
+        now = time.monotonic()
+        self._none_since = now if self._none_since is None else self._none_since
+        failures = min(member.num_failures for member in self._members.values())
+        if self._why_not and failures >= _MAX_START_FAILURES:
+            raise RuntimeError(f"no reader actor can start, each was tried {failures} times; the last: {self._why_not}")
+        if now - self._none_since > self._options.start_timeout_s:
+            raise RuntimeError(self._why_none(now - self._none_since))
 
     def _why_none(self, waited_s: float) -> str:
         has, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
@@ -223,37 +301,168 @@ class RayPool:
             "Ask for less, free some, or add nodes."
         )
 
-    def _absent(self, actors: set[int], seen: dict[int, set[int]]) -> set[int]:
-        """Which of these actors do not answer; they count as not started until they do. seen: notes who answered."""
-        pings = {self._members[index].handle.stats.remote(): index for index in actors}
-        answered, silent = ray.wait(list(pings), num_returns=len(pings), timeout=_PATIENCE_S)
-        for ref in answered:
-            with contextlib.suppress(*_GONE):  # gone again: the wait for its part will tell
-                seen.setdefault(pings[ref], set()).add(ray.get(ref)["pid"])
-        for ref in silent:
-            logger.warning("reader actor %d does not answer; others read for it until it does", pings[ref])
-            self._members[pings[ref]].ready = ref
-        return {pings[ref] for ref in silent}
+    def _tend(self) -> None:
+        """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""
+        now = time.monotonic()
+        if now - self._tended_at < _TEND_S:
+            return
+        self._tended_at = now
+        pending = [member.ping for member in self._members.values() if member.ping is not None]
+        answered = set(ray.wait(pending, num_returns=len(pending), timeout=0)[0]) if pending else set()
+        for member in list(self._members.values()):
+            if member.ping in answered:
+                self._answered(member, now)
+            elif member.ping is not None:
+                self._silent(member, now)
+            elif member.start_at is not None:
+                if now >= member.start_at:
+                    member.handle, member.start_at = self._start(member.index), None
+                    member.pings(now)
+            elif not member.is_ready or (member.sent and now - member.heard_at > _PATIENCE_S):
+                member.pings(now)
 
-    def _check_deaths(self, seen: Mapping[int, set[int]], part: Part) -> None:
-        """Raise RuntimeError where an actor is restarted again and again in one wait: Ray itself would never stop."""
-        for index, processes in seen.items():
-            if len(processes) > _MAX_DEATHS:
-                raise RuntimeError(
-                    f"reader actor {index} died {len(processes) - 1} times while it read positions "
-                    f"[{part.ticket.start}, {part.ticket.stop}); a record or transform there ends its process (memory, "
-                    "a crash in C, os._exit). Read these positions in one process (source.get_batch_at) to find it."
-                )
+    def _answered(self, member: Member, now: float) -> None:
+        ping, member.ping = member.ping, None
+        try:
+            member.who = ray.get(ping)
+        except ActorUnavailableError as error:  # Ray is at it; ask again
+            self._gone(member, error)
+        except _ACTOR_GONE as error:
+            self._gone(member, error)
+        except Exception as error:  # its class or environment could not be loaded there, or a call in it failed
+            self._fail_start(member, _first_line(error))
+        else:
+            silence(member.who["node_id"], member.who["pid"])
+            member.heard_at = now
+            if not member.is_ready:
+                self._returned(member, now)
+            self._check_progress(member, now)
 
-    def _replace(self, part: Part, member: _Member, error: Exception) -> Lost:
-        """A part did not survive. Where its actor will not come back, put a new one in its place, once."""
-        is_dead = isinstance(error, RayActorError) and not isinstance(error, ActorUnavailableError)
-        if is_dead and self._members.get(part.actor) is member:
-            logger.warning(
-                "reader actor %d is gone, another takes its place: %s", part.actor, str(error).splitlines()[0]
+    def _returned(self, member: Member, now: float) -> None:
+        member.is_ready = True
+        member.progress_at = now
+        loss, member.loss = member.loss, None
+        if loss is not None:
+            self.recoveries.add(
+                Recovery(loss.kind, member.index, member.where, loss.reason, now - loss.since, loss.num_retried)
             )
-            self._members[part.actor] = self._start(part.actor)
-        return _lost(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+    def _silent(self, member: Member, now: float) -> None:
+        """Its ping is not answered yet."""
+        waited = now - member.pinged_at
+        if member.is_ready and waited > _PATIENCE_S:
+            self._take(member, "answered", f"it did not answer for {waited:.0f} s")
+        elif member.loss is not None and member.loss.kind == "answered" and now - member.loss.since > _SILENT_KILL_S:
+            self._kill(member, now, f"it did not answer for {waited:.0f} s")
+
+    def _check_progress(self, member: Member, now: float) -> None:
+        """It lives: is it also at work?"""
+        if not member.sent:
+            return
+        done, _ = ray.wait(list(member.sent), num_returns=len(member.sent), timeout=0, fetch_local=False)
+        if len(done) != member.num_done or len(done) == len(member.sent):
+            member.num_done, member.progress_at = len(done), now
+        elif now - member.progress_at > self._options.ticket_timeout_s:
+            self._kill(member, now, f"a ticket took longer than ticket_timeout_s={self._options.ticket_timeout_s:g}")
+
+    def _kill(self, member: Member, now: float, reason: str) -> None:
+        """End its process; Ray sends SIGKILL after 5 s where it does not go, and starts another."""
+        self._take(member, "hung", reason)
+        ray.kill(member.handle, no_restart=False)
+        member.pings(now)
+
+    def _gone(self, member: Member, error: Exception) -> None:
+        """Ray says that the actor is gone. Where it will not come back, another one takes its place."""
+        is_dead = not isinstance(error, ActorUnavailableError)
+        has_run = bool(member.who)
+        self._take(member, "replaced" if is_dead else "restarted", _first_line(error))
+        if is_dead and member.start_at is None:
+            if not has_run:
+                self._fail_start(member, _reason(error))
+                return
+            member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
+
+    def _fail_start(self, member: Member, reason: str) -> None:
+        self._why_not = reason
+        if member.num_failures + 1 == _MAX_START_FAILURES:
+            logger.warning("reader actor %d cannot start, and is tried less and less often: %s", member.index, reason)
+        member.num_failures += 1
+        self._take(member, "replaced", reason)
+        with contextlib.suppress(Exception):  # dead or not, it is of no use
+            ray.kill(member.handle)
+        member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
+
+    def _take(self, member: Member, kind: str, reason: str) -> None:
+        """Its tickets go to others. Once for a loss, however many of its tickets tell of it."""
+        was_ready, member.is_ready = member.is_ready, False
+        if member.index in self._members:
+            self._pace.forget(member.index)
+        num_lost = self._lose_all(member, reason)
+        if was_ready:
+            self._tended_at = 0.0
+            member.num_failures += 1
+            member.loss = Loss(kind, time.monotonic(), reason, num_lost)
+        elif member.loss is not None:
+            kind = member.loss.kind if kind == "restarted" or member.loss.kind == "hung" else kind
+            member.loss = Loss(kind, member.loss.since, member.loss.reason, member.loss.num_retried + num_lost)
+
+    def _lose_all(self, member: Member, reason: str, *, was_read: bool = True) -> int:
+        """Tell every ticket in flight what became of it: read before, or lost. Returns how many are lost.
+
+        was_read: whether the first of them, which the actor was at, may be why.
+        """
+        refs = list(member.sent)
+        done = set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()
+        num_lost = 0
+        for ref in refs:
+            ask = member.sent.pop(ref)
+            if ref in done:
+                try:
+                    ask.outcome = ray.get(ref, timeout=_POLL_S)
+                    continue
+                except Exception:  # an error of its own would come again, and then be raised
+                    pass
+            ask.outcome = Lost(ask.part, f"actor {member.index}: {reason}", was_read=was_read and num_lost == 0)
+            num_lost += 1
+        member.num_done = 0
+        return num_lost
+
+    def _fetch(self, ask: Sent) -> Block | None:
+        """The block that has come; None where it is lost, and then the outcome says so."""
+        try:
+            block: Block = ray.get(ask.ref, timeout=_FETCH_S)
+        except Exception as error:
+            cause = error.cause if isinstance(error, RayTaskError) else error
+            with self._lock:
+                if ask.outcome is not None:
+                    return ask.outcome if isinstance(ask.outcome, Block) else None
+                member = self._members.get(ask.part.actor)
+                member = member if member is not None and ask.ref in member.sent else None
+                if isinstance(cause, _ACTOR_GONE) and member is not None:
+                    self._gone(member, cause)
+                elif isinstance(cause, (*_GONE, ray.exceptions.GetTimeoutError)):
+                    self._lose_one(ask, member, cause)
+                else:
+                    raise (cause if isinstance(cause, Exception) else error) from None
+            return ask.outcome if isinstance(ask.outcome, Block) else None
+        with self._lock:
+            now = time.monotonic()
+            member = self._members.get(ask.part.actor)
+            if member is not None and member.sent.pop(ask.ref, None) is not None:
+                member.heard_at = member.progress_at = now
+                member.num_done = max(0, member.num_done - 1)
+                member.num_failures = 0
+                ready = [index for index, other in self._members.items() if other.is_ready]
+                self._pace.read(member.index, len(block.positions), block.read_s, ready)
+        return block
+
+    def _lose_one(self, ask: Sent, member: Member | None, error: Exception) -> None:
+        """The actor lives, but what it read is gone: evicted, or with its node."""
+        if member is not None:
+            member.sent.pop(ask.ref, None)
+        ask.outcome = Lost(ask.part, _first_line(error))
+        where = member.where if member is not None else "gone"
+        self.recoveries.add(Recovery("reread", ask.part.actor, where, _first_line(error), 0.0, 1))
 
 
 def _put(description: Described) -> ray.ObjectRef:
@@ -268,7 +477,16 @@ def _put(description: Described) -> ray.ObjectRef:
         raise
 
 
-def _lost(part: Part, reason: str) -> Lost:
-    ticket = part.ticket
-    logger.info("positions [%d, %d) of actor %d are asked for again: %s", ticket.start, ticket.stop, part.actor, reason)
-    return Lost(part, reason)
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]
+
+
+def _reason(error: Exception) -> str:
+    """Why it could not start: the last line says it, where a constructor raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]} {lines[-1] if len(lines) > 1 else ''}"[:500] if lines else repr(error)
+
+
+def _backoff_s(num_failures: int) -> float:
+    """None after the first loss; then 1, 2, 4 s and so on."""
+    return 0.0 if num_failures <= 1 else min(_MAX_BACKOFF_S, 2.0 ** (num_failures - 2))

@@ -15,7 +15,7 @@ import numpy as np
 import ray
 
 from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.blocks import Block, timed
 from datarax_ray.read.description import Described
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
@@ -51,7 +51,7 @@ class ReaderActor:
         try:
             if self._description is None:
                 self._description = ray.get(boxed[0])
-            block = self._description.read(ticket)
+            block = timed(self._description.read, ticket)
         except Exception as error:
             block = Block(np.empty(0, np.int64), None, failure=_portable(error), failure_position=ticket.start)
         if block.failure is not None:
@@ -61,9 +61,6 @@ class ReaderActor:
         self._counters["nbytes"] += block.nbytes
         self._counters["read_s"] += time.perf_counter() - begin
         return block
-
-    def drain(self) -> None:
-        """Answers once the tickets that were sent before are done."""
 
     @ray.method(concurrency_group="control")
     def stats(self) -> dict[str, Any]:

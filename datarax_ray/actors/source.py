@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
-from collections.abc import Generator, Mapping
+import weakref
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,9 +15,10 @@ import ray
 
 from datarax_ray.actors.local_ray import start_local
 from datarax_ray.actors.pool import ActorOptions, RayPool
+from datarax_ray.actors.recovery import Recoveries
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
-from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, StreamOptions
+from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.position import Rest
 from datarax_ray.read.closing import Closing
@@ -39,7 +42,9 @@ class RaySource(Source, Closing):
     None to choose it by the size of the elements. max_nbytes: bound on the blocks in flight in the object store;
     None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
-    one Ray namespace share the actors. start_timeout_s: how long to wait for the first actor to start.
+    one Ray namespace share the actors. start_timeout_s: how long to wait where no actor runs. ticket_timeout_s: how
+    long an actor may be at one part of a chunk (a second is usual) before it is taken for hung and replaced.
+    stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
     else starts a local one and logs that. The number of actors is no part of the state: it may differ at every restart.
@@ -61,6 +66,8 @@ class RaySource(Source, Closing):
         runtime_env: Mapping[str, Any] | None = None,
         name: str | None = None,
         start_timeout_s: float = 300.0,
+        ticket_timeout_s: float = 300.0,
+        stall_after_s: float = STALL_AFTER_S,
     ) -> None:
         if isinstance(source, RaySource):
             raise TypeError("this source is a RaySource already; give the source that it reads")
@@ -68,23 +75,36 @@ class RaySource(Source, Closing):
             raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}")
         if num_actors is not None and num_actors < 1:
             raise ValueError(f"num_actors must be at least 1, or None for one per CPU, got {num_actors}")
-        StreamOptions(1, chunk_size=chunk_size, max_nbytes=DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes)
-        options = ActorOptions(num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env)
+        bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
+        StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
+        options = ActorOptions(
+            num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env, ticket_timeout_s
+        )
         connect(num_cpus * (num_actors or 0))
         if num_actors is None:
             num_actors = max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 0.01)) - 1)
-        self.num_actors = num_actors
         self._chunk_size = chunk_size
+        self._stall_after_s = stall_after_s
         self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
         description = source.describe()
         self._actors = RayPool(description, num_actors, options)
         super().__init__(description, self._actors)
+        # Before Ray's own end: a thread that waits for an actor would be waiting while Ray is taken down around it.
+        self._at_exit = _closer(self._actors)
+        atexit.register(self._at_exit)
+
+    @property
+    def num_actors(self) -> int:
+        """How many there are meant to be; those that run now are in stats()."""
+        return len(self._actors)
 
     def batches(
         self, start: int, options: StreamOptions, rest: Rest = None
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position on; see Source.batches."""
-        options = replace(options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes)
+        options = replace(
+            options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes, stall_after_s=self._stall_after_s
+        )
         return super().batches(start, options, rest)
 
     def supports_indexed_access(self) -> bool:
@@ -95,13 +115,58 @@ class RaySource(Source, Closing):
         """Process, node, memory and work done, of each running actor by id."""
         return self._actors.stats()
 
+    @property
+    def recoveries(self) -> Recoveries:
+        """What was lost and came back since this source was made: counts by kind, tickets retried, the last ones."""
+        return self._actors.recoveries
+
+    def add_actors(self, num_actors: int) -> tuple[int, ...]:
+        """Start more actors while streams run; each takes its share once it runs. Returns their ids.
+
+        Raises: ValueError for fewer than 1.
+        """
+        _check_at_least_one("num_actors", num_actors)
+        return self._actors.add(num_actors)
+
+    def remove_actors(self, num_actors: int) -> tuple[int, ...]:
+        """End actors while streams run, the newest first; the others take their shares. Returns their ids.
+
+        Raises: ValueError for fewer than 1, or where none would be left.
+        """
+        _check_at_least_one("num_actors", num_actors)
+        return self._actors.remove(num_actors)
+
+    def rebalance(self) -> dict[int, float]:
+        """Let every actor own as much as it was measured to read, now; it happens by itself where one stays slow.
+
+        Returns the weights of those that differ from the others, by id; 1.0 is an even share.
+        """
+        return self._actors.rebalance()
+
     def close(self) -> None:
         """Stop reading and end the actors. The state can still be taken, and the source that is read stays open."""
+        atexit.unregister(self._at_exit)
+        self._actors.close()  # first, so that nobody waits for actors any more
         self._drop_stream()
-        self._actors.close()
 
     def __repr__(self) -> str:
         return f"RaySource(num_actors={self.num_actors}, {self.description.about})"
+
+
+def _closer(pool: RayPool) -> Callable[[], None]:
+    """A function that closes the pool, and does not keep it."""
+    found = weakref.ref(pool)
+
+    def close() -> None:
+        if (alive := found()) is not None:
+            alive.close()
+
+    return close
+
+
+def _check_at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 def _default_max_nbytes(num_actors: int) -> int:

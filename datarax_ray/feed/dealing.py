@@ -67,8 +67,8 @@ class Dealer(Protocol):
         """The actor to ask for a ticket that was lost."""
         ...
 
-    def reassign(self, actors: Sequence[int]) -> None:
-        """Event: these are the actors from now on."""
+    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
+        """Event: these are the actors from now on, with these weights; see plan.shards.assign."""
         ...
 
     def arrived(self, ticket: AnyTicket, block: Block) -> None:
@@ -145,8 +145,8 @@ class RecordDealer:
         assert ticket.shards is not None  # none is dealt without
         return self._owners[ticket.shards[0]]
 
-    def reassign(self, actors: Sequence[int]) -> None:
-        self._owners = assign(self._layout, self._order, actors, self._owners)
+    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
+        self._owners = assign(self._layout, self._order, actors, self._owners, weights)
 
     def arrived(self, ticket: AnyTicket, block: Block) -> None:
         pass

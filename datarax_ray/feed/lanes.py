@@ -124,9 +124,9 @@ class LaneDealer:
         assert isinstance(ticket, LaneTicket)
         return self._owners[ticket.lanes[0][0]]
 
-    def reassign(self, actors: Sequence[int]) -> None:
+    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         order = Order(self._order.num_lanes)  # lanes are dealt round robin
-        self._owners = assign(self._layout, order, actors[: self._max_lanes], self._owners)
+        self._owners = assign(self._layout, order, actors[: self._max_lanes], self._owners, weights)
 
     def arrived(self, ticket: AnyTicket, block: Block) -> None:
         if isinstance(block, LaneBlock):  # a block that failed as a whole says nothing of lanes

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.dealing import RecordDealer
 from datarax_ray.feed.lanes import LaneDealer
 from datarax_ray.feed.packing import PackedBatcher
+from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import Rest, Rows, check_trainers
 from datarax_ray.plan.shards import cut
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.blocks import Block, timed
 from datarax_ray.read.description import Described, Description
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.streams import StreamDescription
+
+logger = logging.getLogger("datarax_ray")
 
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
 _MAX_RUN_RECORDS = 1024
+# Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
+STALL_AFTER_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -35,25 +42,34 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Lost:
-    """A part will not come from where it was asked; reason says why."""
+    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it."""
 
     part: Part
     reason: str
+    was_read: bool = True
 
 
 class Pool(Protocol):
     """Who reads: actors that are sent parts and answer with blocks."""
 
     def actors(self) -> tuple[int, ...]:
-        """Ids of those that read now; at least one."""
+        """Ids of those that read now. Waits a moment where there is none, and gives () where there still is none."""
+        ...
+
+    def weights(self) -> Mapping[int, float]:
+        """How much an actor should own of what is even, for those of which that is not 1.0."""
         ...
 
     def send(self, part: Part) -> Any:
         """Ask part.actor for the part. Does not wait; returns what to receive it by."""
         ...
 
-    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
-        """Wait until one of these parts is here or lost. sent: what `send` returned, by part."""
+    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost | None:
+        """Wait a moment until one of these parts is here or lost; None where none is. sent: what `send` returned."""
+        ...
+
+    def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
+        """Those of these parts that are known to be lost now. Does not wait."""
         ...
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
@@ -70,12 +86,18 @@ class LocalPool:
     def actors(self) -> tuple[int, ...]:
         return (0,)
 
+    def weights(self) -> Mapping[int, float]:
+        return {}
+
     def send(self, part: Part) -> None:
         pass
 
-    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
+    def receive(self, sent: Mapping[Part, Any]) -> Arrived:
         part = next(iter(sent))
-        return Arrived(part, self._description.read(part.ticket))
+        return Arrived(part, timed(self._description.read, part.ticket))
+
+    def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
+        return ()
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
         pass
@@ -89,7 +111,8 @@ class StreamOptions:
     rows of every batch. drop_remainder: leave out a short last batch. pad_remainder: it will be padded at its end, so
     its rows are dealt to the trainers as those of a full one. packing: how documents are made into rows; None for a row
     for each element. chunk_size: positions read at a time, None to
-    choose. max_nbytes: bound on blocks in flight.
+    choose. max_nbytes: bound on blocks in flight. stall_after_s: how long a wait for a batch is before it is logged
+    who and what is waited for. cancelled: asked now and then while the stream waits; once it is true the stream ends.
     """
 
     batch_size: int
@@ -100,6 +123,8 @@ class StreamOptions:
     max_nbytes: int = DEFAULT_MAX_NBYTES
     pad_remainder: bool = False
     packing: Packing | None = None
+    stall_after_s: float = STALL_AFTER_S
+    cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_trainers(self.batch_size, self.process_index, self.process_count)
@@ -107,6 +132,12 @@ class StreamOptions:
             raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
         if self.max_nbytes < 1:
             raise ValueError(f"max_nbytes must be at least 1, got {self.max_nbytes}")
+        if not self.stall_after_s > 0:
+            raise ValueError(f"stall_after_s must be more than 0, got {self.stall_after_s}")
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.cancelled is not None and self.cancelled()
 
 
 def batches(
@@ -124,7 +155,10 @@ def batches(
     stop = description.stop
     if stop is not None and start >= stop:
         return ()
-    actors = pool.actors()
+    while not (actors := pool.actors()):
+        if options.is_cancelled:
+            return ()
+    weights: Mapping[int, float] = {}
     dealer = _dealer(description, actors, start, options, others)
     window = Window(
         dealer,
@@ -136,22 +170,39 @@ def batches(
     batcher = _batcher(description, start, offset, options)
     sent: dict[Part, Any] = {}
     blocks: dict[Part, Block] = {}
+    stall = Stall(description, options.stall_after_s)
     try:
         while not window.is_finished:
-            if pool.actors() != actors:
-                actors = pool.actors()
-                window.reassign(actors)
-            for part in window.asks():
-                sent[part] = pool.send(part)
-            if waiting := window.head:
-                event = pool.receive({part: sent[part] for part in waiting})
+            if options.is_cancelled:
+                return ()
+            now_reading, now_weights = pool.actors(), pool.weights()
+            if now_reading and (now_reading, now_weights) != (actors, weights):
+                actors, weights = now_reading, now_weights
+                window.reassign(actors, weights)
+            if now_reading:  # or parts would be asked of those who cannot answer
+                for part in window.asks():
+                    sent[part] = pool.send(part)
+            if losses := pool.lost(sent):  # all at once: an actor had a part of every chunk in flight
+                for loss in losses:
+                    del sent[loss.part]
+                    window.lost(loss.part, loss.reason, was_read=loss.was_read)
+                continue
+            waiting = window.head
+            if waiting or not window.num_open:
+                going = {part: sent[part] for part in waiting if part in sent}
+                event = pool.receive(going) if going else None
+                if event is None:
+                    if message := stall.waited(time.monotonic(), waiting):
+                        logger.warning(message)
+                    continue
                 del sent[event.part]
                 if isinstance(event, Arrived):
-                    window.arrived(event.part, event.block.nbytes)
+                    stall.over()
+                    window.arrived(event.part, event.block.nbytes, event.block.read_s)
                     dealer.arrived(event.part.ticket, event.block)
                     blocks[event.part] = event.block
                 else:
-                    window.lost(event.part)
+                    window.lost(event.part, event.reason, was_read=event.was_read)
                 del event  # or it keeps the block of a chunk that was released, outside the window's bound
                 continue
             first, last = window.head_range

@@ -4,15 +4,15 @@
     chunk:  opened (in order) -> complete (all parts arrived) -> released (in order)
 
 Its bound is in bytes: complete chunks count with what they hold, others with at least the largest bytes per position
-seen so far. Chunks grow from small, so that the first batch comes soon, to a size at which a block is
-worth its overhead.
+seen lately. Chunks grow from small, so that the first batch comes soon, to a size at which a block is worth its
+overhead, or takes a second to read: what is in flight is what a lost actor costs, and what an interrupt waits for.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from datarax_ray.feed.dealing import MAX_PART_RECORDS, AnyTicket, Dealer
@@ -24,7 +24,13 @@ TARGET_BLOCK_NBYTES = 16 * 2**20
 DEPTH = 4
 MAX_OPEN_CHUNKS = 16
 GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, and no guess is far off
-FIRST_CHUNK_RECORDS = 256
+# Two of them are asked for before anything is known: 16 decoded images are 10 MB, 16 slow transforms a few seconds.
+FIRST_CHUNK_RECORDS = 16
+# Parts that take longer to read are made smaller. A second is 10 times what a block costs Ray at the least.
+TARGET_READ_S = 1.0
+# What is left, after each chunk, of the largest bytes and seconds per position seen so far: an outlier of 20 times the
+# usual is forgotten after 60 chunks.
+DECAY = 0.95
 MAX_ATTEMPTS = 5
 
 
@@ -41,7 +47,10 @@ class Part:
 
 @dataclass
 class _Chunk:
-    """A chunk in flight. size: positions that may have an element. arrived: bytes of each part that is there."""
+    """A chunk in flight.
+
+    size: positions that may have an element. arrived: bytes of each part that is there. read_s: of the slowest of them.
+    """
 
     number: int
     start: int
@@ -49,6 +58,7 @@ class _Chunk:
     size: int
     parts: list[Part]
     arrived: dict[int, int] = field(default_factory=dict)
+    read_s: float = 0.0
 
     @property
     def is_complete(self) -> bool:
@@ -58,8 +68,8 @@ class _Chunk:
 class Window:
     """The ordered, bounded set of chunks in flight of what a dealer deals.
 
-    chunk_size: positions in a chunk, None to choose by the bytes that arrive, from first_chunk_size on. max_nbytes:
-    bound on what is in flight and not yet released.
+    chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes, from
+    first_chunk_size on. max_nbytes: bound on what is in flight and not yet released.
     """
 
     def __init__(
@@ -78,7 +88,8 @@ class Window:
         self._num_opened = 0
         self._size = chunk_size or min(first_chunk_size, dealer.max_size)
         self._is_growing = chunk_size is None
-        self._nbytes_per_position = 0.0  # the largest of any complete chunk; 0 until there is one
+        self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
+        self._read_s_per_position = 0.0  # likewise, of the slowest part
         self.num_retried = 0
 
     def asks(self) -> list[Part]:
@@ -97,6 +108,11 @@ class Window:
         return [part for part in first.parts if part.index not in first.arrived]
 
     @property
+    def num_open(self) -> int:
+        """Chunks in flight or complete, and not released."""
+        return len(self._chunks)
+
+    @property
     def head_range(self) -> tuple[int, int]:
         """The positions [start, stop) of the first chunk."""
         return self._chunks[0].start, self._chunks[0].stop
@@ -111,27 +127,34 @@ class Window:
         """Estimate of the bytes in flight or arrived, and not released."""
         return sum(map(self._estimate, self._chunks))
 
-    def arrived(self, part: Part, nbytes: int) -> None:
-        """Event: the block of an asked part is here."""
-        self._find(part, "arrived").arrived[part.index] = nbytes
+    def arrived(self, part: Part, nbytes: int, read_s: float = 0.0) -> None:
+        """Event: the block of an asked part is here. read_s: what reading it took, 0 where that is not known."""
+        chunk = self._find(part, "arrived")
+        chunk.arrived[part.index] = nbytes
+        chunk.read_s = max(chunk.read_s, read_s)
 
-    def lost(self, part: Part) -> None:
-        """Event: an asked part will not come. It is asked again, of whoever owns its first shard now.
+    def lost(self, part: Part, reason: str = "", *, was_read: bool = True) -> None:
+        """Event: an asked part will not come. It is asked again, of whoever owns it now.
 
-        Raises: RuntimeError after MAX_ATTEMPTS, naming the chunk and the actor.
+        was_read: whether its actor was at it, so that it may be what ended the actor. One that only stood in line is
+        asked again as often as it takes.
+
+        Raises: RuntimeError after MAX_ATTEMPTS, naming the chunk, the actor and the last reason.
         """
         chunk = self._find(part, "lost")
-        if part.attempt + 1 >= MAX_ATTEMPTS:
+        if was_read and part.attempt + 1 >= MAX_ATTEMPTS:
             raise RuntimeError(
-                f"positions [{chunk.start}, {chunk.stop}) were lost {MAX_ATTEMPTS} times, last by actor {part.actor}; "
-                "the actors do not stay alive. Look at their logs (ray logs) and memory (num_cpus, memory per actor)."
+                f"positions [{chunk.start}, {chunk.stop}) were lost {MAX_ATTEMPTS} times, last by reader actor "
+                f"{part.actor}{reason and f' ({reason})'}: whoever reads them dies or hangs. A record or transform "
+                "there ends its process (memory, a crash in C, os._exit) or never returns; read these positions in one "
+                "process (source.get_batch_at) to find it, or give the actors more memory."
             )
-        self._waiting.append(self._ask_owner(replace(part, attempt=part.attempt + 1)))
+        self._waiting.append(self._ask_owner(replace(part, attempt=part.attempt + was_read)))
         self.num_retried += 1
 
-    def reassign(self, actors: Sequence[int]) -> None:
-        """Event: there are other actors. Holds for chunks opened, and parts lost, from now on."""
-        self._dealer.reassign(actors)
+    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
+        """Event: other actors or weights (see plan.shards.assign), for chunks opened and parts lost from now on."""
+        self._dealer.reassign(actors, weights)
         self._waiting = [self._ask_owner(part) for part in self._waiting]
 
     def release(self) -> None:
@@ -142,12 +165,14 @@ class Window:
         if not chunk.is_complete:
             raise RuntimeError(f"chunk {chunk.number} was released before its parts {self.head} had arrived")
         self._chunks.popleft()
-        per_position = sum(chunk.arrived.values()) / chunk.size
-        self._nbytes_per_position = max(self._nbytes_per_position, per_position)
+        nbytes = sum(chunk.arrived.values()) / chunk.size
+        self._nbytes_per_position = max(nbytes, DECAY * self._nbytes_per_position)
+        self._read_s_per_position = max(chunk.read_s / chunk.size, DECAY * self._read_s_per_position)
         if self._chunk_size is None:
             size = next_chunk_size(
                 self._size,
                 self._nbytes_per_position,
+                self._read_s_per_position,
                 num_actors=self._dealer.num_actors,
                 max_nbytes=self._max_nbytes,
                 max_part_size=self._dealer.max_part_size,
@@ -203,6 +228,7 @@ class Window:
 def next_chunk_size(
     size: int,
     nbytes_per_position: float,
+    read_s_per_position: float = 0.0,
     *,
     num_actors: int,
     max_nbytes: int,
@@ -210,13 +236,20 @@ def next_chunk_size(
 ) -> int:
     """Positions in the next chunk: 16 MiB for each actor, at most a quarter of the window, at most 4x the last one.
 
+    read_s_per_position: seconds that the slowest part took, for each position of the whole chunk; at most a second is
+    asked of an actor.
+
     >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
     1024
     >>> next_chunk_size(65536, 64.0, num_actors=2, max_nbytes=2**30)
     65536
     >>> next_chunk_size(256, 600_000.0, num_actors=2, max_nbytes=2**30)
     55
+    >>> next_chunk_size(256, 64.0, 0.1, num_actors=2, max_nbytes=2**30)
+    10
     """
     target = min(num_actors * TARGET_BLOCK_NBYTES, max_nbytes // DEPTH)
     ideal = int(target / max(nbytes_per_position, 1.0))
+    if read_s_per_position > 0:
+        ideal = min(ideal, round(TARGET_READ_S / read_s_per_position))
     return max(1, min(ideal, num_actors * max_part_size, GROWTH * size))

@@ -1,13 +1,16 @@
 """Items made ahead of use, in a thread of their own.
 
-One worker takes one item after the other, so what it returns is in order, and an error comes in its place.
+One worker takes one item after the other, so what it returns is in order, and an error comes in its place. The thread
+is a daemon: a program that ends, or is interrupted, does not wait for an item that nobody will use.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import deque
-from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -17,13 +20,19 @@ class Ahead(Generic[T]):
     """One run through a generator whose last item says itself that it is the last.
 
     ahead: items made while one is in use; 0 for none, then an item is made when it is asked for.
+    cancelled: set when nobody wants more items, for a generator that waits and can look.
     """
 
-    def __init__(self, items: Generator[T, None, None], ahead: int) -> None:
+    def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: threading.Event | None = None) -> None:
         self._items = items
         self._ahead = ahead
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="datarax_ray-prefetch")
+        self._cancelled = cancelled or threading.Event()
+        self._asked: queue.SimpleQueue[Future[T | None] | None] = queue.SimpleQueue()
+        self._at_end: Callable[[], None] | None = None
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
         self._pending: deque[Future[T | None]] = deque()
+        threading.Thread(target=self._work, name="datarax_ray-prefetch", daemon=True).start()
 
     def next(self) -> T:
         """The next item, or the error that came in its place."""
@@ -42,12 +51,42 @@ class Ahead(Generic[T]):
         """Whether the next item is still being made."""
         return bool(self._pending) and not self._pending[0].done()
 
-    def close(self, wait: bool) -> None:
-        """Drop what was made ahead, let the item that is being made end, and close the generator in its thread."""
+    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> bool:
+        """Drop what was made ahead; the generator is closed in its thread once the item that is being made is done.
+
+        timeout_s: how long to wait for that, None for as long as it takes. then: called after that, here or, where the
+        wait was too short, in the thread. Returns whether it is over.
+        """
+        self._cancelled.set()
         for future in self._pending:
             future.cancel()
-        self._worker.submit(self._items.close)
-        self._worker.shutdown(wait)
+        self._asked.put(None)
+        is_over = self._is_over.wait(timeout_s)
+        with self._lock:
+            is_over = is_over or self._is_over.is_set()
+            if not is_over:
+                self._at_end = then
+        if is_over and then is not None:
+            then()
+        return is_over
 
     def _submit(self) -> None:
-        self._pending.append(self._worker.submit(next, self._items, None))
+        future: Future[T | None] = Future()
+        self._pending.append(future)
+        self._asked.put(future)
+
+    def _work(self) -> None:
+        while (future := self._asked.get()) is not None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(next(self._items, None))
+                except BaseException as error:  # raised where the item is asked for
+                    future.set_exception(error)
+            del future  # or it keeps its item until the next one is asked for
+        try:
+            self._items.close()
+        finally:
+            with self._lock:
+                self._is_over.set()
+            if self._at_end is not None:
+                self._at_end()

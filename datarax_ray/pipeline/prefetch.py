@@ -120,4 +120,4 @@ class DevicePrefetcher(Closing):
     def _stop(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            ahead.close(wait=True)
+            ahead.close(None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,37 +65,72 @@ def cut(order: Order, run_records: int) -> Layout:
     return Layout(run, math.ceil(order.num_records / run))
 
 
-def assign(layout: Layout, order: Order, actors: Sequence[int], before: Sequence[int] = ()) -> tuple[int, ...]:
+def assign(
+    layout: Layout,
+    order: Order,
+    actors: Sequence[int],
+    before: Sequence[int] = (),
+    weights: Mapping[int, float] | None = None,
+) -> tuple[int, ...]:
     """The owner of every shard, as even as can be and with the fewest moves.
 
-    actors: ids, distinct, at least one. before: the assignment so far; () at the start.
-    Returns the owner of shard s at index s; no two actors differ by more than one shard. A shard stays with its owner
-    unless the owner is gone or has more than its share.
+    actors: ids, distinct, at least one. before: the assignment so far; () at the start. weights: how much each actor is
+    to have of what is even, at least 0 and not all 0; 1.0 where it is not named.
+    Returns the owner of shard s at index s. Every actor has its share, num_shards * weight / sum of weights, rounded
+    down or up: with equal weights no two differ by more than one shard. A shard stays with its owner unless the owner
+    is gone or has more than its share.
 
     >>> assign(Layout(1, 5), Order(5, shuffle="global"), actors=[0, 1])
     (0, 0, 0, 1, 1)
     >>> assign(Layout(1, 5), Order(5, shuffle="global"), actors=[0, 1, 2], before=(0, 0, 0, 1, 1))
     (0, 0, 2, 1, 1)
+    >>> assign(Layout(1, 6), Order(6, shuffle="global"), [0, 1], before=(0, 0, 0, 1, 1, 1), weights={1: 0.5})
+    (0, 0, 0, 1, 1, 0)
     """
     if not actors:
         raise ValueError("shards need at least one actor to own them")
     n = layout.num_shards
+    is_dealt = order.shuffle != "global"  # consecutive shards lie with different owners, and must when they move too
     if not before:
-        if order.shuffle != "global":
-            return tuple(actors[s % len(actors)] for s in range(n))
-        return tuple(actors[s * len(actors) // n] for s in range(n))
-    share = dict.fromkeys(actors, 0)
+        even = (s % len(actors) if is_dealt else s * len(actors) // n for s in range(n))
+        before = tuple(actors[index] for index in even)
+        if weights is None:
+            return tuple(before)
+    held = {a: [s for s, owner in enumerate(before) if owner == a] for a in actors}
+    quota = _quotas(n, actors, {a: len(shards) for a, shards in held.items()}, weights or {})
     owners: list[int | None] = [None] * n
-    # Actors that hold most keep the larger shares, so that no shard moves only to even out the remainder.
-    held = {a: sum(owner == a for owner in before) for a in actors}
-    by_holding = sorted(actors, key=lambda a: -held[a])
-    quota = {a: n // len(actors) + (i < n % len(actors)) for i, a in enumerate(by_holding)}
-    for s, owner in enumerate(before):
-        if owner in share and share[owner] < quota[owner]:
-            owners[s] = owner
-            share[owner] += 1
-    needy = iter([a for a in actors for _ in range(quota[a] - share[a])])
+    for actor, shards in held.items():
+        for s in _kept(shards, quota[actor], is_dealt):
+            owners[s] = actor
+    missing = {a: quota[a] - min(quota[a], len(held[a])) for a in actors}
+    places = [(j / missing[a] if is_dealt else 0.0, i, a) for i, a in enumerate(actors) for j in range(missing[a])]
+    needy = iter([a for *_, a in sorted(places)])
     return tuple(next(needy) if owner is None else owner for owner in owners)
+
+
+def _quotas(n: int, actors: Sequence[int], held: Mapping[int, int], weights: Mapping[int, float]) -> dict[int, int]:
+    """Shards for each actor: n * weight / sum, rounded down, and one more for those with the largest remainders.
+
+    Among equal remainders those that hold most, so that no shard moves only to even them out.
+    """
+    weight = {a: float(weights.get(a, 1.0)) for a in actors}
+    total = sum(weight.values())
+    if min(weight.values()) < 0 or not total > 0:
+        raise ValueError(f"weights must be at least 0 and not all 0, got {weight}")
+    exact = {a: n * weight[a] / total for a in actors}
+    quota = {a: math.floor(exact[a]) for a in actors}
+    by_need = sorted(actors, key=lambda a: (-round(exact[a] - quota[a], 9), -held[a]))
+    for a in by_need[: n - sum(quota.values())]:
+        quota[a] += 1
+    return quota
+
+
+def _kept(shards: list[int], quota: int, is_dealt: bool) -> list[int]:
+    """The shards that stay: the first ones, or spread evenly over all, so that what moves is no run of neighbours."""
+    count = len(shards)
+    if count <= quota or not is_dealt:
+        return shards[:quota]
+    return [s for i, s in enumerate(shards) if (i + 1) * quota // count > i * quota // count]
 
 
 @dataclass(frozen=True)

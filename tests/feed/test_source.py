@@ -145,24 +145,32 @@ def test_positions_tell_where_each_row_stands(sets):
 
 
 class TangledPool(LocalPool):
-    """Answers in any order, loses every third part once, and changes its actors all the time."""
+    """Answers in any order, loses every third part once and now and then all, and changes its actors all the time."""
 
     def __init__(self, description: Description) -> None:
         super().__init__(description)
         self.random = np.random.default_rng(0)
         self.roster = [0, 1, 2]
-        self.lost: set = set()
+        self.gone: set = set()
 
     def actors(self):
         if self.random.random() < 0.2:
-            self.roster = sorted(self.random.choice(9, size=self.random.integers(1, 6), replace=False).tolist())
+            self.roster = sorted(self.random.choice(9, size=self.random.integers(0, 6), replace=False).tolist())
         return tuple(self.roster)
 
+    def weights(self):
+        return {actor: float(self.random.choice([0.5, 2.0])) for actor in self.roster[::2]}
+
+    def lost(self, parts):
+        return [Lost(part, "all at once", was_read=False) for part in parts] if self.random.random() < 0.1 else []
+
     def receive(self, parts):
+        if self.random.random() < 0.1:
+            return None
         part = list(parts)[self.random.integers(len(parts))]
         key = (part.chunk, part.index)
-        if key not in self.lost and self.random.random() < 0.3:
-            self.lost.add(key)
+        if key not in self.gone and self.random.random() < 0.3:
+            self.gone.add(key)
             return Lost(part, "lost on purpose")
         return Arrived(part, read_block(self._description, part.ticket))
 

@@ -1,0 +1,65 @@
+"""One reader actor as the driver knows it: its handle, what it was sent, and when it was last heard of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from datarax_ray.feed.stream import Lost
+from datarax_ray.feed.window import Part
+from datarax_ray.read.blocks import Block
+
+
+@dataclass(eq=False)
+class Sent:
+    """A ticket on its way. ref: what it will answer, None where there was nobody to send it to.
+
+    outcome: the loss or the block, where it is known before anyone asks for it.
+    """
+
+    part: Part
+    ref: ray.ObjectRef | None
+    outcome: Lost | Block | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the actor has to come back from: since when, why, and how it will be called when it is back."""
+
+    kind: str
+    since: float
+    reason: str
+    num_retried: int
+
+
+@dataclass
+class Member:
+    """One actor of the pool; times are those of time.monotonic.
+
+    ping: a pending call that answers once it runs. is_ready: whether it is sent tickets. heard_at: its last answer of
+    any kind. progress_at: when a ticket of its was last seen to end, or the first was sent. num_failures: losses and
+    failed starts since it last gave a block. start_at: when to start its next process, None for no need.
+    """
+
+    index: int
+    handle: Any
+    ping: ray.ObjectRef | None
+    pinged_at: float
+    is_ready: bool = False
+    who: dict[str, Any] = field(default_factory=dict)
+    sent: dict[ray.ObjectRef, Sent] = field(default_factory=dict)
+    heard_at: float = 0.0
+    progress_at: float = 0.0
+    num_done: int = 0
+    num_failures: int = 0
+    start_at: float | None = None
+    loss: Loss | None = None
+
+    @property
+    def where(self) -> str:
+        return f"pid {self.who['pid']} on node {self.who['node_id'][:12]}" if self.who else "not yet anywhere"
+
+    def pings(self, now: float) -> None:
+        self.ping, self.pinged_at = self.handle.stats.remote(), now
