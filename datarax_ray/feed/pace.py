@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from typing import Any
 
 # Of a new reading in the average: what is 10 readings old counts 3 %.
 _NEW = 0.3
-# Shorter reads say more about their fixed costs than about the actor.
+# What is read in less is put together: short reads say more about their fixed costs than about the actor.
 MIN_READ_S = 0.02
 # Readings before an actor is compared, and that must agree in a row before its weight changes.
 NUM_AGREEING = 8
@@ -25,6 +26,7 @@ class Pace:
     """Measures actors against the median of those that read now."""
 
     def __init__(self) -> None:
+        self._short: dict[int, tuple[int, float]] = {}  # records and seconds that are no reading yet
         self._seconds: dict[int, float] = {}  # for a record, on average
         self._num_readings: dict[int, int] = {}
         self._off: dict[int, int] = {}  # readings in a row that ask for another weight
@@ -32,9 +34,12 @@ class Pace:
 
     def read(self, actor: int, num_read: int, read_s: float, actors: Iterable[int]) -> None:
         """Event: this one of the actors read so many records in so many seconds."""
-        if read_s < MIN_READ_S or not num_read:
+        records, seconds = self._short.pop(actor, (0, 0.0))
+        records, seconds = records + num_read, seconds + read_s
+        if seconds < MIN_READ_S or not records:
+            self._short[actor] = records, seconds
             return
-        seconds = read_s / num_read
+        seconds /= records
         self._seconds[actor] = seconds + (1 - _NEW) * (self._seconds.get(actor, seconds) - seconds)
         self._num_readings[actor] = self._num_readings.get(actor, 0) + 1
         measured = self._measured(actors).get(actor)
@@ -48,8 +53,15 @@ class Pace:
 
     def forget(self, actor: int) -> None:
         """Event: another process reads under this id, or none."""
-        for known in (self._seconds, self._num_readings, self._off, self._weights):
-            known.pop(actor, None)
+        known: tuple[dict[int, Any], ...] = (
+            self._short,
+            self._seconds,
+            self._num_readings,
+            self._off,
+            self._weights,
+        )
+        for of_actor in known:
+            of_actor.pop(actor, None)
 
     def settle(self, actors: Iterable[int]) -> None:
         """Give every actor the weight that was measured, at once."""

@@ -1,0 +1,276 @@
+"""Faults of actors, on real ones: frozen, hung, slow, dying, added and removed; each is one recovery and no change."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from datarax_ray import RaySource
+from datarax_ray.actors import pool as pool_module
+from datarax_ray.actors.reader_actor import ReaderActor
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, DropThirds, decode, write_files
+from tests.waiting import until, until_all_run
+
+TRANSFORMS = (decode, AddNoise(), DropThirds())
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+
+def make(paths: Any, transforms: Any = TRANSFORMS, **config: Any) -> ArrayRecordSourceModule:
+    options = {"shuffle_files": True, "num_epochs": 6} | config
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
+
+
+def ray_source(source: Any, num_actors: int, **options: Any) -> RaySource:
+    return RaySource(source, num_actors=num_actors, num_cpus=0.5, **options)
+
+
+def rows(batches: Any) -> list[Any]:
+    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
+
+
+def pids(source: RaySource) -> dict[int, int]:
+    return {index: stats["pid"] for index, stats in source.stats().items()}
+
+
+def test_a_frozen_actor_costs_one_wait_however_many_parts_it_had(files: list[Path], monkeypatch: Any) -> None:
+    monkeypatch.setattr(pool_module, "_QUIET_S", 0.5)
+    monkeypatch.setattr(pool_module, "_PATIENCE_S", 1.5)
+    want = rows(make(files).batches(0, StreamOptions(8)))
+    with ray_source(make(files), 2, chunk_size=10) as source:
+        stream = source.batches(0, StreamOptions(8))
+        got = rows(itertools.islice(stream, 3))
+        frozen = pids(source)[1]
+        os.kill(frozen, signal.SIGSTOP)
+        begin = time.monotonic()
+        got += rows(stream)
+        took = time.monotonic() - begin
+        os.kill(frozen, signal.SIGCONT)
+        until_all_run(source)
+        (recovery,) = source.recoveries.last
+    assert got == want
+    assert took < 2 * (0.5 + 1.5) + 3  # it has a part of 16 chunks in flight, and is waited for once
+    assert (recovery.kind, recovery.actor, recovery.where.split()[1]) == ("answered", 1, str(frozen))
+    assert recovery.num_retried > 1
+    assert source.recoveries.num_retried == recovery.num_retried
+
+
+class SleepOnce:
+    """Hangs at one element, until a file is there; the file is made by whoever hangs first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == 13 and not self.path.exists():
+            self.path.touch()
+            threading.Event().wait()
+        return element
+
+
+def test_an_actor_that_hangs_at_a_ticket_is_ended_and_the_ticket_sent_again(
+    files: list[Path], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(pool_module, "_QUIET_S", 0.5)
+    transforms = [decode, SleepOnce(tmp_path / "hung"), AddNoise()]
+    (tmp_path / "hung").touch()
+    want = rows(make(files, transforms).batches(0, StreamOptions(8)))
+    (tmp_path / "hung").unlink()
+    with ray_source(make(files, transforms), 2, chunk_size=10, ticket_timeout_s=6.0) as source:
+        before = set(pids(source).values())
+        assert rows(source.batches(0, StreamOptions(8))) == want
+        until_all_run(source)
+        assert source.recoveries.counts == {"hung": 1}
+        assert "ticket_timeout_s=6" in source.recoveries.last[0].reason
+        assert len(before & set(pids(source).values())) == 1
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+@pytest.mark.parametrize("option", ["ticket_timeout_s", "stall_after_s"])
+def test_timeouts_out_of_range_are_refused(files: list[Path], option: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be more than 0, got {value}"):
+        RaySource(make(files), **{option: value})
+
+
+class FullDisk(ReaderActor):
+    def __init__(self, index: int) -> None:
+        raise OSError("there is no space left on this host")
+
+
+def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path], monkeypatch: Any) -> None:
+    monkeypatch.setattr(pool_module, "ReaderActor", FullDisk)
+    with (
+        ray_source(make(files), 2) as source,
+        pytest.raises(RuntimeError, match=r"no reader actor can start, each was tried \d times.*no space left on this"),
+    ):
+        next(source.batches(0, StreamOptions(8)))
+
+
+def test_one_actor_that_cannot_start_is_told_once_and_done_without(
+    files: list[Path], monkeypatch: Any, caplog: Any
+) -> None:
+    want = rows(make(files).batches(0, StreamOptions(8)))
+    with ray_source(make(files), 1, chunk_size=5) as source:
+        monkeypatch.setattr(pool_module, "ReaderActor", FullDisk)
+        source.add_actors(1)
+        assert rows(source.batches(0, StreamOptions(8))) == want
+        until(lambda: source._actors.actors() and "reader actor 1 cannot start" in caplog.text)
+    assert caplog.text.count("no space left") == 1
+
+
+def test_actors_join_and_leave_a_running_stream(files: list[Path]) -> None:
+    want = rows(make(files, num_epochs=12).batches(0, StreamOptions(4)))
+    with ray_source(make(files, num_epochs=12), 2, chunk_size=10) as source:
+        stream = source.batches(0, StreamOptions(4))
+        got = rows(itertools.islice(stream, 5))
+        assert source.add_actors(2) == (2, 3)
+        until_all_run(source)
+        got += rows(itertools.islice(stream, 80))  # what was in flight before was asked of the first two
+        worked = {index for index, stats in source.stats().items() if stats["num_blocks"]}
+        assert worked == {0, 1, 2, 3}
+        assert source.remove_actors(3) == (1, 2, 3)
+        assert source.num_actors == 1
+        got += rows(itertools.islice(stream, 20))
+        source.rebalance()
+        assert list(source.stats()) == [0]
+        got += rows(stream)
+        with pytest.raises(ValueError, match="removing 1 of 1 actors would leave none"):
+            source.remove_actors(1)
+        with pytest.raises(ValueError, match="num_actors must be at least 1, got 0"):
+            source.add_actors(0)
+        assert source.recoveries.counts == {}
+    assert got == want
+
+
+class SlowHost:
+    """Eight times slower in the actor whose process is named in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.002 if self.path.read_text() == str(os.getpid()) else 0.00025)
+        return element
+
+
+def test_a_slow_actor_loses_shards_to_the_others(files: list[Path], tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("")
+    source = make(files, [decode, SlowHost(slow), AddNoise()], num_epochs=60)
+    want = rows(source.batches(0, StreamOptions(50)))
+    with ray_source(source, 3, chunk_size=60) as distributed:
+        until_all_run(distributed)
+        slow.write_text(str(pids(distributed)[1]))
+        assert rows(distributed.batches(0, StreamOptions(50))) == want
+        elements = {index: stats["num_elements"] for index, stats in distributed.stats().items()}
+        assert distributed.rebalance()[1] < 0.6
+    assert elements[1] < 0.8 * min(elements[0], elements[2])
+
+
+def test_closing_at_any_moment_is_quick_and_leaves_no_actor_and_no_object(files: list[Path]) -> None:
+    def in_use() -> float:
+        total, free = ray.cluster_resources(), ray.available_resources()
+        return total["object_store_memory"] - free["object_store_memory"]
+
+    before = until(lambda: in_use() == 0) and in_use()
+    for number in range(5):
+        source = ray_source(make(files, [decode, Slowly()], num_epochs=-1), 2, name=None)
+        stream = source.batches(0, StreamOptions(8))
+        for _ in range(number - 1):
+            next(stream)
+        mine = pids(source).values() if number else ()
+        timer = threading.Timer(0.05 * number, source.close)
+        timer.start()
+        if number == 4:
+            with pytest.raises(RuntimeError, match="this RaySource is closed"):
+                list(stream)
+        timer.join()
+        begin = time.monotonic()
+        source.close()
+        stream.close()
+        assert time.monotonic() - begin < 5
+        until(lambda mine=mine: not any(Path(f"/proc/{pid}").exists() for pid in mine), 10)
+        del source, stream
+    until(lambda: in_use() == before)
+
+
+class Slowly:
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.02)
+        return element | {"noise": np.zeros(2)}
+
+
+def test_a_long_wait_says_for_whom_and_what(files: list[Path], tmp_path: Path, caplog: Any) -> None:
+    waits = SleepOnce(tmp_path / "hung")
+    with ray_source(make(files, [decode, waits], shuffle_files=False), 1, chunk_size=8, stall_after_s=1.0) as source:
+        stream = source.batches(0, StreamOptions(8))
+        next(stream)
+        with ThreadPoolExecutor(1) as executor:
+            rest = executor.submit(list, stream)
+            wanted = r"waited \d s for actor 0: positions \[8, 16\) of \S*part-00001\S*, \S*part-00002"
+            until(lambda: any(re.search(wanted, message) for message in caplog.messages))
+            source.close()
+            with pytest.raises(RuntimeError, match="this RaySource is closed"):
+                rest.result()
+
+
+SCRIPT = """
+import os, signal, sys
+import ray
+if __name__ == "__main__":
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    from datarax_ray import RaySource
+    from datarax_ray.feed.stream import StreamOptions
+    from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=300)
+    with RaySource(ArrayRecordSourceModule(config, sys.argv[1]), num_actors=2, num_cpus=1, chunk_size=30) as source:
+        for number, batch in enumerate(source.batches(0, StreamOptions(4))):
+            if number in (5, 300):
+                os.kill(source.stats()[number % 2]["pid"], signal.SIGKILL)
+        while len(source._actors.actors()) < 2:
+            pass
+
+    @ray.remote
+    def crash():
+        os._exit(3)
+    try:
+        ray.get(crash.options(max_retries=0).remote())
+    except ray.exceptions.WorkerCrashedError:
+        pass
+"""
+
+
+def test_a_killed_actor_is_one_log_line_and_ray_is_quiet_but_for_others(tmp_path: Path) -> None:
+    write_files(tmp_path, (60, 40))
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd(), "RAY_DEDUP_LOGS": "1"},
+    )
+    told = [line for line in done.stderr.splitlines() if line.startswith("reader actor")]
+    assert len(told) == 2, done.stderr
+    assert all(
+        re.match(r"reader actor \d restarted after \d+\.\d s, \d+ tickets were asked for again", t) for t in told
+    )
+    assert "will be retried" not in done.stdout + done.stderr
+    assert done.stdout.count("A worker died or was killed") <= 1  # the user's own task's, if Ray is fast enough

@@ -1,0 +1,20 @@
+"""A stream whose elements take long: every chunk is being read when something happens."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import decode
+
+
+def slowly(stored: bytes) -> dict[str, Any]:
+    if "SLOW_STREAM" in os.environ:  # not where the same stream is only compared
+        time.sleep(0.1)
+    return {"index": decode(stored)["index"]}
+
+
+def make(paths: Any) -> ArrayRecordSourceModule:
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(shuffle_files=True), paths, transforms=[slowly])

@@ -1,0 +1,124 @@
+"""A program that is interrupted, or just ends, in the middle of a stream: at once, with nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datarax_ray import Pipeline
+from tests.data import write_files
+from tests.pipeline import slow_stream
+from tests.resume import assert_equal, on_host
+from tests.waiting import until
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    from datarax_ray import Pipeline, RaySource
+    from tests.pipeline import slow_stream
+
+    _, mode, data, state = sys.argv
+    source = slow_stream.make(data)
+    if mode == "ray":
+        import ray
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+        source = RaySource(source, num_actors=2, num_cpus=1)
+        print("actors", *(stats["pid"] for stats in source.stats().values()), flush=True)
+    pipeline = Pipeline(source=source, batch_size=4)
+    for batch in pipeline:
+        written = Path(state).with_suffix(".part")
+        written.write_text(json.dumps(pipeline.get_state()))
+        written.rename(state)
+        print("batch", flush=True)
+        if mode == "ends":
+            break
+"""
+
+
+def start(mode: str, directory: Path) -> subprocess.Popen[str]:
+    script = directory / "script.py"
+    script.write_text(SCRIPT)
+    return subprocess.Popen(
+        [sys.executable, str(script), mode, str(directory), str(directory / "state.json")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd(), "SLOW_STREAM": "1"},
+        start_new_session=True,  # the interrupt is for the driver alone, as from a scheduler
+    )
+
+
+def processes_of(session: int) -> list[str]:
+    """Commands of the processes that the driver started, and their children."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    found.append((path / "cmdline").read_text())
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended while it was looked at
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_batches"),
+    [
+        ("local", 4),
+        ("ray", 4),
+        pytest.param("local", 1, marks=pytest.mark.slow),
+        pytest.param("ray", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupt_ends_at_once_and_leaves_no_process_and_a_state_that_resumes(
+    tmp_path: Path, mode: str, num_batches: int
+) -> None:
+    write_files(tmp_path, (60, 40))
+    driver = start(mode, tmp_path)
+    assert driver.stdout is not None
+    lines = iter(driver.stdout.readline, "")
+    while num_batches and (line := next(lines, None)):
+        num_batches -= line == "batch\n"
+    driver.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    _, errors = driver.communicate(timeout=60)
+    assert time.monotonic() - begin < 20  # Ray's own end included, on a busy machine; a chunk takes longer
+    assert driver.returncode == 1, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    until(lambda: not processes_of(driver.pid), 20)
+    state = json.loads((tmp_path / "state.json").read_text())
+    want = batches_from(tmp_path, None)
+    number = state["position"] // 4
+    assert number >= 1
+    assert_equal(batches_from(tmp_path, state), want[number:])
+
+
+def batches_from(directory: Path, state: dict[str, Any] | None) -> list[Any]:
+    """The batches of the first three epochs, from a state on."""
+    with Pipeline(source=slow_stream.make(directory), batch_size=4) as pipeline:
+        if state is not None:
+            pipeline.set_state(state)
+        return [on_host(pipeline.step()) for _ in range((300 - pipeline.position) // 4)]
+
+
+def test_a_program_that_ends_in_the_middle_does_not_wait_for_the_rest(tmp_path: Path) -> None:
+    write_files(tmp_path, (60, 40))
+    driver = start("ends", tmp_path)
+    assert driver.stdout is not None
+    until(lambda: driver.stdout.readline() == "batch\n")
+    begin = time.monotonic()
+    _, errors = driver.communicate(timeout=60)
+    assert time.monotonic() - begin < 8
+    assert driver.returncode == 0, errors
+    assert errors.count("Error") == 0
