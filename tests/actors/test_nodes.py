@@ -1,0 +1,135 @@
+"""Faults of nodes: several raylets on this machine, some of which go, come late, or run out of memory for objects."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from datarax_ray import RaySource
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import write_file
+from tests.waiting import until, until_all_run
+
+STORE_NBYTES = 80 * 2**20  # the least that Ray takes
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head for the driver alone, and one node for two actors."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_NBYTES})
+    add_node(cluster)
+    ray.init(cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def add_node(cluster: Cluster, **options: Any) -> Any:
+    return cluster.add_node(num_cpus=1, resources={"host": 2}, object_store_memory=STORE_NBYTES, **options)
+
+
+class Inflate:
+    """4 KB of an 8-byte record."""
+
+    def map(self, stored: bytes) -> dict[str, Any]:
+        return {"x": np.frombuffer(stored * 512, np.uint8)}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
+    path = tmp_path_factory.mktemp("nodes") / "a.array_record"
+    write_file(path, (i.to_bytes(8, "little") for i in range(4000)), group_size=16)
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
+    return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
+
+
+def rows(batches: Any) -> list[Any]:
+    return [[batch.positions.tolist(), batch.columns["x"].tobytes()] for batch in batches]
+
+
+def on_hosts(source: Any, num_actors: int, **options: Any) -> RaySource:
+    return RaySource(source, num_actors=num_actors, num_cpus=0.1, resources={"host": 1}, **options)
+
+
+def nodes_of(source: RaySource) -> set[str]:
+    return {stats["node_id"] for stats in source.stats().values()}
+
+
+@pytest.mark.slow  # the chaos run has nodes join as well
+def test_a_node_that_joins_gets_the_actors_that_had_no_room_and_their_shards(
+    cluster: Cluster, source: ArrayRecordSourceModule
+) -> None:
+    want = rows(source.batches(0, StreamOptions(50)))
+    with on_hosts(source, 3, chunk_size=60) as distributed:
+        stream = distributed.batches(0, StreamOptions(50))
+        got = rows(itertools.islice(stream, 2))
+        assert len(distributed.stats()) == 2
+        node = add_node(cluster)
+        until_all_run(distributed)
+        got += rows(itertools.islice(stream, 80))
+        assert node.node_id in nodes_of(distributed)
+        assert all(stats["num_blocks"] for stats in distributed.stats().values())
+        got += rows(stream)
+    assert got == want
+    cluster.remove_node(node)
+
+
+def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_changes_nothing(
+    cluster: Cluster, source: ArrayRecordSourceModule
+) -> None:
+    want = rows(source.batches(0, StreamOptions(50)))
+    node = add_node(cluster)
+    with on_hosts(source, 4, chunk_size=400) as distributed:
+        until_all_run(distributed)
+        stream = distributed.batches(0, StreamOptions(50))
+        got = rows(itertools.islice(stream, 9))  # one chunk is released, and many are asked for
+        mine = [i for i, stats in distributed.stats().items() if stats["node_id"] == node.node_id]
+        assert len(mine) == 2
+        # what is in flight has been read there, and nobody has fetched it
+        until(lambda: all(distributed.stats()[i]["num_blocks"] >= 5 for i in mine))
+        cluster.remove_node(node, allow_graceful=False)
+        got += rows(stream)
+        assert set(distributed._actors.actors()) == set(range(4)) - set(mine)  # there is no room for the others now
+        assert distributed._actors.recoveries.num_retried or distributed._actors._members[mine[0]].loss is not None
+    assert got == want
+
+
+@pytest.mark.slow  # 10 s, and what is left of a drained node is what is left of a lost one
+def test_a_node_that_is_drained_with_notice_changes_nothing(cluster: Cluster, source: ArrayRecordSourceModule) -> None:
+    want = rows(source.batches(0, StreamOptions(50)))
+    node = add_node(cluster)
+    with on_hosts(source, 3, chunk_size=60) as distributed:
+        until_all_run(distributed)
+        stream = distributed.batches(0, StreamOptions(50))
+        got = rows(itertools.islice(stream, 3))
+        # as an autoscaler does when its cloud announces a preemption
+        gcs = ray._raylet.GcsClient(address=cluster.address)
+        accepted, why = gcs.drain_node(node.node_id, 2, "preempted", 2**62)
+        assert accepted, why
+        got += rows(itertools.islice(stream, 3))
+        cluster.remove_node(node, allow_graceful=True)
+        got += rows(stream)
+    assert got == want
+
+
+def test_more_in_flight_than_the_stores_hold_is_spilled_and_changes_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "large.array_record"
+    write_file(path, (i.to_bytes(8, "little") * 8 for i in range(2000)), group_size=16)
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=3)
+    large = ArrayRecordSourceModule(config, path, transforms=[Inflate()])  # 32 KB each, 190 MB
+    want = [batch.columns["x"].tobytes()[:: 8 * 512] for batch in large.batches(0, StreamOptions(100))]
+    with on_hosts(large, 2, chunk_size=500, max_nbytes=10 * STORE_NBYTES) as distributed:
+        until_all_run(distributed)
+        stream = distributed.batches(0, StreamOptions(100))
+        got = [batch.columns["x"].tobytes()[:: 8 * 512] for batch in itertools.islice(stream, 6)]
+        until(lambda: sum(stats["num_blocks"] for stats in distributed.stats().values()) >= 16)
+        got += [batch.columns["x"].tobytes()[:: 8 * 512] for batch in stream]
+    assert got == want
