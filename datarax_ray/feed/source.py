@@ -11,7 +11,8 @@ from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
 from datarax_ray.plan.position import MAX_POSITION, Rest, check_position, with_offset
 from datarax_ray.read.columns import Columns, spec, unstack
 from datarax_ray.read.description import Described
-from datarax_ray.read.errors import RecordError, Skipped
+from datarax_ray.read.errors import RecordError, Skipped, SkippedError
+from datarax_ray.read.ledger import ledger_of
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
@@ -30,6 +31,7 @@ class Source:
         self._rest: Rest = None
         self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
         self._stream_options: StreamOptions | None = None
+        self._ledger = ledger_of(description)
         self.skipped: list[Skipped] = []  # broken records left out of what was fetched since the last seek
         # elements fetched and not handed out, with the position and rest after each
         self._pending: list[tuple[Any, tuple[int, Rest]]] = []
@@ -55,7 +57,7 @@ class Source:
         if not self._pending:
             try:
                 batch = self._next_batch(_ELEMENTS_AHEAD)
-            except RecordError:
+            except (RecordError, SkippedError):
                 batch = self._next_batch(1)  # the elements before a failing record are good: they come one by one
             if batch is None:
                 raise StopIteration
@@ -132,17 +134,28 @@ class Source:
         if self._stream is None or options != self._stream_options or self._pending:
             self._drop_stream()
             self.skipped = [skip for skip in self.skipped if skip.position < self._position]  # others come again
+            self._ledger.num_skipped = len(self.skipped)
+            self._ledger.rewind(self._position)
             self._stream, self._stream_options = self.batches(self._position, options, self._rest), options
         try:
             batch = next(self._stream)
         except StopIteration as end:
-            self.skipped += end.value or ()  # after the last batch; told once
+            self._enter(end.value or ())  # after the last batch; told once
             return None
         except BaseException:
             self._drop_stream()  # or the next call would take the end of a failed stream for the end of the data
             raise
-        self.skipped += batch.skipped
+        self._enter(batch.skipped)
         return batch
+
+    def _enter(self, skipped: tuple[Skipped, ...]) -> None:
+        try:
+            self._ledger.check(skipped)
+        except SkippedError:
+            self._drop_stream()  # its batch was not handed out, and comes again
+            raise
+        self._ledger.enter(skipped)
+        self.skipped += skipped
 
     def _drop_stream(self) -> None:
         if self._stream is not None:

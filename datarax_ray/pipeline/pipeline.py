@@ -29,6 +29,7 @@ from datarax_ray.plan.position import Rest, check_position, element_ids, with_of
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.ledger import Ledger, ledger_of
 from datarax_ray.sources.device import narrow
 
 logger = logging.getLogger("datarax_ray")
@@ -134,7 +135,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
         self._prepare: Callable[[HostBatch], Any] = self._transfer  # what the session does to its batches
         self._settings_of_session = JaxSettings.of_this_thread()
-        self.num_skipped = 0
+        self._ledger = self._new_ledger()
         self.skipped: list[Skipped] = []
 
     @classmethod
@@ -166,6 +167,11 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         """Where the stream goes on: the position after the last record of the batches that were yielded."""
         return self._position
 
+    @property
+    def num_skipped(self) -> int:
+        """Broken records that were left out of the batches yielded, since the beginning."""
+        return self._ledger.num_skipped
+
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
         rows = jax.tree.leaves(batch)[0].shape[0]
@@ -194,6 +200,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         session = self._open(self._transfer)
         with self._ended_by_errors():
             ready = session.next()
+            self._ledger.check(ready.skipped)
         self._position, self._rest = ready.stop, ready.rest
         self._note(ready.skipped)
         if ready.batch is None:
@@ -241,6 +248,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             if ready.batch is None:
                 raise self._too_few(len(ends), length)
             ends.append(replace(ready, batch=None))
+            self._ledger.check([skip for end in ends for skip in end.skipped])
             return ready.batch
 
         with self._ended_by_errors():
@@ -251,7 +259,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         return result if init_carry is not None else result[1]
 
     def _note(self, skipped: tuple[Skipped, ...]) -> None:
-        self.num_skipped += len(skipped)
+        self._ledger.enter(skipped)
         self.skipped += skipped[: _MAX_SKIPPED_LISTED - len(self.skipped)]
         for skip in skipped:
             logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
@@ -276,7 +284,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         statistics = statistics_in(state)
         self.seek(position)
         self._rest = rest
-        self.num_skipped = statistics.get("num_skipped", 0)
+        self._ledger.num_skipped = statistics.get("num_skipped", 0)
 
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
@@ -287,7 +295,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._check_sharding(position)
         self._end_session()
         self._position, self._rest = position, None
-        self.num_skipped = 0
+        self._ledger.num_skipped = 0
         self.skipped = []
 
     def close(self) -> None:
@@ -306,6 +314,10 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     def _is_at_end(self) -> bool:
         stop = self.source.describe().stop
         return stop is not None and self._position >= stop
+
+    def _new_ledger(self) -> Ledger:
+        """One that counts, and for the first of the trainers, which all see the same, one that also lists."""
+        return ledger_of(self.source.describe(), is_listing=self._options.process_index == 0)
 
     def _settings(self) -> dict[str, Any]:
         packing = {} if self.packing is None else {"packing": self.packing.settings()}
@@ -355,6 +367,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         if self._prepare != prepare or self._settings_of_session != settings:
             self._end_session()
         if self._session is None:
+            self._ledger.rewind(self._position)
             cancelled = threading.Event()
             self._session = Ahead(self._make(prepare, settings, cancelled.is_set), self._prefetch, cancelled)
             self._prepare, self._settings_of_session = prepare, settings

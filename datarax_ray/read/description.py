@@ -14,6 +14,7 @@ from datarax_ray.plan.order import WINDOW_BLOCKS, Order
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block, read_block, read_elements
 from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.transforms import OnError, steps
 
 
@@ -101,9 +102,14 @@ def check_settings(num_epochs: Any, on_error: Any) -> int:
     epochs = operator.index(num_epochs)  # NumPy's integers are not JSON
     if epochs < 1 and epochs != -1:
         raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {epochs}")
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if not callable(on_error) and on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise', 'skip' or a function of the error, got {on_error!r}")
     return epochs
+
+
+def on_error_setting(on_error: OnError) -> Any:
+    """on_error in plain values, for the settings of a stream."""
+    return code_fingerprint((on_error,)) if callable(on_error) else on_error
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,9 @@ class Description:
     """What a stream is made of.
 
     num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
-    becomes of a record that cannot be read, decoded or transformed: "raise", or "skip" it and say so.
+    becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a function of the
+    RecordError that is asked, where it is read, whether to skip it (True) or to raise. max_skipped, skipped_path: for
+    the Ledger of whoever consumes the stream, and no part of what it is.
     """
 
     reader: Reader
@@ -119,11 +127,14 @@ class Description:
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
+    max_skipped: int | None = None
+    skipped_path: str | None = None
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
+        ledger_of(self)
         steps(self.transforms)
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
 
@@ -135,7 +146,7 @@ class Description:
     @property
     def may_drop(self) -> bool:
         """Whether some positions may give no element, or several, so that batches cannot be counted in positions."""
-        return self.on_error == "skip" or any(step.kind in ("filter", "flat_map") for step in steps(self.transforms))
+        return self.on_error != "raise" or any(step.kind in ("filter", "flat_map") for step in steps(self.transforms))
 
     @property
     def may_repeat(self) -> bool:
@@ -181,5 +192,5 @@ class Description:
             "files": self.reader.fingerprint(),
             "order": order,
             "transforms": self._transforms,
-            "on_error": self.on_error,
+            "on_error": on_error_setting(self.on_error),
         }

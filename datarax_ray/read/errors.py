@@ -1,7 +1,9 @@
 """The errors of reading, drawn as a tree.
 
 ValueError
-  RecordError   one record could not be read, decoded or transformed; says which one, where, and why
+  RecordError      one record could not be read, decoded or transformed; says which one, where, and why
+RuntimeError
+  SkippedError     more such records were left out than max_skipped allows
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ class RecordError(ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class SkippedError(RuntimeError):
+    """More broken records than max_skipped allows; the stream stays before the batch that leaves them out."""
 
 
 @dataclass(frozen=True)

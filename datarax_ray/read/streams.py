@@ -14,7 +14,7 @@ from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicke
 from datarax_ray.plan.packing import Documents
 from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
-from datarax_ray.read.description import check_settings
+from datarax_ray.read.description import check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.lanes import LaneReader, LiveLanes
 from datarax_ray.read.rows import Rows, elements, join, take
@@ -113,7 +113,7 @@ class StreamDescription:
             "files": self.reader.fingerprint(),
             "order": order,
             "transforms": self._transforms,
-            "on_error": self.on_error,
+            "on_error": on_error_setting(self.on_error),
         }
 
 

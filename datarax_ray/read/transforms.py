@@ -22,7 +22,8 @@ import numpy as np
 from datarax_ray.plan.position import ordinals
 from datarax_ray.read.errors import RecordError, Skipped
 
-OnError = Literal["raise", "skip"]
+# The callable is asked, where the record is read, whether to leave it out.
+OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
 _METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
 
 
@@ -89,9 +90,9 @@ class Progress:
 
     ordinals: the place of each among the results of its position, as the last flat_map gave them; 0 before any.
 
-    A failure either leaves its element out (on_error "skip"), or cuts the block before its position: then `failure` is
-    to be raised when the stream comes to it, and everything before it is still good. Nothing here reads files: `locate`
-    gives the name of a record for errors.
+    A failure either leaves its element out (on_error "skip", or a callable that says so), or cuts the block before its
+    position: then `failure` is to be raised when the stream comes to it, and everything before it is still good.
+    Nothing here reads files: `locate` gives the name of a record for errors.
     """
 
     def __init__(
@@ -143,8 +144,7 @@ class Progress:
                         out.append(element if kind == "filter" else result)
                         kept.append(index)
             except catch as error:
-                self._fail(index, what, error)
-                if self._on_error == "raise":
+                if not self._skip(index, what, error):
                     break
             index += 1
         self.elements = out
@@ -156,15 +156,19 @@ class Progress:
             self.ordinals = ordinals(np.array(self.positions, np.int64)).tolist()
         self._end_before_failure()
 
-    def _fail(self, index: int, what: str, error: Exception) -> None:
+    def _skip(self, index: int, what: str, error: Exception) -> bool:
+        """Leave this element out, or make the error the block's failure, as on_error says. Returns whether left out."""
         where, position = self._locate(self.records[index]), self.positions[index]
         reason = f"{what} raised {type(error).__name__}: {error}"
-        if self._on_error == "skip":
+        failure = RecordError(f"{where} (position {position}): {reason}", position)
+        failure.__cause__ = error
+        if self._on_error == "skip" or (callable(self._on_error) and self._on_error(failure)):
             self.skipped.append(Skipped(where, position, reason))
-            return
-        self.failure = RecordError(f"{where} (position {position}): {reason}", position)
+            return True
+        self.failure = failure
         # The cause does not survive the way from an actor to the driver, so its traceback travels as a note.
         self.failure.add_note("".join(traceback.format_exception(error)).rstrip())
+        return False
 
     def cut(self, index: int, reason: str) -> None:
         """End the block before the position of this element, unlike the first, or no element itself; never skipped."""

@@ -29,13 +29,16 @@ class IndexedSourceConfig(EpochsConfig):
     """How records are ordered; see EpochsConfig and SourceConfig for the other fields.
 
     rounds: of the permutation's cipher; 4 gives Grain's order bit for bit. on_error: "raise", or "skip" records that
-    cannot be read, decoded or transformed, and count and list them.
+    cannot be read, decoded or transformed, and count and list them; or a function of the RecordError, True to skip.
+    max_skipped: more skipped records are an error, None for no limit. skipped_path: a JSON-lines file that lists them.
 
     Raises: ValueError for a value outside its range.
     """
 
     rounds: int = 8
     on_error: OnError = "raise"
+    max_skipped: int | None = None
+    skipped_path: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +82,15 @@ class IndexedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[
             groups=groups,
             window_blocks=window_blocks,
         )
-        self._description = Description(reader, order, config.num_epochs, tuple(transforms), config.on_error)
+        self._description = Description(
+            reader,
+            order,
+            config.num_epochs,
+            tuple(transforms),
+            config.on_error,
+            config.max_skipped,
+            config.skipped_path,
+        )
         super().__init__(config, self._description, rngs=rngs, name=name)
         self._data = data  # what the constructor was given, for copies
         self._reader = reader

@@ -661,5 +661,5 @@ def test_impossible_epochs_are_refused(sets, num_epochs):
 
 
 def test_an_impossible_on_error_is_refused(sets):
-    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
+    with pytest.raises(ValueError, match="on_error must be 'raise', 'skip' or a function.*, got 'ignore'"):
         describe(sets[10], on_error="ignore")

@@ -55,7 +55,7 @@ class TestConfig:
             ArrayRecordSourceConfig(**options)
 
     def test_on_error_is_checked_when_the_source_is_made(self, files: list[Path]) -> None:
-        with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
+        with pytest.raises(ValueError, match="on_error must be 'raise', 'skip' or a function.*, got 'ignore'"):
             make(files, on_error="ignore")
 
 

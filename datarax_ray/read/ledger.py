@@ -1,0 +1,89 @@
+"""The ledger of broken records: how many were left out of a stream, a cap on it, and one line of JSON for each.
+
+A record is entered when the batch that leaves it out is delivered, and struck out when the stream goes back to before
+it: after any number of resumes the file lists what is missing from what was delivered, each record once a pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datarax_ray.read.errors import Skipped, SkippedError
+
+
+class Ledger:
+    """Counts, and where there is a path also lists, the records that `on_error` left out.
+
+    max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
+    None for none; what is in it of a former run, from where this one begins, is dropped.
+
+    Raises: ValueError for a negative max_skipped.
+    """
+
+    def __init__(self, max_skipped: int | None = None, path: str | None = None) -> None:
+        if max_skipped is not None and max_skipped < 0:
+            raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {max_skipped}")
+        self.num_skipped = 0
+        self._max_skipped = max_skipped
+        self._path = None if path is None else Path(path)
+
+    def check(self, skipped: Sequence[Skipped]) -> None:
+        """Raise SkippedError where these would be too many; nothing is entered, and the stream stays before them."""
+        total = self.num_skipped + len(skipped)
+        if self._max_skipped is None or total <= self._max_skipped or not skipped:
+            return
+        first = skipped[self._max_skipped - self.num_skipped]
+        raise SkippedError(
+            f"{total} records could not be read, more than max_skipped={self._max_skipped} allows. The first beyond it "
+            f"is {first.where} (position {first.position}): {first.reason}. Mend the data, or allow more."
+        )
+
+    def enter(self, skipped: Sequence[Skipped]) -> None:
+        """These are left out of what was delivered."""
+        self.num_skipped += len(skipped)
+        if self._path is not None and skipped:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.writelines(json.dumps(_entry(skip)) + "\n" for skip in skipped)
+
+    def rewind(self, position: int) -> None:
+        """The stream goes on from this position: what is listed from there on comes again. The count is not changed."""
+        if self._path is None or not self._path.exists():
+            return
+        lines = self._path.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if _is_before(line, position)]
+        if len(kept) < len(lines):
+            part = self._path.with_name(self._path.name + ".part")
+            part.write_text("".join(kept))
+            os.replace(part, self._path)
+
+
+def ledger_of(description: Any, *, is_listing: bool = True) -> Ledger:
+    """A new ledger for one who consumes this stream; without limit and file where its kind has no such options.
+
+    is_listing: False for all trainers but the first, who all leave out the same.
+    """
+    path = getattr(description, "skipped_path", None)
+    return Ledger(getattr(description, "max_skipped", None), path if is_listing else None)
+
+
+def _entry(skip: Skipped) -> dict[str, Any]:
+    name, _, rest = skip.where.rpartition("[")
+    is_indexed = bool(name) and rest.endswith("]") and rest[:-1].isdigit()
+    return {
+        "position": skip.position,
+        "file": name if is_indexed else skip.where,
+        "record": int(rest[:-1]) if is_indexed else None,
+        "reason": skip.reason,
+    }
+
+
+def _is_before(line: str, position: int) -> bool:
+    try:
+        return line.endswith("\n") and int(json.loads(line)["position"]) < position
+    except (ValueError, KeyError, TypeError):
+        return False  # cut off when its writer was killed; what it said comes again
