@@ -86,4 +86,4 @@ class Pace:
         if 1 / TOLERANCE <= measured <= TOLERANCE:
             self._weights.pop(actor, None)
         else:
-            self._weights[actor] = round(measured, 2)
+            self._weights[actor] = round(measured, 3)

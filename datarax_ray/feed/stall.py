@@ -41,7 +41,7 @@ class Stall:
         if waited_s < self._due_s:
             return None
         self._due_s = waited_s * BACKOFF
-        named = "; ".join(self._name(part) for part in parts[:_MAX_NAMED])
+        named = "; ".join(self._name(part) for part in parts[:_MAX_NAMED]) or "an actor that runs"
         more = f" and {len(parts) - _MAX_NAMED} more" if len(parts) > _MAX_NAMED else ""
         return f"the stream has waited {waited_s:.0f} s for {named}{more}"
 
@@ -62,4 +62,7 @@ class Stall:
 
 
 def _some(records: np.ndarray) -> list[int]:
+    """First, last, and between."""
+    if not len(records):
+        return []
     return [int(r) for r in records[np.unique(np.linspace(0, len(records) - 1, _MAX_NAMED).astype(int))]]

@@ -57,6 +57,41 @@ def test_a_lost_actor_gives_its_shards_away_and_the_rest_stay():
     assert assign(layout, order, [4, 3, 1], before) == (1, 1, 4, 4, 3, 3)
 
 
+@given(
+    num_shards=st.integers(1, 60),
+    actors=st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True),
+    weights=st.dictionaries(st.integers(0, 12), st.sampled_from([0.125, 0.5, 1.0, 2.0])),
+    shuffle=st.sampled_from(["none", "global"]),
+)
+@PROFILE
+def test_weighted_actors_get_their_share_rounded_and_it_stays(num_shards, actors, weights, shuffle):
+    layout, order = Layout(1, num_shards), Order(num_shards, shuffle=shuffle)
+    owners = assign(layout, order, actors, weights=weights)
+    counts = Counter(owners)
+    total = sum(weights.get(a, 1.0) for a in actors)
+    for actor in actors:
+        assert abs(counts[actor] - num_shards * weights.get(actor, 1.0) / total) < 1
+    assert assign(layout, order, actors, owners, weights) == owners
+    even = assign(layout, order, actors, owners)
+    check_even(even, actors, num_shards)
+    moved = sum(a != b for a, b in zip(owners, even, strict=True))
+    assert moved == fewest_moves(owners, actors)
+
+
+def test_in_file_order_what_a_newcomer_gets_is_spread_over_the_file():
+    layout, order = Layout(1, 12), Order(12)
+    before = assign(layout, order, [1, 2])
+    assert before == (1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2)
+    assert assign(layout, order, [1, 2, 3], before) == (3, 3, 1, 2, 1, 2, 3, 3, 1, 2, 1, 2)
+    assert assign(layout, order, [1], before) == (1,) * 12
+
+
+@pytest.mark.parametrize("weights", [{1: 0.0}, {1: -1.0, 2: 2.0}])
+def test_weights_that_give_nobody_anything_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be at least 0 and not all 0"):
+        assign(Layout(1, 5), Order(5), [1] if len(weights) == 1 else [1, 2], weights=weights)
+
+
 def test_in_file_order_consecutive_runs_go_to_different_actors():
     assert assign(Layout(10, 5), Order(100), [7, 8]) == (7, 8, 7, 8, 7)
 

@@ -1,0 +1,53 @@
+"""When a wait is told, and in what words."""
+
+from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.window import Part
+from datarax_ray.plan.lanes import Cursor, LaneTicket
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.shards import Layout, Ticket
+from datarax_ray.read.array_record import ArrayRecordReader
+from datarax_ray.read.description import Description
+from tests.data import write_files
+
+PARTS = [
+    Part(0, index, actor, Ticket(0, 12, Layout(2, 6), shards))
+    for index, (actor, shards) in enumerate([(3, (0, 1)), (5, (2,))])
+]
+
+
+def described(directory):
+    reader = ArrayRecordReader.of(write_files(directory, (4, 8)))
+    return Description(reader, Order(12))
+
+
+def test_a_wait_is_told_after_its_time_and_then_at_twice_that(tmp_path):
+    stall = Stall(described(tmp_path), 10.0)
+    told = [second for second in range(100, 300) if stall.waited(float(second), PARTS)]
+    assert told == [110, 120, 140, 180, 260]
+    stall.over()
+    assert stall.waited(300.0, PARTS) is None
+    assert stall.waited(309.9, PARTS) is None
+    assert stall.waited(310.0, PARTS)
+
+
+def test_it_names_actors_positions_and_files(tmp_path):
+    stall = Stall(described(tmp_path), 1.0)
+    stall.waited(0.0, PARTS)
+    first, second = (str(tmp_path / f"part-0000{number}.array_record") for number in range(2))
+    assert stall.waited(2.0, PARTS) == (
+        f"the stream has waited 2 s for actor 3: positions [0, 12) of {first}; actor 5: positions [0, 12) of {second}"
+    )
+
+
+def test_many_parts_are_counted_and_none_at_all_is_said(tmp_path):
+    stall = Stall(described(tmp_path), 1.0)
+    stall.waited(0.0, PARTS)
+    assert (stall.waited(2.0, PARTS * 3) or "").endswith(" and 2 more")
+    assert stall.waited(9.0, []) == "the stream has waited 9 s for an actor that runs"
+
+
+def test_lanes_are_named_where_there_are_no_files(tmp_path):
+    stall = Stall(described(tmp_path), 1.0)
+    part = Part(0, 0, 3, LaneTicket(0, 8, ((2, Cursor()), (4, Cursor())), None))
+    stall.waited(0.0, [part])
+    assert stall.waited(1.0, [part]) == "the stream has waited 1 s for actor 3: positions [0, 8) of lanes 2, 4"
