@@ -103,6 +103,13 @@ def select_columns(dataset: Any, include: Sequence[str] | None, exclude: Sequenc
     return dataset.select_columns(kept)
 
 
+def is_indexed(dataset: Any) -> bool:
+    """Whether this is a map-style dataset, not a stream."""
+    import datasets
+
+    return isinstance(dataset, datasets.Dataset)
+
+
 def as_stream(dataset: Any) -> Any:
     """A map-style dataset as an IterableDataset with a shard for each of its files."""
     return dataset.to_iterable_dataset(num_shards=max(1, min(len(dataset), len(dataset.cache_files))))

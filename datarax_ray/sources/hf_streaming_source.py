@@ -87,8 +87,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
         split = getattr(found, "split", None)
         self.split_name: str | None = config.split or (None if split is None else str(split))
-        self.is_iterable_mode = not hasattr(found, "__len__")
         self.length: int | None = _length(found, self.split_name)
+        self.is_iterable_mode = not hugging_face.is_indexed(found)
         if not self.is_iterable_mode:
             found = hugging_face.as_stream(found)
         label = "/".join(part for part in (self.dataset_name, self.split_name) if part)
@@ -201,7 +201,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
 
 def _length(dataset: Any, split: str | None) -> int | None:
     """Elements of the dataset, where somebody knows."""
-    if hasattr(dataset, "__len__"):
+    if hugging_face.is_indexed(dataset):
         return len(dataset)
-    found = (dataset.info.splits or {}).get(split or "")
+    splits = getattr(getattr(dataset, "info", None), "splits", None)
+    found = (splits or {}).get(split or "")
     return None if found is None else found.num_examples or None

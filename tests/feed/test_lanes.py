@@ -1,0 +1,290 @@
+"""Dealing lanes, driven with events only: by value, and by a random scheduler that a plain rotation checks."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from datarax_ray.feed.lanes import LaneDealer
+from datarax_ray.feed.window import MAX_ATTEMPTS, Window
+from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
+from datarax_ray.read.blocks import Block
+from datarax_ray.read.streams import LaneBlock, LaneEnd
+from tests import lanes_oracle
+
+E = EPOCH_POSITIONS
+
+
+def dealer(num_lanes=2, turn_size=2, *, actors=(7, 8), start=0, stop=None, rest=None, **options):
+    order = LaneOrder(num_lanes, turn_size)
+    return LaneDealer(order, actors, start=start, stop=stop, rest=rest, **options)
+
+
+def answer(*lanes, positions=()):
+    """A block that says where lanes stand: (lane, ordinal of its cursor, length)."""
+    ends = tuple(LaneEnd(lane, Cursor(ordinal, {"at": ordinal}), length) for lane, ordinal, length in lanes)
+    return LaneBlock(np.array(positions, np.int64), None, lanes=ends)
+
+
+def test_each_actor_is_asked_for_its_lanes():
+    machine = dealer(3)
+    deal = machine.deal(6)
+    assert (deal.start, deal.stop, deal.size) == (0, 6, 6)
+    assert deal.tickets == {
+        7: LaneTicket(0, 6, ((0, Cursor()), (2, Cursor()))),
+        8: LaneTicket(0, 6, ((1, Cursor()),)),
+    }
+
+
+def test_a_chunk_smaller_than_a_round_asks_only_whose_turn_it_is():
+    machine = dealer(3)
+    assert [list(machine.deal(1).tickets) for _ in range(6)] == [[7], [7], [8], [8], [7], [7]]
+
+
+def test_tickets_carry_the_cursor_that_was_heard_last():
+    machine = dealer(2)
+    first = machine.deal(8)
+    machine.arrived(first.tickets[8], answer((1, 3, None)))
+    assert machine.deal(8).tickets[8].lanes == ((1, Cursor(3, {"at": 3})),)
+    machine.arrived(first.tickets[8], answer((1, 2, None)))  # an answer that comes twice
+    assert machine.deal(8).tickets[8].lanes[0][1].ordinal == 3
+
+
+def test_a_lane_that_ended_is_asked_no_more_and_the_others_give_more():
+    machine = dealer(2)
+    first = machine.deal(8)
+    machine.arrived(first.tickets[8], answer((1, 3, 3)))
+    deal = machine.deal(8)
+    assert list(deal.tickets) == [7]
+    assert (deal.stop - deal.start, deal.size) == (16, 8)
+
+
+def test_the_next_epoch_is_dealt_once_all_lanes_are_known_to_have_ended():
+    machine = dealer(2, stop=2 * E)
+    first = machine.deal(8)
+    assert machine.deal(8).start == 8  # nobody knows yet
+    machine.arrived(first.tickets[7], answer((0, 4, 4)))
+    machine.arrived(first.tickets[8], answer((1, 3, 3)))
+    deal = machine.deal(8)
+    assert deal.start == E
+    assert {ticket.lanes[0][1] for ticket in deal.tickets.values()} == {Cursor()}
+    for ticket in deal.tickets.values():
+        machine.arrived(ticket, answer((ticket.lanes[0][0], 0, 2)))
+    assert machine.is_exhausted
+
+
+def test_a_lane_longer_than_was_dealt_is_not_over():
+    machine = dealer(1)
+    machine.deal(4)
+    machine.arrived(LaneTicket(0, 4, ((0, Cursor()),)), answer((0, 0, 10)))
+    assert machine.deal(4).start == 4
+    assert machine.deal(4).start == 8
+    assert machine.deal(4).start == E
+
+
+def test_a_state_says_nothing_of_what_was_not_delivered():
+    machine = dealer(2)
+    assert machine.rest_at(0) is None
+    deals = [machine.deal(8) for _ in range(3)]
+    for number, deal in enumerate(deals):
+        for ticket in deal.tickets.values():
+            machine.arrived(ticket, answer((ticket.lanes[0][0], 4 * number + 3, None)))
+    assert machine.rest_at(5) is None
+    machine.released(8, has_elements=True)
+    assert machine.rest_at(7) is None
+    assert machine.rest_at(8) == {
+        "epoch": 0,
+        "cursors": {"0": {"ordinal": 3, "state": {"at": 3}}, "1": {"ordinal": 3, "state": {"at": 3}}},
+        "lengths": {},
+    }
+    machine.released(16, has_elements=False)
+    machine.released(24, has_elements=True)
+    assert machine.rest_at(9)["cursors"]["0"]["ordinal"] == 3  # a batch that ends behind the first chunk's element
+    assert machine.rest_at(25)["cursors"]["0"]["ordinal"] == 11
+
+
+def test_what_is_known_of_one_epoch_is_not_taken_for_another():
+    rest = {"epoch": 0, "cursors": {"0": {"ordinal": 0, "state": {"epoch": 0}}}, "lengths": {"1": 3}}
+    machine = dealer(2, start=E + 1, rest=rest)
+    assert machine.deal(8).tickets[8].lanes == ((1, Cursor()),)
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ({"epoch": 1}, "lanes are those of epoch 1, and its position is in epoch 0"),
+        ({"epoch": "x"}, "lanes are those of epoch 'x'"),
+        ({"cursors": [1]}, r"cursors must be a dict by lane, got \[1\]"),
+        ({"cursors": {"2": {"ordinal": 0, "state": None}}}, "cursors name the lane '2', and the stream has 2"),
+        ({"cursors": {"-1": {"ordinal": 0, "state": None}}}, "cursors name the lane '-1'"),
+        ({"cursors": {"0": 5}}, "cursor of lane 0 is no cursor: 5"),
+        ({"cursors": {"0": {"ordinal": -1, "state": None}}}, "cursor of lane 0 is no cursor"),
+        ({"cursors": {"0": {"ordinal": True, "state": None}}}, "cursor of lane 0 is no cursor"),
+        ({"cursors": {"0": {"ordinal": 1, "state": [2]}}}, "cursor of lane 0 is no cursor"),
+        (
+            {"cursors": {"1": {"ordinal": 3, "state": None}}},
+            "cursor of lane 1 stands at element 3, and its position at 2",
+        ),
+        ({"lengths": {"0": 1.5}}, "length of lane 0 must be an integer of at least 0, got 1.5"),
+    ],
+)
+def test_a_rest_that_is_none_is_refused(rest, message):
+    with pytest.raises(ValueError, match=message):
+        dealer(2, start=8 - 3, rest=rest)
+
+
+def test_an_epoch_without_an_element_is_an_error():
+    machine = dealer(2)
+    deal = machine.deal(8)
+    for ticket in deal.tickets.values():
+        machine.arrived(ticket, answer((ticket.lanes[0][0], 0, 2)))
+    with pytest.raises(RuntimeError, match="no element of epoch 0 was kept, of 4 in 2 lanes"):
+        machine.released(8, has_elements=False)
+
+
+def test_only_so_many_actors_read_as_lanes_may_be_read_at_once():
+    machine = dealer(6, actors=(4, 5, 6), max_lanes=2)
+    assert set(machine.deal(12).tickets) == {4, 5}
+    machine.reassign((5, 6))
+    assert set(machine.deal(12).tickets) == {5, 6}
+
+
+def test_a_block_that_failed_as_a_whole_says_nothing_of_lanes():
+    machine = dealer(2)
+    deal = machine.deal(8)
+    machine.arrived(deal.tickets[7], Block(np.empty(0, np.int64), None, failure=OSError("gone")))
+    assert machine.deal(8).tickets[7].lanes[0][1] == Cursor()
+
+
+class Scheduler:
+    """A window over lanes whose actors answer, die, join and leave in any order.
+
+    What was delivered is checked against the plain rotation, and every state against what it leaves to deliver.
+    """
+
+    def __init__(self, seed, *, num_epochs, chunk_size, max_nbytes):
+        self.random = random.Random(seed)
+        self.num_lanes = self.random.choice([1, 2, 5])
+        self.turn_size = self.random.choice([1, 2, 4])
+        self.num_epochs, self.chunk_size, self.max_nbytes = num_epochs, chunk_size, max_nbytes
+        self.lengths = [
+            [self.random.choice([0, 1, 7, 30]) for _ in range(self.num_lanes - 1)] + [self.random.randrange(1, 20)]
+            for _ in range(num_epochs)
+        ]
+        self.order = LaneOrder(self.num_lanes, self.turn_size)
+        self.actors, self.next_actor = [0, 1], 2
+        self.want = [
+            (epoch, *at)
+            for epoch in range(num_epochs)
+            for at in lanes_oracle.rotation(self.lengths[epoch], self.turn_size)
+        ]
+        self.states = []
+        self.got = []
+        self.begin(0, None)
+
+    def begin(self, start, rest):
+        self.dealer = LaneDealer(self.order, self.actors, start=start, stop=self.num_epochs * E, rest=rest)
+        self.window = Window(self.dealer, chunk_size=self.chunk_size, max_nbytes=self.max_nbytes)
+        self.start = start
+        self.in_flight, self.arrived = [], {}
+
+    def position(self, epoch, lane, ordinal):
+        turns = ordinal // self.turn_size * self.num_lanes + lane
+        return epoch * E + turns * self.turn_size + ordinal % self.turn_size
+
+    def elements(self, ticket):
+        """(position, lane, ordinal) of what a ticket asks for, one by one."""
+        epoch = ticket.start // E
+        found = []
+        for lane, cursor in ticket.lanes:
+            before = 0
+            for ordinal in range(self.lengths[epoch][lane]):
+                position = self.position(epoch, lane, ordinal)
+                if position < ticket.start:
+                    before = ordinal + 1
+                elif position < ticket.stop:
+                    found.append((position, lane, ordinal))
+            assert cursor.ordinal <= before, "a cursor behind what is asked for"
+            assert cursor.ordinal == 0 or cursor.state["epoch"] == epoch
+        return sorted(found)
+
+    def block(self, ticket):
+        epoch = ticket.start // E
+        found = self.elements(ticket)
+        ends = []
+        for lane, cursor in ticket.lanes:
+            last = max([ordinal + 1 for _, at, ordinal in found if at == lane], default=cursor.ordinal)
+            at = self.random.randrange(cursor.ordinal, last + 1)
+            length = self.lengths[epoch][lane]
+            # who was asked for more than there is has met the end; who was asked for all of it may have
+            is_known = self.position(epoch, lane, length) < ticket.stop or (
+                last == length and self.random.random() < 0.5
+            )
+            ends.append(LaneEnd(lane, Cursor(at, {"epoch": epoch}), length if is_known else None))
+        return LaneBlock(np.array([position for position, _, _ in found], np.int64), None, lanes=tuple(ends))
+
+    def step(self):
+        self.random.choices([self.ask, self.arrive, self.lose, self.change, self.release], [30, 40, 4, 1, 25])[0]()
+
+    def ask(self):
+        self.in_flight += self.window.asks()
+
+    def arrive(self):
+        if self.in_flight:
+            part = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
+            self.window.arrived(part, 10)
+            self.dealer.arrived(part.ticket, self.block(part.ticket))
+            self.arrived.setdefault(part.chunk, []).append(part)
+
+    def lose(self):
+        if self.in_flight:
+            part = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
+            if part.attempt + 1 < MAX_ATTEMPTS:
+                self.window.lost(part)
+            else:
+                self.in_flight.append(part)
+
+    def change(self):
+        if self.random.random() < 0.5 or len(self.actors) == 1:
+            self.actors = [*self.actors, self.next_actor]
+            self.next_actor += 1
+        else:
+            self.actors = self.random.sample(self.actors, len(self.actors) - 1)
+        self.window.reassign(self.actors)
+
+    def release(self):
+        self.ask()  # as the stream does before it looks at the head
+        if self.window.is_finished or self.window.head:
+            return
+        start, stop = self.window.head_range
+        number = min(self.arrived, default=None)
+        parts = self.arrived.pop(number) if number is not None and self.arrived[number][0].ticket.start == start else []
+        found = sorted(at for part in parts for at in self.elements(part.ticket))
+        for position, lane, ordinal in found:
+            self.got.append((position // E, lane, ordinal))
+            self.states.append((position + 1, json.dumps(self.dealer.rest_at(position + 1)), len(self.got)))
+        self.window.release()
+        self.dealer.released(stop, bool(found))
+
+    def run(self):
+        for _ in range(10**6):
+            if self.window.is_finished:
+                return
+            self.step()
+        raise AssertionError("the stream does not finish")
+
+
+@pytest.mark.parametrize(("chunk_size", "max_nbytes"), [(1, 10), (7, 60), (None, 10**6), (64, 10**6), (None, 30)])
+@pytest.mark.parametrize("num_epochs", [1, 3])
+def test_a_random_scheduler_finds_no_loss_no_repetition_and_exact_states(num_epochs, chunk_size, max_nbytes):
+    for seed in range(6):
+        scheduler = Scheduler(seed, num_epochs=num_epochs, chunk_size=chunk_size, max_nbytes=max_nbytes)
+        scheduler.run()
+        assert scheduler.got == scheduler.want
+        states = scheduler.states
+        for position, rest, done in states[:: max(1, len(states) // 12)]:
+            scheduler.begin(position, json.loads(rest))
+            scheduler.got = []
+            scheduler.run()
+            assert scheduler.got == scheduler.want[done:]

@@ -1,0 +1,388 @@
+"""Hugging Face streams: one stream for any topology, resumed at the very element, against plain iteration of `datasets`.
+
+The data is real text of uneven files: modules of Python's own standard library, an element for each line.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import json
+import os
+import random
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from datasets.distributed import split_dataset_by_node
+from flax import nnx
+
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read import hf_lanes
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
+from tests import lanes_oracle
+from tests.resume import assert_equal, on_host, run_saving
+
+MODULES = (random, heapq, bisect, textwrap)  # 1,000, 600, 100 and 500 lines
+NUM_EPOCHS, TURN, WINDOW, SEED = 3, 8, 50, 42
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A jsonl file for each module; the first 150 lines of the larger ones."""
+    directory = tmp_path_factory.mktemp("corpus")
+    paths = []
+    for module in MODULES:
+        lines = Path(module.__file__).read_text().splitlines()[:150]
+        rows = [{"name": module.__name__, "number": n, "text": t, "width": len(t)} for n, t in enumerate(lines)]
+        paths.append(directory / f"{module.__name__}.jsonl")
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return list(map(str, paths))
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many portions in a lane, so that cursors stand inside it. The number travels to the actors with the reader."""
+    monkeypatch.setattr(hf_lanes, "_MAX_ROWS", 16)
+
+
+def stream(corpus: list[str]) -> datasets.IterableDataset:
+    return datasets.load_dataset("json", data_files=corpus, split="train", streaming=True)
+
+
+def make(dataset: Any, transforms: Any = (), **config: Any) -> HFStreamingSource:
+    options = {"shuffle": True, "num_epochs": NUM_EPOCHS, "shuffle_buffer_size": WINDOW, "turn_size": TURN} | config
+    return HFStreamingSource(HFStreamingConfig(**options), dataset=dataset, transforms=transforms)
+
+
+def pipeline(source: Any, batch_size: int = 64, **options: Any) -> Pipeline:
+    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
+
+
+def plain(dataset: Any, **options: Any) -> Iterator[Any]:
+    options = {"turn_size": TURN, "seed": SEED, "window": WINDOW} | options
+    return lanes_oracle.hugging_face(dataset, NUM_EPOCHS, **options)
+
+
+def texts(batches: Any) -> list[tuple[str, int, str]]:
+    rows = (zip(b["name"], b["number"].tolist(), b["text"], strict=True) for b in batches)
+    return [row for batch in rows for row in batch]
+
+
+def assert_plain(batches: Any, dataset: Any, **options: Any) -> None:
+    assert texts(batches) == [(e["name"], e["number"], e["text"]) for e in plain(dataset, **options)]
+
+
+def num_lines(corpus: list[str]) -> int:
+    return sum(Path(path).read_text().count("\n") for path in corpus)
+
+
+class LongLines:
+    """Keeps one line in three, about."""
+
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(element["width"] > 40)
+
+
+class Noise:
+    def random_map(self, element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return element | {"noise": rng.random(dtype=np.float32)}
+
+
+class Words:
+    """An element for each word."""
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"word": word, "number": element["number"]} for word in element["text"].split()]
+
+
+def twice(element: dict[str, Any]) -> dict[str, Any]:
+    return {"twice": 2 * element["number"]}
+
+
+def even(element: dict[str, Any]) -> bool:
+    return element["number"] % 2 == 0
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_it_is_plain_iteration_of_the_shards_in_turns(corpus: list[str], shuffle: bool) -> None:
+    dataset = stream(corpus)
+    order = {} if shuffle else {"seed": None}
+    assert_plain(pipeline(make(dataset, shuffle=shuffle)), dataset, **order)
+    elements = make(dataset, shuffle=shuffle)
+    assert [(e["name"], e["number"], e["text"]) for e in elements] == [
+        (e["name"], e["number"], e["text"]) for e in plain(dataset, **order)
+    ]
+
+
+def test_every_epoch_has_every_element_once_in_another_order(corpus: list[str]) -> None:
+    got = texts(pipeline(make(stream(corpus))))
+    count = len(got) // NUM_EPOCHS
+    epochs = [got[e * count : (e + 1) * count] for e in range(NUM_EPOCHS)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(epochs[2])
+    assert len(set(epochs[0])) == count == num_lines(corpus)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+@pytest.mark.usefixtures("ray_local")
+@pytest.mark.parametrize("kind", ["plain", "shuffled", "transforms"])
+def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpus: list[str], kind: str) -> None:
+    dataset = stream(corpus)
+    transforms = [LongLines(), Noise()] if kind == "transforms" else []
+    source = make(dataset, transforms, shuffle=kind != "plain")
+    batches, states = run_saving(pipeline(source))
+    assert max(len(state) for state in states) < 1024 + 500 * len(corpus)
+    assert any('"state": {' in state for state in states)  # cursors inside lanes are really used
+    if kind != "transforms":
+        assert_plain(batches, dataset, **({"seed": None} if kind == "plain" else {}))
+    for num_actors, chunk_size in ((1, 30), (3, None), (5, 77)):
+        with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=chunk_size) as distributed:
+            got, ray_states = run_saving(pipeline(distributed))
+            assert_equal(got, batches)
+            for number in range(num_actors, len(states), 6):  # what few wrote, many read, and the other way round
+                resumed = pipeline(distributed)
+                resumed.set_state(json.loads(states[number]))
+                assert_equal([on_host(b) for b in resumed], batches[number:])
+                resumed = pipeline(make(dataset, transforms, shuffle=kind != "plain"))
+                resumed.set_state(json.loads(ray_states[number]))
+                assert_equal([on_host(b) for b in resumed], batches[number:])
+
+
+def test_every_batch_of_three_epochs_resumes_in_one_process(corpus: list[str]) -> None:
+    dataset = stream(corpus)
+    batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 9))
+    for number, state in enumerate(states):
+        resumed = pipeline(make(dataset, [LongLines(), Noise()]), 9)
+        resumed.set_state(json.loads(state))
+        assert_equal([on_host(b) for b in resumed], batches[number:])
+
+
+def test_elements_one_by_one_resume_too(corpus: list[str]) -> None:
+    dataset = stream(corpus)
+    source = make(dataset, num_epochs=2)
+    elements, states = [], [json.dumps(source.get_state())]
+    for element in source:
+        elements.append((element["name"], int(element["number"])))
+        states.append(json.dumps(source.get_state()))
+    for number in range(0, len(states), 97):
+        source = make(dataset, num_epochs=2)
+        source.set_state(json.loads(states[number]))
+        assert [(e["name"], int(e["number"])) for e in source] == elements[number:]
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_an_actor_killed_while_it_reads_changes_nothing(corpus: list[str]) -> None:
+    dataset = stream(corpus)
+    want = [on_host(batch) for batch in pipeline(make(dataset), 16)]
+    with RaySource(make(dataset), num_actors=3, num_cpus=0.5, chunk_size=40, max_nbytes=4096) as distributed:
+        got = []
+        killed = []
+        for number, batch in enumerate(pipeline(distributed, 16)):
+            got.append(on_host(batch))
+            if number in (5, 30):
+                killed.append(distributed.stats()[number % 3]["pid"])
+                os.kill(killed[-1], signal.SIGKILL)
+        assert not {stats["pid"] for stats in distributed.stats().values()} & set(killed)
+    assert len(killed) == 2
+    assert_equal(got, want)
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_trainers_rows_joined_by_rank_are_the_batch(corpus: list[str]) -> None:
+    dataset = stream(corpus)
+    whole = [on_host(b) for b in pipeline(make(dataset), 48)]
+    with RaySource(make(dataset), num_actors=2, num_cpus=0.5, chunk_size=100) as distributed:
+        parts = [list(pipeline(distributed, 48, process_index=rank, process_count=3)) for rank in range(3)]
+    for batch, *rows in zip(whole, *parts, strict=True):
+        assert np.concatenate([part["text"] for part in rows]).tolist() == batch["text"].tolist()
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_a_flat_map_resumes_in_the_middle_of_an_element(corpus: list[str]) -> None:
+    dataset = stream(corpus)
+    batches, states = run_saving(pipeline(make(dataset, [Words()], num_epochs=1), 37))
+    words = [word for e in plain(dataset) for word in e["text"].split()]
+    got = [word for batch in batches for word in batch["word"]]
+    assert got == words[: len(got)]
+    assert any('"offset"' in state for state in states)
+    with RaySource(make(dataset, [Words()], num_epochs=1), num_actors=2, num_cpus=0.5, chunk_size=50) as distributed:
+        for number in range(0, len(states), 5):
+            resumed = pipeline(distributed, 37)
+            resumed.set_state(json.loads(states[number]))
+            assert_equal([on_host(b) for b in resumed], batches[number:])
+
+
+@pytest.mark.parametrize("inside", ["map", "filter", "interleave", "format", "concatenate"])
+def test_what_the_dataset_does_inside_is_done_and_resumed(corpus: list[str], inside: str) -> None:
+    dataset = stream(corpus)
+    dataset = {
+        "map": lambda: dataset.map(twice),
+        "filter": lambda: dataset.filter(even),
+        "interleave": lambda: datasets.interleave_datasets(
+            [stream(corpus[:2]), stream(corpus[2:])], probabilities=[0.3, 0.7], seed=1
+        ),
+        "format": lambda: dataset.with_format("numpy").map(twice),
+        "concatenate": lambda: datasets.concatenate_datasets([stream(corpus[:1]), stream(corpus[1:])]),
+    }[inside]()
+    batches, states = run_saving(pipeline(make(dataset)))
+    assert_plain(batches, dataset)
+    for number in range(0, len(states), 7):
+        resumed = pipeline(make(dataset))
+        resumed.set_state(json.loads(states[number]))
+        assert_equal([on_host(b) for b in resumed], batches[number:])
+
+
+def test_a_state_of_another_stream_is_refused(corpus: list[str]) -> None:
+    dataset = stream(corpus)
+    state = pipeline(make(dataset)).get_state()
+    for other, setting in [
+        (make(dataset, seed=1), "order.seed"),
+        (make(dataset, shuffle=False), "order.shuffle"),
+        (make(dataset, shuffle_buffer_size=51), "order.window_size"),
+        (make(dataset, turn_size=9), "order.turn_size"),
+        (make(stream(corpus[:3])), "files.num_lanes"),
+        (make(stream([*corpus[:3], corpus[0]])), "files.digest"),
+        (make(dataset.filter(even)), "files.digest"),
+        (make(dataset, [Noise()]), "transforms.digest"),
+    ]:
+        with pytest.raises(DriftError, match=rf"{setting}: the checkpoint was written with"):
+            pipeline(other).set_state(state)
+
+
+def test_files_may_move_to_another_folder(corpus: list[str], tmp_path: Path) -> None:
+    source = make(stream(corpus))
+    first = source.get_batch(100)
+    moved = [str(Path(path).rename(tmp_path / Path(path).name)) for path in corpus]
+    try:
+        other = make(stream(moved))
+        other.set_state(source.get_state())
+        assert texts([first, other.get_batch(10**4)]) == [
+            (e["name"], e["number"], e["text"]) for e in plain(stream(moved))
+        ]
+    finally:
+        for old, new in zip(corpus, moved, strict=True):
+            Path(new).rename(old)
+
+
+def test_a_peek_consumes_nothing(corpus: list[str]) -> None:
+    source = make(stream(corpus))
+    spec = source.element_spec()
+    assert {name: (field.shape, field.dtype) for name, field in spec.items()} == {
+        "name": ((), np.dtype(object)),
+        "number": ((), np.dtype(np.int64)),
+        "text": ((), np.dtype(object)),
+        "width": ((), np.dtype(np.int64)),
+    }
+    assert source.get_state() == make(stream(corpus)).get_state()
+    first = source.get_batch(5)
+    assert source.element_spec() == spec
+    assert texts([first, source.get_batch(5)]) == texts([make(stream(corpus)).get_batch(10)])
+
+
+def test_attributes_are_those_that_datarax_documents(corpus: list[str]) -> None:
+    source = make(stream(corpus), include_keys=["text", "width"])
+    assert sorted(source.get_batch(2)) == ["text", "width"]
+    assert source.selected_keys == {"text", "width"}
+    assert source.rejected_keys is None
+    assert source.random_order_buffer_depth == WINDOW
+    assert source.is_iterable_mode
+    assert (source.epoch, source.length, source.dataset_name, source.split_name) == (0, None, "json", "train")
+    assert not source.supports_indexed_access()
+    assert bool(source)
+    with pytest.raises(TypeError, match=r"no length before it is read to its end"):
+        len(source)
+    source.reset()
+    copied = source.copy()
+    assert texts_of(copied.get_batch(9)) == texts_of(source.get_batch(9))
+    assert texts_of(source.clone().get_batch(9)) == texts_of(source.get_batch(9))
+    assert sorted(make(stream(corpus), exclude_keys=["text"]).get_batch(1)) == ["name", "number", "width"]
+
+
+def texts_of(batch: Any) -> list[str]:
+    return list(batch["text"])
+
+
+def test_a_dataset_that_is_no_stream_is_streamed_by_its_files(corpus: list[str]) -> None:
+    dataset = datasets.Dataset.from_dict({"x": list(range(20))})
+    source = make(dataset, num_epochs=1, shuffle=False)
+    assert (len(source), source.length, source.is_iterable_mode) == (20, 20, False)
+    assert source.get_batch(30)["x"].tolist() == list(range(20))
+    loaded = HFStreamingSource(
+        HFStreamingConfig(name="json", split="train", streaming=True, download_kwargs={"data_files": corpus})
+    )
+    assert len(list(loaded)) == num_lines(corpus)
+
+
+def test_a_line_that_cannot_be_read_is_an_error_in_its_place(corpus: list[str], tmp_path: Path) -> None:
+    def rows(shards: list[int]) -> Iterator[dict[str, int]]:
+        for shard in shards:
+            for number in range(20):
+                if shard == 1 and number == 13:
+                    raise OSError("the cable was cut")
+                yield {"shard": shard, "number": number}
+
+    dataset = datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": [0, 1]})
+    source = make(dataset, shuffle=False, turn_size=4)
+    seen = []
+    with pytest.raises(
+        RecordError, match=r"lane 1, element 13 \(position 29\): reading raised OSError: the cable was cut"
+    ):
+        for element in source:
+            seen.append((element["shard"], element["number"]))
+    assert seen == [at for at in lanes_oracle.rotation([20, 20], 4)][: seen.index((1, 12)) + 1]
+    assert seen[-1] == (1, 12)
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_a_transform_that_fails_names_lane_element_position_and_actor(corpus: list[str]) -> None:
+    def fail(element: dict[str, Any]) -> dict[str, Any]:
+        return {"x": 1 // (int(element["number"]) - 21)}
+
+    source = make(stream(corpus[1:]), [fail], shuffle=False)
+    where = r"json/train, lane 0 \(heapq.jsonl\), element 21 \(position 53\): transform .*fail raised ZeroDivisionError"
+    with RaySource(source, num_actors=2, num_cpus=0.5) as distributed, pytest.raises(RecordError, match=where) as info:
+        list(pipeline(distributed))
+    assert any("in reader actor" in note for note in info.value.__notes__)
+    skipping = pipeline(make(stream(corpus[1:]), [fail], shuffle=False, on_error="skip", num_epochs=1))
+    list(skipping)
+    assert skipping.num_skipped == 3
+
+
+@pytest.mark.parametrize(
+    ("dataset", "error", "message"),
+    [
+        (
+            lambda d: d.shuffle(seed=1, buffer_size=10),
+            ValueError,
+            r"shuffled by its own shuffle\(\).*shuffle=True here",
+        ),
+        (lambda d: d.shuffle(seed=1).map(twice), ValueError, r"shuffled by its own shuffle\(\)"),
+        (lambda d: split_dataset_by_node(d, 0, 2), ValueError, "split_dataset_by_node"),
+        (lambda d: [1, 2], TypeError, "a stream is a datasets.IterableDataset, got list"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_at_construction(
+    corpus: list[str], dataset: Any, error: Any, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(dataset(stream(corpus)))
+
+
+def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:
+    with pytest.raises(RuntimeError, match=r"no element of epoch 0 was kept, of \d+ in 4 lanes"):
+        make(stream(corpus), [type("Nothing", (), {"filter": lambda self, e: False})()], num_epochs=-1).get_batch(4)
+    with pytest.raises(RuntimeError, match=r"no element of epoch 0 was kept, of 0 in 4 lanes"):
+        make(stream(corpus).filter(lambda e: False), num_epochs=-1).get_batch(4)
+
+
+@pytest.mark.parametrize("config", [{"turn_size": 0}, {"shuffle_buffer_size": 0}, {"max_connections": 0}])
+def test_sizes_below_one_are_refused(config: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(config))} must be at least 1, got 0"):
+        HFStreamingConfig(**config)
