@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.feed.dealing import MAX_PART_RECORDS, AnyTicket, Deal
+from datarax_ray.feed.dealing import MAX_PART_ROWS, AnyTicket, Deal
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
@@ -61,7 +61,7 @@ class LaneDealer:
     """
 
     max_size = 2**62
-    max_part_size = MAX_PART_RECORDS
+    max_part_size = MAX_PART_ROWS
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.read.columns import leaves, map_leaves, spec, unstack
+from datarax_ray.read.columns import concatenate, leaves, map_leaves, spec, unstack
 
 Rows = list[Any] | Mapping[str, Any]
 
@@ -27,8 +27,7 @@ def join(parts: Sequence[Rows]) -> Rows:
     if all(isinstance(rows, Mapping) for rows in parts):
         first = spec(parts[0])
         if all(spec(rows) == first for rows in parts):
-            columns = [iter([array for _, array in leaves(rows)]) for rows in parts]
-            return map_leaves(lambda _: np.concatenate([next(arrays) for arrays in columns]), parts[0])
+            return concatenate(parts)
     return [element for rows in parts for element in elements(rows)]
 
 
