@@ -103,7 +103,7 @@ class _Run(abc.ABC):
         self._iterator = iterator
 
     @abc.abstractmethod
-    def next(self) -> tuple[int, Rows] | None: ...
+    def next(self) -> list[Rows] | None: ...
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(json.dumps(self._dataset.state_dict()))
@@ -120,12 +120,12 @@ class _TableRun(_Run):
         super().__init__(dataset, dataset.iter(batch_size))
         self._layout = layout
 
-    def next(self) -> tuple[int, Rows] | None:
+    def next(self) -> list[Rows] | None:
         table = next(self._iterator, None)
         if table is None:
             return None
-        try:
-            return table.num_rows, self._layout.columns(table)
+        try:  # each batch where it lies: joining them would copy all
+            return [self._layout.columns(table.from_batches([batch])) for batch in table.to_batches()]
         except ValueError as error:  # Arrow's errors are ValueErrors
             raise ValueError(
                 f"the next {table.num_rows} rows are not like the first {_FIRST_ROWS} of the dataset, by which it was "
@@ -141,7 +141,7 @@ class _ElementRun(_Run):
         self._batch_size = batch_size
         self._failure: Exception | None = None
 
-    def next(self) -> tuple[int, Rows] | None:
+    def next(self) -> list[Rows] | None:
         if self._failure is not None:
             raise self._failure
         elements: list[Any] = []
@@ -152,7 +152,7 @@ class _ElementRun(_Run):
             if not elements:
                 raise
             self._failure = error
-        return (len(elements), elements) if elements else None
+        return [elements] if elements else None
 
 
 def _needs_decoding(dataset: Any) -> bool:

@@ -11,18 +11,19 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import Cursor, LaneOrder
-from datarax_ray.read.rows import Rows, join, take
+from datarax_ray.read.rows import Rows, count
 
 
 class LaneRun(Protocol):
     """One pass through a lane, forwards."""
 
-    def next(self) -> tuple[int, Rows] | None:
-        """The elements that come next and their number, at least one; None at the lane's end."""
+    def next(self) -> list[Rows] | None:
+        """The elements that come next, at least one, in as many parts as they are stored in; None at the lane's end."""
         ...
 
     def state(self) -> Mapping[str, Any]:
@@ -54,6 +55,15 @@ class LaneReader(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Portion:
+    """The elements [start, stop) of a lane, as stored."""
+
+    start: int
+    stop: int
+    rows: Rows
+
+
 class LiveLane:
     """A lane at one place of one epoch, which gives its elements in the order of delivery.
 
@@ -75,10 +85,13 @@ class LiveLane:
         self._run = reader.run(epoch, lane, cursor.state)
         self._read = cursor.ordinal  # elements of the lane that the run has given or passed over
         self._cursors = deque([cursor])
-        self._buffer: list[tuple[int, int, Rows]] = []  # [start, stop) as stored, and what is there
+        self._buffer: list[Portion] = []
 
-    def take(self, stop: int) -> tuple[Indices, Rows]:
-        """The elements up to an ordinal, or to the lane's end or failure; and where each is in the lane as stored."""
+    def take(self, stop: int) -> tuple[Indices, list[Portion]]:
+        """The elements up to an ordinal, or to the lane's end or failure: where each is in the lane as stored.
+
+        And the portions of the lane that hold them.
+        """
         self._fill(self._order.window_stop(stop))
         if self.length is not None:
             stop = min(stop, self.length)
@@ -86,9 +99,9 @@ class LiveLane:
             stop = min(stop, self._order.window_start(self._read))  # of a window that is not whole, nothing is known
         start, self.ordinal = self.ordinal, max(self.ordinal, stop)
         sources = self._order.sources(self.epoch, self.lane, start, self.ordinal, self.length)
-        rows = take(join([rows for _, _, rows in self._buffer]), sources - self._buffer_start)
+        portions = list(self._buffer)
         self._forget()
-        return sources, rows
+        return sources, portions
 
     @property
     def cursor(self) -> Cursor:
@@ -108,20 +121,16 @@ class LiveLane:
             if given is None:
                 self.length = self._read
                 return
-            count, rows = given
-            start, self._read = self._read, self._read + count
+            for rows in given:
+                start, self._read = self._read, self._read + count(rows)
+                if self._read > self._begin:
+                    self._buffer.append(Portion(start, self._read, rows))
             self._cursors.append(Cursor(self._read, self._run.state()))
-            if self._read > self._begin:
-                self._buffer.append((start, self._read, rows))
-
-    @property
-    def _buffer_start(self) -> int:
-        return self._buffer[0][0] if self._buffer else 0
 
     def _forget(self) -> None:
         """Drop what lies before the window that comes next."""
         needed = self._order.window_start(self.ordinal)
-        self._buffer = [part for part in self._buffer if part[1] > needed]
+        self._buffer = [portion for portion in self._buffer if portion.stop > needed]
         while len(self._cursors) > 1 and self._cursors[1].ordinal <= needed:
             self._cursors.popleft()
 

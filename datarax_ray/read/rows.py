@@ -3,51 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.read.columns import concatenate, leaves, map_leaves, spec, unstack
+from datarax_ray.read.columns import leaves, map_leaves, spec, unstack
 
 Rows = list[Any] | Mapping[str, Any]
 
 
-def join(parts: Sequence[Rows]) -> Rows:
-    """All rows, one part after the other: columns where all are columns of one kind, else elements.
+@dataclass(frozen=True)
+class Pick:
+    """Some rows, and where they are to stand. rows: int64 (k,) of them; places: int64 (k,) in the result."""
 
-    >>> join([{"x": np.arange(2)}, {"x": np.arange(3)}])
-    {'x': array([0, 1, 0, 1, 2])}
-    >>> join([[{"x": 1}], {"x": np.arange(1)}])
-    [{'x': 1}, {'x': np.int64(0)}]
+    source: Rows
+    rows: Indices
+    places: Indices
+
+
+def gather(picks: Sequence[Pick], total: int) -> Rows:
+    """The picked rows in their places, `total` in all: columns where all are columns of one kind, else elements.
+
+    Each is copied once; a single run of rows is not copied at all.
+
+    >>> columns, rows = {"x": np.arange(5)}, np.array([3, 4])
+    >>> gather([Pick(columns, rows, np.array([0, 2])), Pick(columns, rows - 3, np.array([3, 1]))], 4)
+    {'x': array([3, 1, 4, 0])}
+    >>> gather([Pick(columns, rows[:1], np.array([1])), Pick([{"x": 7}], np.array([0]), np.array([0]))], 2)
+    [{'x': 7}, {'x': np.int64(3)}]
     """
-    parts = [rows for rows in parts if count(rows)]
-    if len(parts) < 2:
-        return parts[0] if parts else []
-    if all(isinstance(rows, Mapping) for rows in parts):
-        first = spec(parts[0])
-        if all(spec(rows) == first for rows in parts):
-            return concatenate(parts)
-    return [element for rows in parts for element in elements(rows)]
-
-
-def take(rows: Rows, indices: Indices) -> Rows:
-    """The rows at these indices; views where they are consecutive."""
-    where: Any = indices
-    if len(indices) and (np.diff(indices) == 1).all():
-        where = slice(int(indices[0]), int(indices[-1]) + 1)
-    if not isinstance(rows, list):
-        return map_leaves(lambda column: column[where], rows)
-    return rows[where] if isinstance(where, slice) else [rows[index] for index in indices.tolist()]
-
-
-def elements(rows: Rows) -> list[Any]:
-    """The elements one by one."""
-    return rows if isinstance(rows, list) else unstack(rows, count(rows))
+    picks = [pick for pick in picks if len(pick.rows)]
+    if not picks or any(isinstance(pick.source, list) for pick in picks) or _differ(picks):
+        return _elements(picks, total)
+    sources = [(pick, _run(pick.rows), _run(pick.places)) for pick in picks]
+    if len(picks) == 1 and isinstance(sources[0][2], slice):
+        return map_leaves(lambda column: column[sources[0][1]], picks[0].source)
+    out = map_leaves(lambda column: np.empty((total, *column.shape[1:]), column.dtype), picks[0].source)
+    for pick, rows, places in sources:
+        for (_, column), (_, found) in zip(leaves(out), leaves(pick.source), strict=True):
+            column[places] = found[rows]
+    return out
 
 
 def count(rows: Rows) -> int:
     """The number of rows."""
-    if isinstance(rows, list):
-        return len(rows)
-    return next((len(column) for _, column in leaves(rows)), 0)
+    return len(rows) if isinstance(rows, list) else len(next(column for _, column in leaves(rows)))
+
+
+def _differ(picks: Sequence[Pick]) -> bool:
+    first = spec(picks[0].source)
+    return any(spec(pick.source) != first for pick in picks[1:])
+
+
+def _elements(picks: Sequence[Pick], total: int) -> list[Any]:
+    out: list[Any] = [None] * total
+    for pick in picks:
+        source = pick.source if isinstance(pick.source, list) else unstack(pick.source, count(pick.source))
+        for row, place in zip(pick.rows.tolist(), pick.places.tolist(), strict=True):
+            out[place] = source[row]
+    return out
+
+
+def _run(indices: Indices) -> Any:
+    """The indices, as a slice where they are consecutive: then NumPy copies nothing, or all at once."""
+    if int(indices[-1]) - int(indices[0]) == len(indices) - 1 and (np.diff(indices) == 1).all():
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,8 @@ from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.description import check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.lanes import LaneReader, LiveLanes
-from datarax_ray.read.rows import Rows, elements, join, take
+from datarax_ray.read.lanes import LaneReader, LiveLanes, Portion
+from datarax_ray.read.rows import Pick, gather
 from datarax_ray.read.transforms import OnError, Progress, steps
 
 
@@ -124,7 +124,13 @@ class _Piece:
     lane: int
     positions: Indices
     sources: Indices
-    rows: Rows
+    portions: list[Portion]
+
+    def picks(self, places: Indices) -> Iterator[Pick]:
+        """Its rows, portion by portion, put in these places."""
+        for portion in self.portions:
+            inside = (self.sources >= portion.start) & (self.sources < portion.stop)
+            yield Pick(portion.rows, self.sources[inside] - portion.start, places[inside])
 
 
 def _read_lanes(description: StreamDescription, live_lanes: LiveLanes, ticket: LaneTicket) -> Block:
@@ -143,9 +149,9 @@ def _read_lanes(description: StreamDescription, live_lanes: LiveLanes, ticket: L
             ends.append(LaneEnd(lane, cursor, length))
             continue
         live = live_lanes.find(epoch, lane, start, cursor)
-        sources, rows = live.take(stop)
+        sources, portions = live.take(stop)
         positions = order.positions(epoch, place, np.arange(start, start + len(sources)))
-        pieces.append(_Piece(lane, positions, sources, rows))
+        pieces.append(_Piece(lane, positions, sources, portions))
         ends.append(LaneEnd(lane, live.cursor, live.length))
         if live.failure is not None:
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
@@ -167,12 +173,18 @@ def _read_lanes(description: StreamDescription, live_lanes: LiveLanes, ticket: L
 
 def _block(description: StreamDescription, pieces: list[_Piece], documents: Documents | None) -> Block:
     """The rows of all lanes in the order of their positions, through the transforms."""
-    pieces = [piece for piece in pieces if len(piece.positions)]
-    rows = join([piece.rows for piece in pieces])
     positions = np.concatenate([np.empty(0, np.int64), *(piece.positions for piece in pieces)])
-    if len(pieces) > 1:
-        by_position = np.argsort(positions, kind="stable")
-        positions, rows = positions[by_position], take(rows, by_position)
+    by_position = np.argsort(positions, kind="stable")
+    places = np.empty_like(by_position)
+    places[by_position] = np.arange(len(positions))
+    ends = np.cumsum([len(piece.positions) for piece in pieces])
+    picks = [
+        pick
+        for piece, end in zip(pieces, ends, strict=True)
+        for pick in piece.picks(places[end - len(piece.positions) : end])
+    ]
+    rows = gather(picks, len(positions))
+    positions = positions[by_position]
 
     def locate(position: int) -> str:  # asked only for what failed
         piece = next(piece for piece in pieces if position in piece.positions)
@@ -180,7 +192,7 @@ def _block(description: StreamDescription, pieces: list[_Piece], documents: Docu
 
     columns = rows if isinstance(rows, Mapping) else None
     progress = Progress(
-        elements(rows) if columns is None else [],
+        [] if isinstance(rows, Mapping) else rows,
         positions.tolist(),
         positions.tolist(),
         on_error=description.on_error,
