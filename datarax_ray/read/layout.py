@@ -19,6 +19,7 @@ from datarax_ray.read.columns import Columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_WHOLE = ""  # in place of a path: the column that it is in
 _STRIP = 2**16  # rows that are copied at a time, to look at them
 
 
@@ -45,7 +46,7 @@ class Layout:
             types[name], objects = _target(column.chunks, column.type, name)
             if objects and rows is not None:  # what is odd may be in the other rows
                 types[name], objects = _target_of_rows(column, rows, name)
-            on_host |= objects
+            on_host |= {name} if _WHOLE in objects else objects
         changed = {name: kind for name, kind in types.items() if kind != table.schema.field(name).type}
         return cls(changed, tuple(sorted(on_host)), tuple(sorted(on_host & set(table.column_names))))
 
@@ -71,8 +72,8 @@ def _target(chunks: list[Any], kind: Any, path: str) -> tuple[Any, set[str]]:
         return kind, set()  # a null is NaT
     if any(is_kind(kind) for is_kind in (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary)):
         return kind, set()  # objects as they are, and a null is None
-    if has_nulls:
-        return kind, {path}
+    if has_nulls:  # a dict that is None is no dict of columns
+        return kind, {_WHOLE if t.is_struct(kind) else path}
     if t.is_struct(kind) and kind.num_fields:
         return _struct_target(chunks, kind, path)
     if _is_shaped(kind):

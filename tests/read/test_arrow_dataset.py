@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
 from datarax_ray.read.arrow_dataset import DatasetReader, UndecodableError
-from datarax_ray.read.columns import leaves, stack, unstack
+from datarax_ray.read.columns import leaves, spec, stack, unstack
 
 datasets.disable_progress_bars()
 
@@ -54,6 +55,11 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
     "nested dict": ({"a": {"b": List(Value("int8"))}}, lambda i: {"a": {"b": [i, i]}}, None),
     "dict with None": ({"a": Value("int32")}, lambda i: {"a": None if i == 2 else i}, None),
     "dict or None": ({"a": Value("int32")}, lambda i: None if i == 2 else {"a": i}, ("object", ())),
+    "dict in a dict or None": (
+        {"a": {"b": Value("int32")}},
+        lambda i: {"a": None if i == 2 else {"b": i}},
+        ("object", ()),
+    ),
     "list of dicts": ([{"a": Value("int32")}], lambda i: [{"a": i}] * (i % 3), ("object", ())),
     "json": (Json(), lambda i: {"any": [i, None, "x"]} if i % 2 else i, ("object", ())),
 }
@@ -84,6 +90,52 @@ def test_every_kind_of_column_is_what_datasets_gives(kind: str, rows: list[int])
         assert (str(columns["x"].dtype), columns["x"].shape[1:]) == KINDS[kind][2]
     else:
         assert isinstance(columns["x"], dict)
+
+
+def a_feature(rng: random.Random, depth: int = 0) -> Any:
+    kind = rng.random() if depth < 3 else 1.0
+    if kind < 0.2:
+        return {f"k{i}": a_feature(rng, depth + 1) for i in range(rng.randint(1, 3))}
+    if kind < 0.5:
+        return List(a_feature(rng, depth + 1), length=rng.choice([-1, -1, -1, 2]))
+    return rng.choice([Array2D((2, 2), "int32"), *map(Value, ("int8", "int64", "float32", "bool", "string", "binary"))])
+
+
+def a_value(rng: random.Random, feature: Any, none: float, is_ragged: bool) -> Any:
+    if isinstance(feature, Array2D):
+        return [[rng.randint(0, 9)] * 2] * 2
+    if rng.random() < none:
+        return None
+    if isinstance(feature, dict):
+        return {key: a_value(rng, inner, none, is_ragged) for key, inner in feature.items()}
+    if isinstance(feature, List):
+        count = feature.length if feature.length != -1 else rng.randint(0, 3) if is_ragged else 2
+        return [a_value(rng, feature.feature, none, is_ragged) for _ in range(count)]
+    kinds = {"string": "ab", "binary": b"ab", "bool": rng.random() < 0.5, "float32": rng.randint(-8, 8) / 4}
+    return kinds.get(feature.dtype, rng.randint(0, 100))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_any_features_and_any_rows_are_what_datasets_gives_and_alike_in_every_block(seed: int) -> None:
+    rng = random.Random(seed)
+    features = Features({f"c{i}": a_feature(rng) for i in range(rng.randint(1, 3))})
+    none, is_ragged, count = rng.choice([0, 0, 0.1]), rng.random() < 0.4, rng.randint(1, 30)
+    rows = [{key: a_value(rng, feature, none, is_ragged) for key, feature in features.items()} for _ in range(count)]
+    try:
+        dataset = datasets.Dataset.from_list(rows, features=features)
+        dataset = datasets.concatenate_datasets([dataset, dataset.select(range(rng.randint(1, count)))])
+    except Exception as error:
+        pytest.skip(f"datasets itself cannot make these: {error}")
+    if rng.random() < 0.5:
+        dataset = dataset.select([rng.randrange(len(dataset)) for _ in range(12)], keep_in_memory=True)
+    reader = pickle.loads(pickle.dumps(DatasetReader(dataset, "d")))
+    specs = []
+    for _ in range(3):
+        records = [rng.randrange(len(dataset)) for _ in range(rng.randint(1, 10))]
+        columns = reader.read(np.array(records))
+        specs.append(spec(columns))
+        assert [plain(element) for element in unstack(columns, len(records))] == [dataset[row] for row in records]
+    assert specs == specs[:1] * 3
 
 
 def test_a_time_zone_is_given_in_utc_and_a_missing_time_is_nat() -> None:
