@@ -65,7 +65,12 @@ class Prepared:
             "NUM_SHARDS": f"{num_shards:05d}",
             "SHARD_X_OF_Y": f"{shard:05d}-of-{num_shards:05d}",
         }
-        return os.path.join(self.directory, self.templates[split].format(**values))
+        name = re.sub(r"\{(\w+)\}", lambda field: values.get(field[1], field[0]), self.templates[split])
+        if "{" in name or os.path.isabs(name) or ".." in name.split("/"):
+            raise ValueError(
+                f"{self.directory}: the shards of {split!r} are said to be {name!r}, which names no file in it"
+            )
+        return os.path.join(self.directory, name)
 
 
 def find_prepared(name_or_builder: Any, data_dir: str | os.PathLike[str] | None = None) -> Prepared:
@@ -160,6 +165,12 @@ def _folders(path: str) -> list[str]:
 
 
 def _read(directory: str, name: str) -> dict[str, Any]:
-    with open(os.path.join(directory, name), encoding="utf-8") as file:
-        found: dict[str, Any] = json.load(file)
+    path = os.path.join(directory, name)
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path} is no JSON: {error}; prepare the dataset again") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds a {type(found).__name__}, not what tfds writes; prepare the dataset again")
     return found

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import read_elements
 from datarax_ray.read.decode import PadTo
-from datarax_ray.read.decode.tfds import tfds_leaves
+from datarax_ray.read.decode.tfds import DecodeTfds, Leaf, tfds_leaves
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, TFDSSource, TFDSSourceConfig
 from tests import oracle
 
@@ -137,6 +138,22 @@ def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
         TFDSSource("small", "train", data_dir=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{DATASET}-{SPLIT}", "../{SPLIT}", r"the shards of 'train' are said to be '\.\./train.*names no file in it"),
+        ("{DATASET}-{SPLIT}", "{SPLIT.__class__}", "which names no file in it"),
+        ('"splits"', "splits", "dataset_info.json is no JSON"),
+    ],
+)
+def test_a_description_that_is_not_tfds_s_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    shutil.copytree(DATA / "small", tmp_path / "small")
+    path = tmp_path / "small" / "1.2.3" / "dataset_info.json"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        TFDSSource("small", "train", data_dir=tmp_path)
+
+
 def test_a_feature_that_is_not_read_is_named() -> None:
     sound = {"audio": {"dtype": "int64"}, "pythonClassName": "tfds.Audio"}
     with pytest.raises(ValueError, match="feature 'a/sound' is a tfds.Audio, which is not decoded here"):
@@ -151,6 +168,33 @@ def test_a_broken_record_is_named_with_its_file() -> None:
     decode = source.describe().transforms[0]
     with pytest.raises(ValueError, match="not a tf.train.Example"):
         decode.map(b"\xff nonsense")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "stored", "want"),
+    [
+        ((2,), "raw", b"\1\0\2\0", [1, 2]),
+        ((None, 2), "zlib", zlib.compress(b"\1\0\2\0\3\0\4\0"), [[1, 2], [3, 4]]),
+        ((2,), "raw", b"\1\0", r"feature 'x': a tensor of uint16 \(2,\) has 4 bytes, not 2"),
+        ((2,), "zlib", zlib.compress(bytes(10**7)), "has 4 bytes, not 5"),  # not all of it is unpacked
+        ((2,), "zlib", b"no zlib", "feature 'x': Error -3 while decompressing"),
+    ],
+)
+def test_a_packed_tensor_has_the_bytes_of_its_shape(shape: Any, kind: Any, stored: bytes, want: Any) -> None:
+    # Example{features{feature{"x": bytes_list{stored}}}}, by the wire format
+    def field(number: int, content: bytes) -> bytes:
+        size, length = b"", len(content)
+        while length > 127:
+            size, length = size + bytes([length % 128 + 128]), length // 128
+        return bytes([number * 8 + 2]) + size + bytes([length]) + content
+
+    record = field(1, field(1, field(1, b"x") + field(2, field(1, field(1, stored)))))
+    decode = DecodeTfds((Leaf(("x",), kind, "uint16", shape),))
+    if isinstance(want, str):
+        with pytest.raises(ValueError, match=want):
+            decode.map(record)
+    else:
+        assert plain(decode.map(record)["x"]) == want
 
 
 def test_its_description_travels_and_says_the_same_after_reading() -> None:

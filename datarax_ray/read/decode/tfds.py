@@ -103,8 +103,15 @@ class Leaf:
         if self.kind == "image":
             channels = self.shape[-1]
             return DecodeImage((None, None, channels or 3)).map(value)["image"]
-        raw = zlib.decompress(value) if self.kind == "zlib" else value
-        array = np.frombuffer(raw, self.dtype).reshape([-1 if size is None else size for size in shape])
+        is_known = None not in shape
+        nbytes = math.prod(size or 0 for size in shape) * np.dtype(self.dtype).itemsize
+        if min((size or 0 for size in shape), default=0) < 0:
+            raise ValueError(f"a tensor has the shape {shape}")
+        if self.kind == "zlib":  # one byte more than there should be, and never all that a few bytes may stand for
+            value = zlib.decompressobj().decompress(value, nbytes + 1 if is_known else 0)
+        if is_known and len(value) != nbytes:
+            raise ValueError(f"a tensor of {self.dtype} {shape} has {nbytes} bytes, not {len(value)}")
+        array = np.frombuffer(value, self.dtype).reshape([-1 if size is None else size for size in shape])
         return array.tolist() if None in self.shape else array
 
 
@@ -127,7 +134,10 @@ class DecodeTfds:
             inner = element
             for key in leaf.path[:-1]:
                 inner = inner.setdefault(key, {})
-            inner[leaf.path[-1]] = leaf.value(stored)
+            try:
+                inner[leaf.path[-1]] = leaf.value(stored)
+            except (ValueError, zlib.error) as error:
+                raise ValueError(f"feature {leaf.name!r}: {error}") from error
         return element
 
 
