@@ -18,6 +18,7 @@ import numpy as np
 from tests.benchmarks.data import KINDS, Kind
 
 SEED = 42
+_CPU_SEEN: dict[int, float] = {}  # by process; Ray's workers come and go
 
 
 @dataclass(frozen=True)
@@ -332,16 +333,15 @@ def _consume(task: Task, batches: Iterable[Any], begin: float) -> Delivery:
 
 
 def cpu_s() -> float:
-    """CPU seconds so far of this process and those below it that still run."""
+    """CPU seconds so far of this process and those below it; of those that ended, what they had when last seen."""
     import psutil
 
     this = psutil.Process()
-    total = 0.0
     for process in (this, *this.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile
             times = process.cpu_times()
-            total += times.user + times.system
-    return total
+            _CPU_SEEN[process.pid] = times.user + times.system
+    return sum(_CPU_SEEN.values())
 
 
 def _rows(batch: Any, kind: Kind) -> np.ndarray:

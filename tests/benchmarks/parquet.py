@@ -31,9 +31,6 @@ from tests.benchmarks.tables import TABLES, tables
 
 VERSION = 1
 TARGET = 0.9  # of Ray Data's rate
-# Some seconds at Ray Data's best. Not many more: given 100 epochs as one list of files it reads ahead without end, and
-# its rate falls to a third.
-_EPOCHS = 12
 _HEADERS = (
     "",
     "rows/s",
@@ -82,7 +79,7 @@ def _tasks(kind: str, options: argparse.Namespace) -> list[Task]:
     num_rows = options.rows or table.num_rows
     paths = tables(table, num_rows, options.cache_dir)
     warm(paths)
-    rows = num_rows * (1 if options.quick else _EPOCHS)
+    rows = num_rows * (1 if options.quick else table.epochs)
     tasks = []
     for competitor, workers, orders in (
         *(("Ray Data", actors, ("any",)) for actors in options.actors),
