@@ -52,6 +52,8 @@ class ReaderActor:
             if self._description is None:
                 self._description = ray.get(boxed[0])
             block = timed(self._description.read, ticket)
+        except ray.exceptions.ObjectLostError:
+            raise  # the description did not come here: the driver asks again
         except Exception as error:
             block = Block(np.empty(0, np.int64), None, failure=_portable(error), failure_position=ticket.start)
         if block.failure is not None:

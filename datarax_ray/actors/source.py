@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import ray
 
 from datarax_ray.actors.local_ray import start_local
-from datarax_ray.actors.pool import ActorOptions, RayPool
+from datarax_ray.actors.options import ActorOptions
+from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source

@@ -1,0 +1,303 @@
+"""The roster: every reader actor of a pool, whether it is there, and what becomes of its tickets where it is not.
+
+    starting -> ready -> gone (Ray says so, or silent, or hung) -> ready ...
+
+Ray brings a killed actor back; one that Ray gives up is replaced, one that hangs is ended. What is lost is told by Ray,
+or by the clock: no answer to a ping, or too long at one ticket. Nothing here waits for longer than a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+
+import ray
+from ray.exceptions import (
+    ActorUnavailableError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayActorError,
+    WorkerCrashedError,
+)
+
+from datarax_ray.actors.member import Loss, Member
+from datarax_ray.actors.options import ActorOptions, start_actor
+from datarax_ray.actors.quiet import silence
+from datarax_ray.actors.recovery import Recoveries, Recovery
+from datarax_ray.feed.pace import Pace
+from datarax_ray.feed.stream import Lost
+
+logger = logging.getLogger("datarax_ray")
+
+# What Ray raises where an actor is gone through no fault of the task.
+ACTOR_GONE = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError)
+# A wait is this long at most, then somebody looks whether it still makes sense. Ctrl-C and close take no longer.
+POLL_S = 0.25
+# Between two looks at all actors: a look costs 0.1 ms for each.
+_TEND_S = 0.5
+# Nothing from an actor that has tickets for so long (parts aim at a second): it is asked whether it is there. No answer
+# for _PATIENCE_S: its tickets go to others, at the cost of reading twice where it was only slow. A node that is lost
+# without a word is so noticed in 7 s; Ray takes 15 to 40 s.
+_QUIET_S = 2.0
+_PATIENCE_S = 5.0
+# Silent for so long: its process is ended, and Ray starts another. Cut off nodes heal sooner, as a rule, or never.
+_SILENT_KILL_S = 60.0
+# Starts that fail in a row before it is no accident, and how long to wait before the next: 1, 2, 4 s and so on.
+_MAX_START_FAILURES = 3
+_MAX_BACKOFF_S = 60.0
+# Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
+_GATHER_S = 5.0
+
+
+class Roster:
+    """The actors with the ids 0 to num_actors - 1, and those that are added. `lock` is held for every call."""
+
+    def __init__(self, num_actors: int, options: ActorOptions, identity: str) -> None:
+        self.lock = threading.RLock()
+        self.pace = Pace()
+        self.recoveries = Recoveries()
+        self._options = options
+        self._identity = identity
+        self._is_gathered = False
+        self._tended_at = 0.0
+        self._none_since: float | None = None
+        self._first_at: float | None = None
+        self._why_not = ""
+        self.members: dict[int, Member] = {}
+        self._next_index = 0
+        self.add(num_actors)
+
+    @property
+    def ready(self) -> tuple[int, ...]:
+        """Ids of those that are sent tickets."""
+        return tuple(index for index, member in self.members.items() if member.is_ready)
+
+    def look(self) -> tuple[int, ...]:
+        """Look after all, and give the ids of those to read with: () while none runs, or more are about to.
+
+        Raises: RuntimeError where none will run.
+        """
+        self.tend()
+        ready = self.ready
+        if ready and self._has_gathered(len(ready)):
+            self._none_since = None
+            return ready
+        if not ready:
+            self._check_hope()
+        self._tended_at = 0.0  # look again soon
+        return ()
+
+    def add(self, num_actors: int) -> tuple[int, ...]:
+        """Start so many more. Returns their ids."""
+        added = tuple(range(self._next_index, self._next_index + num_actors))
+        self._next_index += num_actors
+        for index in added:
+            handle = start_actor(index, self._options, self._identity)
+            self.members[index] = Member(index, handle, handle.stats.remote(), time.monotonic())
+        return added
+
+    def remove(self, num_actors: int) -> tuple[int, ...]:
+        """End so many, those that do not run first, then the newest. Returns their ids."""
+        if num_actors >= len(self.members):
+            raise ValueError(f"removing {num_actors} of {len(self.members)} actors would leave none to read")
+        by_use = sorted(self.members.values(), key=lambda member: (member.is_ready, -member.index))
+        for member in by_use[:num_actors]:
+            del self.members[member.index]
+            self.pace.forget(member.index)
+            self._lose_all(member, "it was removed", was_read=False)
+            if self._options.name is None:
+                ray.kill(member.handle)
+        return tuple(sorted(member.index for member in by_use[:num_actors]))
+
+    def close(self) -> None:
+        """Kill them; named ones live on for the other drivers and end with the driver that made them."""
+        members = list(self.members.values())
+        self.members.clear()
+        for member in members:
+            member.sent.clear()
+            if ray.is_initialized() and self._options.name is None:
+                ray.kill(member.handle)
+
+    def _has_gathered(self, num_ready: int) -> bool:
+        """Whether to begin: all run, or the first has waited long enough for the others."""
+        if self._is_gathered:
+            return True
+        now = time.monotonic()
+        self._first_at = now if self._first_at is None else self._first_at
+        if num_ready < len(self.members) and now - self._first_at < _GATHER_S:
+            return False
+        self._is_gathered = True
+        if num_ready < len(self.members):
+            logger.warning(
+                "%d of %d reader actors have started; the stream begins with them, the others join when the "
+                "cluster has room (each needs %g CPUs)",
+                num_ready,
+                len(self.members),
+                self._options.num_cpus,
+            )
+        return True
+
+    def _check_hope(self) -> None:
+        """Raise RuntimeError where no actor runs, and none will."""
+        now = time.monotonic()
+        self._none_since = now if self._none_since is None else self._none_since
+        failures = min(member.num_failures for member in self.members.values())
+        if self._why_not and failures >= _MAX_START_FAILURES:
+            raise RuntimeError(f"no reader actor can start, each was tried {failures} times; the last: {self._why_not}")
+        if now - self._none_since > self._options.start_timeout_s:
+            raise RuntimeError(self._why_none(now - self._none_since))
+
+    def _why_none(self, waited_s: float) -> str:
+        has, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
+        return (
+            f"none of {len(self.members)} reader actors runs after {waited_s:.0f} s. Each needs "
+            f"{self._options.num_cpus:g} CPUs, resources {dict(self._options.resources or {})} and labels "
+            f"{dict(self._options.label_selector or {})}; the cluster has {has:g} CPUs, {free:g} free. "
+            "Ask for less, free some, or add nodes."
+        )
+
+    def tend(self) -> None:
+        """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""
+        now = time.monotonic()
+        if now - self._tended_at < _TEND_S:
+            return
+        self._tended_at = now
+        pending = [member.ping for member in self.members.values() if member.ping is not None]
+        answered = set(ray.wait(pending, num_returns=len(pending), timeout=0)[0]) if pending else set()
+        for member in list(self.members.values()):
+            if member.ping in answered:
+                self._answered(member, now)
+            elif member.ping is not None:
+                self._silent(member, now)
+            elif member.start_at is not None:
+                if now >= member.start_at:
+                    member.handle, member.start_at = start_actor(member.index, self._options, self._identity), None
+                    member.pings(now)
+            elif not member.is_ready or (member.sent and now - member.heard_at > _QUIET_S):
+                member.pings(now)
+
+    def _answered(self, member: Member, now: float) -> None:
+        ping, member.ping = member.ping, None
+        try:
+            who = ray.get(ping)
+        except ActorUnavailableError as error:  # Ray is at it; ask again
+            self.gone(member, error)
+        except ACTOR_GONE as error:
+            self.gone(member, error)
+        except Exception as error:  # its class or environment could not be loaded there, or a call in it failed
+            self._fail_start(member, first_line(error))
+        else:
+            if member.loss is not None and member.loss.kind == "hung" and who["pid"] == member.who.get("pid"):
+                return  # it is being ended, and has answered once more
+            member.who = who
+            silence(who["node_id"], who["pid"])
+            member.heard_at = now
+            if not member.is_ready:
+                self._returned(member, now)
+            self._check_progress(member, now)
+
+    def _returned(self, member: Member, now: float) -> None:
+        member.is_ready = True
+        member.progress_at = now
+        loss, member.loss = member.loss, None
+        if loss is not None:
+            self.recoveries.add(
+                Recovery(loss.kind, member.index, member.where, loss.reason, now - loss.since, loss.num_retried)
+            )
+
+    def _silent(self, member: Member, now: float) -> None:
+        """Its ping is not answered yet."""
+        waited = now - member.pinged_at
+        if member.is_ready and waited > _PATIENCE_S:
+            self._take(member, "answered", f"it did not answer for {waited:.0f} s")
+        elif member.loss is not None and member.loss.kind == "answered" and now - member.loss.since > _SILENT_KILL_S:
+            self._kill(member, now, f"it did not answer for {waited:.0f} s")
+
+    def _check_progress(self, member: Member, now: float) -> None:
+        """It lives: is it also at work?"""
+        if not member.sent:
+            return
+        done, _ = ray.wait(list(member.sent), num_returns=len(member.sent), timeout=0, fetch_local=False)
+        if len(done) != member.num_done or len(done) == len(member.sent):
+            member.num_done, member.progress_at = len(done), now
+        elif now - member.progress_at > self._options.ticket_timeout_s:
+            self._kill(member, now, f"a ticket took longer than ticket_timeout_s={self._options.ticket_timeout_s:g}")
+
+    def _kill(self, member: Member, now: float, reason: str) -> None:
+        """End its process; Ray sends SIGKILL after 5 s where it does not go, and starts another."""
+        self._take(member, "hung", reason)
+        ray.kill(member.handle, no_restart=False)
+        member.pings(now)
+
+    def gone(self, member: Member, error: Exception) -> None:
+        """Ray says that the actor is gone. Where it will not come back, another one takes its place."""
+        is_dead = not isinstance(error, ActorUnavailableError)
+        has_run = bool(member.who)
+        self._take(member, "replaced" if is_dead else "restarted", first_line(error))
+        if is_dead and member.start_at is None:
+            if not has_run:
+                self._fail_start(member, _reason(error))
+                return
+            member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
+
+    def _fail_start(self, member: Member, reason: str) -> None:
+        self._why_not = reason
+        if member.num_failures + 1 == _MAX_START_FAILURES:
+            logger.warning("reader actor %d cannot start, and is tried less and less often: %s", member.index, reason)
+        member.num_failures += 1
+        self._take(member, "replaced", reason)
+        with contextlib.suppress(Exception):  # dead or not, it is of no use
+            ray.kill(member.handle)
+        member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
+
+    def _take(self, member: Member, kind: str, reason: str) -> None:
+        """Its tickets go to others. Once for a loss, however many of its tickets tell of it."""
+        was_ready, member.is_ready = member.is_ready, False
+        if member.index in self.members:
+            self.pace.forget(member.index)
+        num_lost = self._lose_all(member, reason)
+        if was_ready:
+            self._tended_at = 0.0
+            member.num_failures += 1
+            member.loss = Loss(kind, time.monotonic(), reason, num_lost)
+        elif member.loss is not None:
+            kind = member.loss.kind if kind == "restarted" or member.loss.kind == "hung" else kind
+            member.loss = Loss(kind, member.loss.since, member.loss.reason, member.loss.num_retried + num_lost)
+
+    def _lose_all(self, member: Member, reason: str, *, was_read: bool = True) -> int:
+        """Tell every ticket in flight what became of it: read before, or lost. Returns how many are lost.
+
+        was_read: whether the first of them, which the actor was at, may be why.
+        """
+        refs = list(member.sent)
+        done = set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()
+        num_lost = 0
+        for ref in refs:
+            ask = member.sent.pop(ref)
+            if ref in done:
+                try:
+                    ask.outcome = ray.get(ref, timeout=POLL_S)
+                    continue
+                except Exception:  # an error of its own would come again, and then be raised
+                    pass
+            ask.outcome = Lost(ask.part, f"actor {member.index}: {reason}", was_read=was_read and num_lost == 0)
+            num_lost += 1
+        member.num_done = 0
+        return num_lost
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]
+
+
+def _reason(error: Exception) -> str:
+    """Why it could not start: the last line says it, where a constructor raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]} {lines[-1] if len(lines) > 1 else ''}"[:500] if lines else repr(error)
+
+
+def _backoff_s(num_failures: int) -> float:
+    """None after the first loss; then 1, 2, 4 s and so on."""
+    return 0.0 if num_failures <= 1 else min(_MAX_BACKOFF_S, 2.0 ** (num_failures - 2))

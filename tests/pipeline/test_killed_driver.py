@@ -1,0 +1,130 @@
+"""A driver that dies without a word: while it saves, or with the head of its cluster. What was saved goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+import pytest
+
+from datarax_ray import Pipeline
+from datarax_ray.checkpoint import PipelineRestore
+from tests.data import write_files
+from tests.pipeline import slow_stream
+from tests.resume import assert_equal, on_host
+from tests.waiting import until
+
+NUM_WEIGHTS = 4_000_000  # 16 MB: saving takes a while, and there is always one going on
+
+SAVING = """
+import sys
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from datarax_ray import Pipeline
+from datarax_ray.checkpoint import PipelineSave
+from tests.pipeline import slow_stream
+
+if __name__ == "__main__":
+    _, data, run, num_weights = sys.argv
+    pipeline = Pipeline(source=slow_stream.make(data), batch_size=4)
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True)
+    with ocp.CheckpointManager(run, options=options) as manager:
+        for step, batch in enumerate(pipeline):
+            model = ocp.args.StandardSave({"w": jnp.full(int(num_weights), step, jnp.float32)})
+            manager.save(step, args=ocp.args.Composite(model=model, data=PipelineSave(pipeline)))
+"""
+
+HEADLESS = """
+import json, sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    import ray
+    from ray.cluster_utils import Cluster
+    from datarax_ray import Pipeline, RaySource
+    from tests.pipeline import slow_stream
+
+    _, data, state = sys.argv
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 100 * 2**20})
+    ray.init(cluster.address, log_to_driver=False)
+    pipeline = Pipeline(source=RaySource(slow_stream.make(data), num_actors=2, num_cpus=1), batch_size=4)
+    for number, batch in enumerate(pipeline):
+        written = Path(state).with_suffix(".part")
+        written.write_text(json.dumps(pipeline.get_state()))
+        written.rename(state)
+        if number == 3:
+            cluster.head_node.all_processes["gcs_server"][0].process.kill()
+"""
+
+
+def start(directory: Path, text: str, *arguments: Any, **env: str) -> subprocess.Popen[str]:
+    script = directory / "script.py"
+    script.write_text(text)
+    return subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()} | env,
+    )
+
+
+def rest(pipeline: Pipeline, stop: int = 300) -> list[Any]:
+    return [on_host(pipeline.step()) for _ in range((stop - pipeline.position) // 4)]
+
+
+def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    write_files(data, (60, 40))
+    driver = start(tmp_path, SAVING, data, run, NUM_WEIGHTS)
+
+    def is_saving() -> bool:
+        """The first steps are complete, and another is being written."""
+        names = [path.name for path in run.glob("*")] if run.exists() else []
+        return sum(name.isdigit() for name in names) >= 2 and any("tmp" in name for name in names)
+
+    try:
+        until(is_saving, 60)
+    finally:
+        os.kill(driver.pid, signal.SIGKILL)
+        output, _ = driver.communicate()
+    assert driver.returncode == -signal.SIGKILL, output
+    with (
+        Pipeline(source=slow_stream.make(data), batch_size=4) as whole,
+        Pipeline(source=slow_stream.make(data), batch_size=4) as resumed,
+        ocp.CheckpointManager(run) as manager,
+    ):
+        step = manager.latest_step()
+        assert step is not None
+        assert step >= 1
+        model = ocp.args.StandardRestore({"w": jnp.zeros(NUM_WEIGHTS, jnp.float32)})
+        restored = manager.restore(step, args=ocp.args.Composite(model=model, data=PipelineRestore(resumed)))
+        assert float(restored.model["w"].min()) == float(restored.model["w"].max()) == step
+        assert resumed.position == 4 * (step + 1)
+        assert_equal(rest(resumed), rest(whole)[step + 1 :])
+
+
+@pytest.mark.slow  # 40 s: a cluster of its own, and Ray waits for its head
+def test_without_its_head_ray_ends_the_program_with_a_reason_and_the_state_goes_on(tmp_path: Path) -> None:
+    write_files(tmp_path, (60, 40))
+    state = tmp_path / "state.json"
+    driver = start(tmp_path, HEADLESS, tmp_path, state, RAY_gcs_rpc_server_reconnect_timeout_s="5", SLOW_STREAM="1")
+    output, _ = driver.communicate(timeout=150)
+    assert driver.returncode != 0
+    assert "Failed to connect to GCS within 5 seconds" in output
+    with (
+        Pipeline(source=slow_stream.make(tmp_path), batch_size=4) as whole,
+        Pipeline(source=slow_stream.make(tmp_path), batch_size=4) as resumed,
+    ):
+        resumed.set_state(json.loads(state.read_text()))
+        number = resumed.position // 4
+        assert number >= 4
+        assert_equal(rest(resumed, 4000), rest(whole, 4000)[number:])
