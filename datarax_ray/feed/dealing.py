@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.mixture import AnyOrder, Origin
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rest, Rows
 from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
@@ -75,6 +75,11 @@ class Dealer(Protocol):
         """Event: a ticket's block is here."""
         ...
 
+    @property
+    def lasting(self) -> Rest:
+        """What every state of this stream needs beside its position, the one at its end too."""
+        ...
+
     def rest_at(self, position: int) -> Rest:
         """What a state at a position needs beside it: one in a chunk not released, or behind an element before it."""
         ...
@@ -104,12 +109,12 @@ class RecordDealer:
     """Deals positions of an order over records: each actor gets those whose record is in its shards.
 
     stop: None for an endless stream. rows: the one trainer's rows to ask for, None for all. documents: what to ask for
-    where elements are to be packed.
+    where elements are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
     """
 
     def __init__(
         self,
-        order: Order,
+        order: AnyOrder,
         layout: Layout,
         actors: Sequence[int],
         *,
@@ -117,15 +122,17 @@ class RecordDealer:
         stop: int | None,
         rows: Rows | None = None,
         documents: Documents | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._order = order
         self._layout = layout
         self._owners = assign(layout, order, actors)
         self._next = start
         self._stop = stop
-        self._asked = (rows, documents)
+        self._asked = (rows, documents, origin)
+        self.lasting: Rest = None if origin is None else {"origin": origin.plain()}
         self._last_element = start
-        self.max_size = MAX_CHUNK_EPOCHS * order.num_records if order.shuffle != "none" else 2**62
+        self.max_size = min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62)
         self.max_part_size = MAX_PART_ROWS if layout.by_group else MAX_PART_RECORDS
 
     @property
@@ -156,15 +163,15 @@ class RecordDealer:
         pass
 
     def rest_at(self, position: int) -> Rest:
-        return None
+        return self.lasting
 
     def released(self, stop: int, has_elements: bool) -> None:
-        rows, _ = self._asked
+        rows, _, _ = self._asked
         if has_elements or rows is not None:  # where only a trainer's rows are asked for, nothing is dropped
             self._last_element = stop
-        elif _has_whole_epoch(self._last_element, stop, self._order.num_records):
+        elif _has_whole_epoch(self._last_element, stop, self._order.cycle):
             raise RuntimeError(
-                f"no element of the {self._order.num_records} records up to position {stop} was kept: the filters drop "
+                f"no element of the {self._order.cycle} records up to position {stop} was kept: the filters drop "
                 "everything, or every record is broken."
             )
 

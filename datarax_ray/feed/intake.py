@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns, FieldSpec, Path, leaves, map_leaves, spec
+from datarax_ray.read.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import Skipped
 
 
@@ -46,19 +46,7 @@ class Intake:
 
     def _oddity(self, block: Block) -> Exception | None:
         """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
-        found: dict[Path, FieldSpec] = dict(leaves(spec(block.columns)))
         if not self._spec:
-            self._spec = found
+            self._spec = dict(leaves(spec(block.columns)))
             self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
-        for path in self._spec.keys() | found.keys():
-            if self._spec.get(path) != found.get(path):
-                name = ".".join(path) or "the element"
-                return ValueError(
-                    f"{name} was {_say(self._spec.get(path))} so far and is {_say(found.get(path))} from position "
-                    f"{block.positions[0]} on; make every element alike in a transform (PadTo for ragged fields)."
-                )
-        return None
-
-
-def _say(field: FieldSpec | None) -> str:
-    return "missing" if field is None else f"{field.dtype} {field.shape}"
+        return odd_one(self._spec, block.columns, int(block.positions[0]))

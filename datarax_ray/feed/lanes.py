@@ -135,6 +135,10 @@ class LaneDealer:
                 for end in block.lanes:
                     epoch.learn(end)
 
+    @property
+    def lasting(self) -> Rest:
+        return None
+
     def rest_at(self, position: int) -> Rest:
         """Cursors at or before what comes next of each lane, and the lengths of those that have ended."""
         while len(self._saved) > 1 and self._saved[1][0] <= position:

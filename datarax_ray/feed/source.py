@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
@@ -86,7 +86,7 @@ class Source:
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
-        return self.description.read_at(start, max(start, stop))
+        return self.description.read_at(start, max(start, stop), self._rest)
 
     def describe(self) -> Described:
         """Everything that decides this stream, as a picklable value."""
@@ -115,7 +115,7 @@ class Source:
 
         Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is no state.
         """
-        self.seek(*position_in(state, self.description.settings(), allow_drift))
+        self.seek(*position_in(state, self.description.settings(), allow_drift, self.description.carried))
 
     def seek(self, position: int, rest: Rest = None) -> None:
         """Go on from a position, at no cost. Raises: ValueError for a negative one, or above 2**62."""
@@ -179,10 +179,16 @@ def state_of(position: int, rest: Rest, settings: Mapping[str, Any]) -> dict[str
     return {"version": VERSION, "position": position, **({} if rest is None else {"rest": rest}), "settings": settings}
 
 
-def position_in(state: Any, settings: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> tuple[int, Rest]:
+def position_in(
+    state: Any,
+    settings: Mapping[str, Any],
+    allow_drift: tuple[str, ...] = (),
+    carried: Callable[[Mapping[str, Any], int, Rest], tuple[Rest, tuple[str, ...]]] | None = None,
+) -> tuple[int, Rest]:
     """The position and rest of a saved state, once everything else in it is found to fit these settings.
 
     A state is external input: its version is checked first, then its shape, then the stream that it belongs to.
+    carried: what the description makes of the rest under its own settings; see Described.carried.
 
     Raises: TypeError, ValueError for what is no state of this version; DriftError for another stream's.
     """
@@ -209,7 +215,10 @@ def position_in(state: Any, settings: Mapping[str, Any], allow_drift: tuple[str,
         raise ValueError(f"the state's rest must be a dict, got {shown(rest)}")
     if not isinstance(saved, Mapping):
         raise ValueError(f"the state's settings must be a dict, got {shown(saved)}")
-    check_drift(saved, settings, allow_drift)
+    allowed: tuple[str, ...] = ()
+    if carried is not None:
+        rest, allowed = carried(saved, position, rest)
+    check_drift(saved, settings, (*allow_drift, *allowed))
     return position, rest
 
 

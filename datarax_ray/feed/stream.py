@@ -16,10 +16,11 @@ from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import Rest, Rows, check_trainers
-from datarax_ray.plan.shards import cut
+from datarax_ray.plan.shards import RunRecords, cut, smallest_run
 from datarax_ray.read.blocks import Block, timed
 from datarax_ray.read.description import Described, Description
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.mixture import MixtureDescription
 from datarax_ray.read.streams import StreamDescription
 
 logger = logging.getLogger("datarax_ray")
@@ -110,9 +111,9 @@ class StreamOptions:
     batch_size: of the global batch. process_index, process_count: which of how many trainers this is; each gets its
     rows of every batch. drop_remainder: leave out a short last batch. pad_remainder: it will be padded at its end, so
     its rows are dealt to the trainers as those of a full one. packing: how documents are made into rows; None for a row
-    for each element. chunk_size: positions read at a time, None to
-    choose. max_nbytes: bound on blocks in flight. stall_after_s: how long a wait for a batch is before it is logged
-    who and what is waited for. cancelled: asked now and then while the stream waits; once it is true the stream ends.
+    for each element. chunk_size: positions read at a time, None to choose. max_nbytes: bound on blocks in flight.
+    stall_after_s: how long a wait for a batch is before it is logged who and what is waited for. cancelled: asked now
+    and then while the stream waits; once it is true the stream ends.
     """
 
     batch_size: int
@@ -164,7 +165,7 @@ def batches(
         dealer,
         chunk_size=options.chunk_size,
         # two of them are asked for before the size of an element is known
-        first_chunk_size=min(FIRST_CHUNK_RECORDS, run_records(description)),
+        first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(run_records(description))),
         max_nbytes=options.max_nbytes,
     )
     batcher = _batcher(description, start, offset, options)
@@ -212,7 +213,8 @@ def batches(
             blocks.clear()
             window.release()
             dealer.released(last, has_elements)
-        yield from batcher.finish()
+        for batch in batcher.finish():
+            yield _with(batch, dealer.lasting)
         return batcher.left_over
     finally:
         pool.discard(sent)
@@ -256,8 +258,9 @@ def _dealer(
             documents=documents,
             max_lanes=description.max_lanes,
         )
-    assert isinstance(description, Description)
-    if rest:
+    assert isinstance(description, Description | MixtureDescription)
+    origin = description.origin_in(rest) if isinstance(description, MixtureDescription) else None
+    if rest and origin is None:
         raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
     rows = None
     if not description.may_drop and packing is None and options.process_count > 1:
@@ -271,6 +274,7 @@ def _dealer(
         stop=stop,
         rows=rows,
         documents=documents,
+        origin=origin,
     )
 
 
@@ -295,12 +299,14 @@ def _offset(description: Described, packing: Packing | None, rest: Rest) -> tupl
     return offset, others
 
 
-def run_records(description: Described) -> int:
-    """Records that one actor reads in a row in file order: 256 KiB of them, at most 1,024.
+def run_records(description: Described) -> RunRecords:
+    """Records that one actor reads in a row in file order: 256 KiB of them, at most 1,024; of each component.
 
     Small, so that every chunk has runs for every actor; large enough that a run is one read. The most where nothing is
     known of their size.
     """
+    if isinstance(description, MixtureDescription):
+        return tuple(run_records(component) for component in description.components)
     if not isinstance(description, Description):
         return _MAX_RUN_RECORDS
     mean = max(1, description.reader.mean_nbytes)

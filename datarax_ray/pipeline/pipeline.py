@@ -280,7 +280,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
-        position, rest = position_in(state, self._settings(), allowed)
+        position, rest = position_in(state, self._settings(), allowed, self.source.describe().carried)
         statistics = statistics_in(state)
         self.seek(position)
         self._rest = rest

@@ -31,6 +31,22 @@ _CONSEQUENCES = {
         "records would be repeated and others never seen",
         "Set the old value, or start a new run.",
     ),
+    "mixture.weights": (
+        "the components would go on elsewhere: records would be repeated and others never seen",
+        "Set the old weights, or give MixtureSource allow_new_weights=True to go on with the new ones from here.",
+    ),
+    "mixture.length": (
+        "the stream would end elsewhere",
+        "Set the old value, or pass allow_drift=('mixture.length',) to end it there on purpose.",
+    ),
+    "mixture": (
+        "records would be repeated and others never seen",
+        "Set the old value, or start a new run.",
+    ),
+    "components": (
+        "a component of the mixture would not go on as it was",
+        "Set its old data, order, transforms and on_error, or start a new run.",
+    ),
     "batch_size": (
         "every later batch would hold other rows",
         "Set the old value, or pass allow_drift=('batch_size',) to go on from the same record on purpose.",
@@ -116,7 +132,10 @@ def shown(value: Any) -> str:
 
 
 def _describe(key: str, old: Any, new: Any) -> str:
-    prefixes = [key.rsplit(".", n)[0] for n in range(key.count(".") + 1)]
+    # what is said of a setting of a component of a mixture ("components.2.order.seed") is said of the setting
+    of_component = key.split(".", 2)[2:] if key.startswith("components.") else []
+    name = of_component[0] if of_component else key
+    prefixes = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
     consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
     values = f"the checkpoint was written with {shown(old)}, this pipeline has {shown(new)}"
     return f"{shown(key)[1:-1]}: {values}; {consequence}. {remedy}"

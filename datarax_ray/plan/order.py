@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,6 +78,16 @@ class Order:
                 f"rounds=4 is Grain's order, and at num_records={self.num_records} Grain's order gives one record "
                 "twice and the last never. Use rounds=8 (the default); a stream that Grain began cannot go on here."
             )
+
+    @property
+    def shortest_epoch(self) -> int:
+        """Positions between two permutations; sys.maxsize where nothing is permuted."""
+        return sys.maxsize if self.shuffle == "none" else self.num_records
+
+    @property
+    def cycle(self) -> int:
+        """So many positions hold every record, from the beginning of an epoch on."""
+        return self.num_records
 
     def records(self, positions: Indices) -> Indices:
         """The record at each position. positions: int64 (k,), ascending, >= 0. Returns int64 (k,), in [0, N)."""

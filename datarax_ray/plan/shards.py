@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.mixture import AnyOrder, MixtureOrder, Origin
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rows
@@ -30,31 +32,41 @@ class Layout:
     """How records are cut into shards: record r is in shard (r // run_records) % num_shards.
 
     run_records: records in a run, at least 1. num_shards: at least 1. by_group: runs are the order's groups instead, so
-    that each is read by one actor.
+    that each is read by one actor. components: of a mixture, the layout of each; these say where a record is then.
     """
 
     run_records: int
     num_shards: int
     by_group: bool = False
+    components: tuple[Layout, ...] = field(default=(), repr=False)
 
     def shard_of(self, records: Indices) -> Indices:
         """The shard of each record, where runs are not groups. records: int64 (k,). Returns int64 (k,)."""
         return records // self.run_records % self.num_shards
 
 
-def cut(order: Order, run_records: int) -> Layout:
+# Records in a run, of one source, or of each component of a mixture.
+RunRecords: TypeAlias = "int | tuple[RunRecords, ...]"
+
+
+def cut(order: AnyOrder, run_records: RunRecords) -> Layout:
     """The layout that keeps every actor busy under this order.
 
     Under a global shuffle every chunk touches every shard, so a shard is one large run: few files to an actor. In file
     order consecutive runs of `run_records` are dealt to different shards, or one actor would work while the rest wait;
     in block order the runs are the blocks, so that one actor reads the whole of a group. Where the order has groups,
-    they are the runs of both.
+    they are the runs of both. A mixture's components are each dealt as if they were alone.
 
     >>> cut(Order(num_records=10_000, shuffle="global"), run_records=64)
     Layout(run_records=10, num_shards=1000, by_group=False)
     >>> cut(Order(num_records=10_000), run_records=64)
     Layout(run_records=64, num_shards=1024, by_group=False)
     """
+    if isinstance(order, MixtureOrder):
+        assert isinstance(run_records, tuple)
+        parts = tuple(cut(each, run) for each, run in zip(order.orders, run_records, strict=True))
+        return Layout(1, max(part.num_shards for part in parts), components=parts)
+    assert isinstance(run_records, int)
     if order.groups is not None and order.shuffle != "global":
         return Layout(1, MAX_NUM_SHARDS, by_group=True)
     if order.shuffle == "none":
@@ -65,9 +77,14 @@ def cut(order: Order, run_records: int) -> Layout:
     return Layout(run, math.ceil(order.num_records / run))
 
 
+def smallest_run(run_records: RunRecords) -> int:
+    """The fewest records in a run, of any component."""
+    return run_records if isinstance(run_records, int) else min(map(smallest_run, run_records))
+
+
 def assign(
     layout: Layout,
-    order: Order,
+    order: AnyOrder,
     actors: Sequence[int],
     before: Sequence[int] = (),
     weights: Mapping[int, float] | None = None,
@@ -139,7 +156,7 @@ class Ticket:
 
     start, stop: the chunk, positions [start, stop). shards: the shards to read of it, None for all.
     rows: restricts it to one trainer's rows of each batch, None for all. documents: what to make of the elements where
-    they are to be packed.
+    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
     """
 
     start: int
@@ -148,8 +165,9 @@ class Ticket:
     shards: tuple[int, ...] | None = None
     rows: Rows | None = None
     documents: Documents | None = None
+    origin: Origin | None = None
 
-    def select(self, order: Order) -> tuple[Indices, Indices]:
+    def select(self, order: AnyOrder) -> tuple[Indices, Indices]:
         """The positions to read, ascending, and the record at each: two int64 arrays of one length."""
         positions = np.arange(self.start, self.stop, dtype=np.int64)
         if self.rows is not None:
@@ -159,15 +177,28 @@ class Ticket:
             return positions, records
         owned: NDArray[np.bool_] = np.zeros(self.layout.num_shards, bool)
         owned[list(self.shards)] = True
-        if self.layout.by_group and order.groups is not None:  # a division for each group, not for each record
-            owned = owned[np.arange(len(order.groups)) % self.layout.num_shards]
-            mine = owned[order.groups.of(records)]
-        else:
-            mine = owned[self.layout.shard_of(records)]
+        mine = _owned(order, self.layout, owned, records)
         return positions[mine], records[mine]
 
 
-def owners_in(order: Order, layout: Layout, owners: Sequence[int], start: int, stop: int) -> dict[int, tuple[int, ...]]:
+def _owned(order: AnyOrder, layout: Layout, owned: NDArray[np.bool_], records: Indices) -> NDArray[np.bool_]:
+    """Which of the records are in the shards that are owned."""
+    if isinstance(order, MixtureOrder):
+        mine = np.empty(len(records), bool)
+        component = np.searchsorted(order.bases, records, "right") - 1
+        for index in np.unique(component).tolist():
+            its = component == index
+            local = records[its] - order.bases[index]
+            mine[its] = _owned(order.orders[index], layout.components[index], owned, local)
+        return mine
+    if layout.by_group and order.groups is not None:  # a division for each group, not for each record
+        return owned[np.arange(len(order.groups)) % layout.num_shards][order.groups.of(records)]
+    return owned[layout.shard_of(records)]
+
+
+def owners_in(
+    order: AnyOrder, layout: Layout, owners: Sequence[int], start: int, stop: int
+) -> dict[int, tuple[int, ...]]:
     """Who has records in the chunk [start, stop), and which of their shards to read: {actor: shards}.
 
     Under a global shuffle that is everyone, without computing the order; in file order only the runs that it crosses,
@@ -177,6 +208,8 @@ def owners_in(order: Order, layout: Layout, owners: Sequence[int], start: int, s
     >>> owners_in(file_order, Layout(run_records=4, num_shards=3), owners=(7, 8, 9), start=2, stop=6)
     {7: (0,), 8: (1,)}
     """
+    if isinstance(order, MixtureOrder):
+        return _by_owner(tuple(range(layout.num_shards)), tuple(owners))
     if layout.by_group and order.groups is not None:
         return _by_owner(tuple(np.unique(order.groups_in(start, stop) % layout.num_shards).tolist()), tuple(owners))
     if order.shuffle == "none":

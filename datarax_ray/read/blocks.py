@@ -59,7 +59,14 @@ def read_block(description: Description, ticket: Ticket) -> Block:
 
     Raises: OSError and ValueError for a file that is gone or replaced.
     """
-    return block_of(*_elements(description, ticket), ticket.documents)
+    return block_at(description, *ticket.select(description.order), ticket.documents)
+
+
+def block_at(
+    description: Description, positions: Indices, records: Indices, documents: Documents | None = None
+) -> Block:
+    """The block of these positions, ascending, with these records: int64 (k,) each; see read_block."""
+    return block_of(*_elements(description, positions, records), documents)
 
 
 def block_of(progress: Progress, columns: Columns, documents: Documents | None) -> Block:
@@ -82,15 +89,20 @@ def read_elements(description: Description, ticket: Ticket) -> list[Any]:
 
     Raises: RecordError for the first record that cannot be read, decoded or transformed, unless they are skipped.
     """
-    progress, columns = _elements(description, ticket)
+    return elements_at(description, *ticket.select(description.order))[1]
+
+
+def elements_at(description: Description, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
+    """The surviving elements of these positions with these records, and the position of each; raises as above."""
+    progress, columns = _elements(description, positions, records)
     if progress.failure is not None:
         raise progress.failure
-    return progress.elements if columns is None else unstack(columns, len(progress.positions))
+    elements = progress.elements if columns is None else unstack(columns, len(progress.positions))
+    return list(progress.positions), elements
 
 
-def _elements(description: Description, ticket: Ticket) -> tuple[Progress, Columns]:
+def _elements(description: Description, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
     """Everything up to stacking; columns are there where nothing was done to single elements since they were made."""
-    positions, records = ticket.select(description.order)
     progress, columns = _read(description, positions, records)
     return progress, transformed(progress, columns, steps(description.transforms), description.order.seed)
 

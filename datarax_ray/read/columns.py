@@ -95,6 +95,21 @@ def spec(columns: Columns) -> Any:
     return map_leaves(lambda array: FieldSpec(array.shape[1:], array.dtype), columns)
 
 
+def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -> ValueError | None:
+    """What is wrong with columns that have not the fields, shapes and dtypes of those so far, for the element at
+    `position`, their first; None where nothing is.
+    """
+    found: dict[Path, FieldSpec] = dict(leaves(spec(columns)))
+    for path in so_far.keys() | found.keys():
+        if so_far.get(path) != found.get(path):
+            name = ".".join(path) or "the element"
+            return ValueError(
+                f"{name} was {_say(so_far.get(path))} so far and is {_say(found.get(path))} from position "
+                f"{position} on; make every element alike in a transform (PadTo for ragged fields)."
+            )
+    return None
+
+
 def nbytes(columns: Columns) -> int:
     """Bytes that the arrays hold; of object columns, the lengths of what bytes, strings and arrays are in them."""
     return sum(
@@ -182,3 +197,7 @@ def _kind(value: Any) -> str:
 
 def _name(path: Path) -> str:
     return f"field {'.'.join(path)!r}" if path else "the element"
+
+
+def _say(field: FieldSpec | None) -> str:
+    return "missing" if field is None else f"{field.dtype} {field.shape}"

@@ -6,13 +6,16 @@ Sources make it, actors receive it, checkpoints record its settings. It holds no
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order
+from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.position import Rest
 from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block, read_block, read_elements
+from datarax_ray.read.blocks import Block, block_at, elements_at, read_block, read_elements
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.transforms import OnError, steps
@@ -84,8 +87,15 @@ class Described(Protocol):
         """The block that a ticket of this kind asks for: the same wherever and whenever it is called."""
         ...
 
-    def read_at(self, start: int, stop: int) -> list[Any]:
-        """The elements at positions [start, stop). Raises: TypeError where there is no random access."""
+    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
+        """The elements at positions [start, stop), of the stream that stands somewhere with this rest.
+
+        Raises: TypeError where there is no random access.
+        """
+        ...
+
+    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
+        """What to go on with from a state with these settings: its rest, and the settings that may differ from ours."""
         ...
 
     def settings(self) -> dict[str, Any]:
@@ -167,9 +177,21 @@ class Description:
         """The block that the ticket asks for; see read_block. What an actor does, for every kind of description."""
         return read_block(self, ticket)
 
-    def read_at(self, start: int, stop: int) -> list[Any]:
+    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing."""
         return read_elements(self, Ticket(start, stop))
+
+    def block_at(self, positions: Indices, records: Indices, documents: Documents | None) -> Block:
+        """The block of single positions, for a mixture that this is a component of; see blocks.block_at."""
+        return block_at(self, positions, records, documents)
+
+    def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
+        """The elements of single positions, and the position of each; see blocks.elements_at."""
+        return elements_at(self, positions, records)
+
+    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
+        """The rest as it is: nothing may differ."""
+        return rest, ()
 
     def close(self) -> None:
         """Close files; reading opens them again."""

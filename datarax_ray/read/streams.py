@@ -12,6 +12,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.position import Rest
 from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.description import check_settings, on_error_setting
@@ -91,7 +92,11 @@ class StreamDescription:
         """The elements that the ticket asks for, by position. The same block wherever and whenever it is read."""
         return _read_lanes(self, self._live, ticket)
 
-    def read_at(self, start: int, stop: int) -> list[Any]:
+    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
+        """The rest as it is: nothing may differ."""
+        return rest, ()
+
+    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         """Raises: TypeError."""
         raise TypeError("a stream has no random access: iterate it, or take a batch from where it stands (get_batch)")
 

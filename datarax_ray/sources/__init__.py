@@ -4,6 +4,7 @@ from datarax_ray.sources.array_record_source import ArrayRecordSourceConfig, Arr
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 from datarax_ray.sources.hugging_face import from_hf
+from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfig
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.sources.tfds_source import TFDSSource, TFDSSourceConfig
@@ -15,6 +16,7 @@ __all__ = [
     "HFEagerSource",
     "HFStreamingConfig",
     "HFStreamingSource",
+    "MixtureSource",
     "ParquetSource",
     "ParquetSourceConfig",
     "RandomAccessSource",

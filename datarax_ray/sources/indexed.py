@@ -18,9 +18,9 @@ from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order, Shuffle
 from datarax_ray.read.cache import cached
 from datarax_ray.read.columns import Columns
-from datarax_ray.read.description import Description, Reader
+from datarax_ray.read.description import Described, Description, Reader
 from datarax_ray.read.transforms import OnError
-from datarax_ray.sources.config import EpochsConfig
+from datarax_ray.sources.config import EpochsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
 
 
@@ -45,72 +45,22 @@ class IndexedSourceConfig(EpochsConfig):
         cipher.check(1, seed=self.seed, rounds=self.rounds)
 
 
-class IndexedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
-    """The elements of a reader, in an order that is a pure function of the position.
-
-    shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups: records
-    that are best read together.
+class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The elements of a description whose order is a pure function of the position.
 
     Iteration, `next`, `get_batch` and the state share one position; iterating goes on from it. `get_batch_at` has
     none. `len` is the records of one epoch.
     """
 
     def __init__(
-        self,
-        config: IndexedSourceConfig,
-        data: Any,
-        reader: Reader,
-        *,
-        shuffle: bool,
-        block_size: int | None = None,
-        groups: Groups | None = None,
-        window_blocks: int = WINDOW_BLOCKS,
-        transforms: Iterable[Any],
-        rngs: nnx.Rngs | None,
-        name: str | None,
+        self, config: SourceConfig, description: Described, *, rngs: nnx.Rngs | None, name: str | None
     ) -> None:
-        if config.cacheable:
-            reader = cached(reader)
-        is_in_blocks = block_size is not None or groups is not None
-        mode: Shuffle = "none" if not shuffle else "block" if is_in_blocks else "global"
-        order = Order(
-            reader.num_records,
-            config.seed,
-            mode,
-            config.rounds,
-            (shuffle and block_size) or 1,
-            groups=groups,
-            window_blocks=window_blocks,
-        )
-        self._description = Description(
-            reader,
-            order,
-            config.num_epochs,
-            tuple(transforms),
-            config.on_error,
-            config.max_skipped,
-            config.skipped_path,
-        )
-        super().__init__(config, self._description, rngs=rngs, name=name)
-        self._data = data  # what the constructor was given, for copies
-        self._reader = reader
-        self.total_records = nnx.Variable(reader.num_records)
+        super().__init__(config, description, rngs=rngs, name=name)
+        self.total_records = nnx.Variable(description.num_records)
         self.current_index = nnx.Variable(0)
         self.current_epoch = nnx.Variable(0)
         self.iterator_initialized = nnx.Variable(False)
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
-
-    @property
-    def shuffled_indices(self) -> np.ndarray | None:
-        """The current epoch's order: int64 (num_records,), computed now; None where records are not shuffled."""
-        if self.describe().order.shuffle == "none":
-            return None
-        start = int(self.current_epoch.get_value()) * len(self)
-        return self.describe().order.records(np.arange(start, start + len(self)))
-
-    def describe(self) -> Description:
-        """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
-        return self._description
 
     def supports_indexed_access(self) -> bool:
         """True: get_batch_at works."""
@@ -195,6 +145,78 @@ class IndexedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[
         self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
         self._advance(0)
 
+    def _seek(self) -> None:
+        """The variables are the position; a user may have set them."""
+        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
+        if position != self._source.position:
+            self._source.seek(position)
+
+    def _advance(self, num_elements: int) -> None:
+        epoch, index = divmod(self._source.position, len(self))
+        self.current_epoch.set_value(epoch)
+        self.current_index.set_value(index)
+        self._count(num_elements)
+
+
+class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The elements of a reader, in an order that is a pure function of the position; see PositionedSourceModule.
+
+    shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups: records
+    that are best read together.
+    """
+
+    def __init__(
+        self,
+        config: IndexedSourceConfig,
+        data: Any,
+        reader: Reader,
+        *,
+        shuffle: bool,
+        block_size: int | None = None,
+        groups: Groups | None = None,
+        window_blocks: int = WINDOW_BLOCKS,
+        transforms: Iterable[Any],
+        rngs: nnx.Rngs | None,
+        name: str | None,
+    ) -> None:
+        if config.cacheable:
+            reader = cached(reader)
+        is_in_blocks = block_size is not None or groups is not None
+        mode: Shuffle = "none" if not shuffle else "block" if is_in_blocks else "global"
+        order = Order(
+            reader.num_records,
+            config.seed,
+            mode,
+            config.rounds,
+            (shuffle and block_size) or 1,
+            groups=groups,
+            window_blocks=window_blocks,
+        )
+        self._description = Description(
+            reader,
+            order,
+            config.num_epochs,
+            tuple(transforms),
+            config.on_error,
+            config.max_skipped,
+            config.skipped_path,
+        )
+        super().__init__(config, self._description, rngs=rngs, name=name)
+        self._data = data  # what the constructor was given, for copies
+        self._reader = reader
+
+    @property
+    def shuffled_indices(self) -> np.ndarray | None:
+        """The current epoch's order: int64 (num_records,), computed now; None where records are not shuffled."""
+        if self.describe().order.shuffle == "none":
+            return None
+        start = int(self.current_epoch.get_value()) * len(self)
+        return self.describe().order.records(np.arange(start, start + len(self)))
+
+    def describe(self) -> Description:
+        """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
+        return self._description
+
     def reset_cache(self) -> None:
         """Forget the records kept in memory; has an effect only with cacheable=True."""
         if self.config.cacheable:
@@ -217,15 +239,3 @@ class IndexedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[
             rngs=rngs or self.rngs,
             name=name or self.name,
         )
-
-    def _seek(self) -> None:
-        """The variables are the position; a user may have set them."""
-        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
-        if position != self._source.position:
-            self._source.seek(position)
-
-    def _advance(self, num_elements: int) -> None:
-        epoch, index = divmod(self._source.position, len(self))
-        self.current_epoch.set_value(epoch)
-        self.current_index.set_value(index)
-        self._count(num_elements)

@@ -24,6 +24,7 @@ from datarax_ray.sources import (
     ArrayRecordSourceModule,
     HFEagerConfig,
     HFEagerSource,
+    MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
     RandomAccessSource,
@@ -103,7 +104,12 @@ def numbers(element: int) -> dict[str, Any]:
     return {"index": int(element), "square": int(element) ** 2}
 
 
+def mixture_of_one(directory: Path, **config: Any) -> MixtureSource:
+    return MixtureSource([random_access(lambda: Squares(N))(directory, **config)])
+
+
 SOURCES: dict[str, Callable[..., Any]] = {
+    "mixture of one": mixture_of_one,
     "array_record": array_records,
     "array_record in blocks": in_blocks,
     "parquet": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_window=3),

@@ -1,0 +1,94 @@
+"""Several sources as one, in fixed proportions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from flax import nnx
+
+from datarax_ray.plan import cipher
+from datarax_ray.plan.mixture import whole_weights
+from datarax_ray.read.description import Description
+from datarax_ray.read.mixture import AnyDescription, MixtureDescription
+from datarax_ray.sources.config import EpochsConfig, SourceConfig
+from datarax_ray.sources.indexed import PositionedSourceModule
+
+
+class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The elements of several sources, each as often as its weight says, in an order that is a function of position.
+
+    sources: indexed ones, whose elements have the same fields, shapes and dtypes; mixtures too. weights: numbers of at
+    least 0, in any unit; None for equal ones. seed: shifts the turns that the sources take. length: where the
+    stream ends; else it ends before the first record that a source with a finite num_epochs has not got, or never.
+    allow_new_weights: a state with other weights is taken, and these hold from where it stands: every source goes on
+    with the record that it was at. Otherwise such a state is refused.
+
+    Of the first n elements, source c has its share of n to less than 4 elements, wherever the stream stands, and with
+    two sources to less than 1 (filters and flat_maps aside: they act after a record was chosen). Each source goes
+    through its own epochs, in its own order, and gives the elements that it gives alone, random transforms included.
+    `len` is the records of all sources.
+
+    Raises: TypeError for what is no indexed source; ValueError for weights that mean nothing.
+
+    >>> import numpy as np
+    >>> from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+    >>> make = lambda first: RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(first, first + 3)})
+    >>> MixtureSource([make(0), make(100)], weights=[3, 1]).get_batch(8)
+    {'x': array([  0, 100,   1,   2,   0, 101,   1,   2])}
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        weights: Iterable[float] | None = None,
+        *,
+        seed: int = 42,
+        length: int | None = None,
+        allow_new_weights: bool = False,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        cipher.check_seed(seed)
+        components = tuple(_component(source, index) for index, source in enumerate(sources))
+        whole = whole_weights((1,) * len(components) if weights is None else tuple(weights))
+        description = MixtureDescription(components, whole, seed, length, allow_new_weights)
+        super().__init__(SourceConfig(), description, rngs=rngs, name=name)
+        self._sources = tuple(sources)
+
+    def copy(
+        self, *, config: EpochsConfig | None = None, rngs: nnx.Rngs | None = None, name: str | None = None
+    ) -> MixtureSource:
+        """The same mixture from the beginning. Raises: ValueError for a config: a mixture has none."""
+        if config is not None:
+            raise ValueError("a mixture has no config of its own; make another MixtureSource")
+        mixture = self.describe()
+        return MixtureSource(
+            self._sources,
+            mixture.weights,
+            seed=mixture.seed,
+            length=mixture.length,
+            allow_new_weights=mixture.allow_new_weights,
+            rngs=rngs or self.rngs,
+            name=name or self.name,
+        )
+
+    def describe(self) -> MixtureDescription:
+        description = super().describe()
+        assert isinstance(description, MixtureDescription)
+        return description
+
+    def __repr__(self) -> str:
+        return f"MixtureSource({list(self._sources)!r}, weights={list(self.describe().weights)})"
+
+
+def _component(source: Any, index: int) -> AnyDescription:
+    describe = getattr(source, "describe", None)
+    description = describe() if callable(describe) else None
+    if isinstance(source, PositionedSourceModule) and isinstance(description, Description | MixtureDescription):
+        return description
+    raise TypeError(
+        f"source {index} of the mixture is {type(source).__name__}, and a mixture takes indexed sources "
+        "(ArrayRecordSourceModule, RandomAccessSource, another MixtureSource): a stream has no position to go to. To "
+        "read a mixture with Ray, distribute it as a whole: RaySource(MixtureSource(...))."
+    )

@@ -1,0 +1,371 @@
+"""Mixtures: every source gives what it gives alone, in its share, for any actors, and through changed weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError, SkippedError
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    MixtureSource,
+    ParquetSource,
+    ParquetSourceConfig,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests.data import AddNoise, Squares, decode, write_files
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.tables import write_tables
+
+
+class Tag:
+    """Says of which source an element is; some sources drop elements, some give several."""
+
+    def __init__(self, source: int, most: int = 1) -> None:
+        self.source, self.most = source, most
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        count = 1 if self.most == 1 else element["index"] % (self.most + 1)
+        return [{"source": self.source, "index": element["index"], "copy": copy} for copy in range(count)]
+
+
+class Tagged:
+    def __init__(self, source: int) -> None:
+        self.source = source
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"source": self.source, "index": element["index"], "copy": 0}
+
+
+def component(
+    number: int, size: int, transform: Any = None, *, shuffle: bool = True, **config: Any
+) -> RandomAccessSource:
+    options = RandomAccessSourceConfig(seed=number, shuffle=shuffle, **config)
+    return RandomAccessSource(options, Squares(size), transforms=[transform or Tagged(number), AddNoise()])
+
+
+def in_files(directory: Path, number: int, **config: Any) -> ArrayRecordSourceModule:
+    paths = directory if list(directory.glob("*.array_record")) else write_files(directory, (11, 20))
+    return ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(seed=number, **config), paths, transforms=[decode, Tagged(number), AddNoise()]
+    )
+
+
+def in_row_groups(directory: Path, number: int, shuffle: bool = False) -> ParquetSource:
+    paths = directory if list(directory.glob("*.parquet")) else write_tables(directory, (20, 33))
+    return ParquetSource(
+        ParquetSourceConfig(seed=number, shuffle=shuffle), paths, transforms=[Tagged(number), AddNoise()]
+    )
+
+
+MIXTURES: dict[str, Callable[[Path], list[Any]]] = {
+    "all shuffled": lambda _: [component(0, 7), component(1, 23), component(2, 50)],
+    "file order": lambda directory: [component(0, 7, shuffle=False), in_files(directory, 1)],
+    "block order": lambda directory: [
+        in_files(directory, 0, shuffle_files=True, shuffle_block_size=4),
+        component(1, 9),
+        component(2, 5, shuffle=False),
+    ],
+    "row groups": lambda directory: [in_row_groups(directory, 0), component(1, 9), in_row_groups(directory, 2, True)],
+    "flat_map in one": lambda _: [component(0, 7, Tag(0)), component(1, 23, Tag(1, most=3))],
+    "mixture in a mixture": lambda _: [MixtureSource([component(0, 7), component(1, 23)], [2, 1]), component(2, 5)],
+}
+WEIGHTS = {2: (0.75, 0.25), 3: (5, 3, 2)}
+
+
+def mix(sources: Sequence[Any], **options: Any) -> MixtureSource:
+    return MixtureSource(sources, **({"weights": WEIGHTS[len(sources)], "length": 60} | options))
+
+
+def make(of: Any, batch_size: int = 7, **options: Any) -> Pipeline:
+    return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
+
+
+def plain(element: dict[str, Any]) -> dict[str, Any]:
+    return {key: np.asarray(value).tolist() for key, value in element.items()}
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_each_source_gives_what_it_gives_alone(kind: str, tmp_path: Path) -> None:
+    elements = list(map(plain, mix(MIXTURES[kind](tmp_path), length=300)))
+    alone = MIXTURES[kind](tmp_path)
+    for source in alone if kind != "mixture in a mixture" else [*alone[0]._sources, alone[1]]:
+        number = next(iter(source))["source"]
+        source.set_state(source.copy().get_state())
+        mine = [element for element in elements if element["source"] == number]
+        assert mine == list(map(plain, islice(source, len(mine))))
+        assert len(mine) > 15
+
+
+def test_every_run_of_elements_has_each_source_in_its_share() -> None:
+    sources = [component(0, 7), component(1, 23), component(2, 50)]
+    drawn = np.array([element["source"] for element in mix(sources, length=1000)])
+    assert np.bincount(drawn).tolist() == [500, 300, 200]
+    for number, share in enumerate((0.5, 0.3, 0.2)):
+        seen = np.cumsum(drawn == number)
+        assert np.abs(seen - share * np.arange(1, 1001)).max() < 2
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+@pytest.mark.usefixtures("ray_local")
+def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_path: Path) -> None:
+    source = mix(MIXTURES[kind](tmp_path))
+    batches, states = run_saving(make(source))
+    assert max(map(len, states)) < 4096
+    assert_resumes(lambda _: make(mix(MIXTURES[kind](tmp_path))), batches, states)
+    for num_actors in (1, 2, 5):
+        with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=9) as distributed:
+            assert_equal([on_host(b) for b in make(distributed)], batches)
+            resumed = make(distributed)
+            resumed.set_state(json.loads(states[num_actors]))
+            assert_equal([on_host(b) for b in resumed], batches[num_actors:])
+
+
+def test_trainers_rows_joined_by_rank_are_the_batch() -> None:
+    sources = [component(0, 7), component(1, 23)]
+    whole = [on_host(b) for b in make(mix(sources), 8)]
+    ranks = [[on_host(b) for b in make(mix(sources), 8, process_index=r, process_count=4)] for r in range(4)]
+    joined = [{key: np.concatenate([p[key] for p in parts]) for key in parts[0]} for parts in zip(*ranks, strict=True)]
+    assert_equal(joined, whole)
+
+
+def test_elements_one_by_one_and_at_positions_are_those_of_the_batches() -> None:
+    source = mix([component(0, 7, Tag(0)), component(1, 23, Tag(1, most=3))])
+    elements = list(map(plain, source.copy()))
+    assert list(map(plain, source.get_batch_at(0, 60))) == elements
+    again = mix([component(0, 7, Tag(0)), component(1, 23, Tag(1, most=3))])
+    head = [plain(next(again)) for _ in range(17)]
+    restored = source.copy()
+    restored.set_state(json.loads(json.dumps(again.get_state())))
+    assert head + list(map(plain, restored)) == elements
+
+
+class TestEnd:
+    def test_it_is_before_the_first_record_that_a_finite_source_has_not_got(self) -> None:
+        def drawn(**options: Any) -> list[int]:
+            sources = [component(0, 7, num_epochs=2), component(1, 50)]
+            return [element["source"] for element in mix(sources, **options)]
+
+        found = drawn(length=None)
+        assert found.count(0) == 14
+        endless = [e["source"] for e in islice(mix([component(0, 7), component(1, 50)], length=None), 30)]
+        assert endless[: len(found) + 1] == [*found, 0]
+        assert drawn(length=10) == found[:10]
+
+    def test_a_source_without_weight_ends_nothing(self) -> None:
+        sources = [component(0, 7, num_epochs=1), component(1, 5, num_epochs=3)]
+        assert [e["source"] for e in mix(sources, weights=[0, 1], length=None)] == [1] * 15
+
+
+PACKINGS = {"rows": None, "tokens": ConcatThenSplit(5, "tokens"), "documents": FirstFitPack(12, "tokens")}
+
+
+class Text:
+    """index % 5 + 1 tokens, each telling source, index and place."""
+
+    def __init__(self, source: int) -> None:
+        self.source = source
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        tokens = self.source * 10**6 + element["index"] * 100 + np.arange(element["index"] % 5 + 1)
+        return [{"tokens": tokens[:2]}, {"tokens": tokens[2:]}] if len(tokens) > 2 else [{"tokens": tokens}]
+
+
+class Single:
+    """The tokens one by one: elements of one shape."""
+
+    def __init__(self, source: int) -> None:
+        self.source = source
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"tokens": token} for each in Text(self.source).flat_map(element) for token in each["tokens"]]
+
+
+class TestNewWeights:
+    def texts(self, transform: Any, **options: Any) -> MixtureSource:
+        sources = [
+            RandomAccessSource(RandomAccessSourceConfig(seed=n, shuffle=True), Squares(400), transforms=[transform(n)])
+            for n in range(3)
+        ]
+        return MixtureSource(sources, **options)
+
+    def test_they_are_refused_with_both_and_the_remedy(self) -> None:
+        state = make(mix([component(0, 7), component(1, 23)])).get_state()
+        other = make(mix([component(0, 7), component(1, 23)], weights=[1, 1]))
+        with pytest.raises(DriftError, match=r"mixture.weights: .* with \[3, 1\], this pipeline has \[1, 1\]; .*True"):
+            other.set_state(state)
+
+    @pytest.mark.parametrize("kind", PACKINGS)
+    def test_from_any_state_they_hold_from_there_and_nothing_is_repeated_or_lost(self, kind: str) -> None:
+        """Twice changed, at every batch: the tokens of each source are a beginning of what it gives alone."""
+        packing, transform = PACKINGS[kind], Single if kind == "rows" else Text
+        options: dict[str, Any] = {"length": 80, "allow_new_weights": True}
+
+        def pipeline(weights: list[int]) -> Pipeline:
+            return make(self.texts(transform, weights=weights, **options), 3, packing=packing)
+
+        def tokens(batches: list[Any]) -> list[int]:
+            out = []
+            for batch in map(on_host, batches):
+                ids = batch.get("tokens_segment_ids", np.ones(len(batch["tokens"]), int))
+                out += batch["tokens"][ids > 0].tolist()
+            return out
+
+        alone = [
+            [t for e in source.get_batch_at(0, 81) for t in np.ravel(e["tokens"]).tolist()]
+            for source in self.texts(transform)._sources
+        ]
+        first, states = run_saving(pipeline([1, 2, 4]))
+        for cut in range(0, len(states), 5):
+            middle = pipeline([3, 0, 1])
+            middle.set_state(json.loads(states[cut]))
+            second = [on_host(b) for b in islice(middle, 3)]
+            last = pipeline([1, 1, 1])
+            last.set_state(json.loads(json.dumps(middle.get_state())))
+            third, after = run_saving(last)
+            seen = tokens(first[:cut] + second + third)
+            for number, wanted in enumerate(alone):
+                mine = [token for token in seen if token // 10**6 == number]
+                if kind == "documents":  # first fit mixes the documents of a batch
+                    assert sorted(mine) == sorted(wanted[: len(mine)])
+                else:
+                    assert mine == wanted[: len(mine)]
+            assert max(map(len, after)) < 4096
+            if cut == 5:
+                assert_resumes(lambda _: pipeline([1, 1, 1]), third, after, every=4)
+
+    @pytest.mark.usefixtures("ray_local")
+    def test_actors_read_by_the_new_weights(self) -> None:
+        _, states = run_saving(make(self.texts(Single, weights=[1, 2, 4], length=50), 3))
+        after = self.texts(Single, weights=[2, 1, 1], length=80, allow_new_weights=True)
+        allowed = ["mixture.length"]
+        want = make(after, 3)
+        want.set_state(json.loads(states[4]), allow_drift=allowed)
+        with RaySource(after, num_actors=2, num_cpus=0.5, chunk_size=7) as distributed:
+            got = make(distributed, 3)
+            got.set_state(json.loads(states[4]), allow_drift=allowed)
+            assert_equal([on_host(b) for b in got], [on_host(b) for b in want])
+
+    def test_random_access_is_by_the_new_weights_and_positions_before_the_change_are_refused(self) -> None:
+        before = self.texts(Single, weights=[1, 2, 4])
+        before.get_batch(20)
+        after = self.texts(Single, weights=[1, 1, 1], allow_new_weights=True)
+        after.set_state(before.get_state())
+        state = after.get_state()
+        ahead = after.get_batch_at(state["position"], 6)[state["rest"].get("offset", 0) :]
+        assert len(ahead) > 5
+        assert list(islice(after, len(ahead))) == ahead
+        with pytest.raises(ValueError, match="where these weights begin to hold"):
+            after.get_batch_at(0, 5)
+
+    def test_they_need_sources_without_an_end(self) -> None:
+        with pytest.raises(ValueError, match=r"components without an end, and \[0\] have one"):
+            mix([component(0, 7, num_epochs=1), component(1, 5)], allow_new_weights=True)
+
+
+class TestErrors:
+    def test_elements_unlike_the_first_are_refused_for_any_actors(self) -> None:
+        other = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5.0)})
+        first = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5)})
+        pipeline = make(mix([first, other]), 2)
+        with pytest.raises(ValueError, match=r"index was \w+ \(\) so far and is \w+ \(\) from position"):
+            list(pipeline)
+
+    def test_a_broken_record_names_its_own_place_and_that_in_the_mixture(self) -> None:
+        class Fail(Tagged):
+            def map(self, element: dict[str, Any]) -> dict[str, Any]:
+                if element["index"] == 3:
+                    raise KeyError("three")
+                return super().map(element)
+
+        def sources(**config: Any) -> list[Any]:
+            return [component(0, 7), component(1, 23, Fail(1), shuffle=False, **config)]
+
+        want = list(map(plain, mix([component(0, 7), component(1, 23, shuffle=False)])))
+        failing = next(i for i, e in enumerate(want) if (e["source"], e["index"]) == (1, 3))
+        source = mix(sources())
+        assert list(map(plain, islice(source, failing))) == want[:failing]
+        with pytest.raises(RecordError, match=r"Squares\(23\)\[3\] \(position 3\): .*KeyError") as info:
+            next(source)
+        assert info.value.position == failing
+        assert f"stands at position {failing} of the mixture" in "".join(info.value.__notes__)
+        with pytest.raises(RecordError, match=r"\(position 3\)"):
+            mix(sources()).get_batch_at(0, 60)
+        skipping = mix(sources(on_error="skip"))
+        assert list(map(plain, skipping)) == [e for e in want if (e["source"], e["index"]) != (1, 3)]
+        assert [skip.position for skip in skipping.skipped] == [
+            i for i, e in enumerate(want) if (e["source"], e["index"]) == (1, 3)
+        ]
+
+    def test_the_smallest_limit_of_skipped_records_holds_and_they_are_listed_in_one_file(self, tmp_path: Path) -> None:
+        class Fail(Tagged):
+            def map(self, element: dict[str, Any]) -> dict[str, Any]:
+                raise KeyError("all")
+
+        listed = tmp_path / "skipped.jsonl"
+        bad = component(1, 23, Fail(1), on_error="skip", max_skipped=2, skipped_path=str(listed))
+        with pytest.raises(SkippedError, match="max_skipped=2"):
+            list(mix([component(0, 7, on_error="skip", max_skipped=100), bad]))
+        assert listed.exists()
+        other = component(0, 7, skipped_path=str(tmp_path / "other.jsonl"))
+        with pytest.raises(ValueError, match="give them one skipped_path"):
+            mix([other, bad])
+
+    def test_a_source_that_drops_everything_does_not_hide_the_other(self) -> None:
+        class Nothing:
+            def filter(self, element: dict[str, Any]) -> bool:
+                return False
+
+        nothing = RandomAccessSource(RandomAccessSourceConfig(), Squares(3), transforms=[Nothing()])
+        assert {e["index"] for e in islice(mix([nothing, component(1, 5)], length=None), 20)} == set(range(5))
+        with pytest.raises(RuntimeError, match="no element of the"):
+            make(mix([nothing, nothing.copy()], length=None)).step()
+
+    @pytest.mark.parametrize(
+        ("sources", "options", "error", "message"),
+        [
+            (
+                [iter([])],
+                {},
+                TypeError,
+                "source 0 of the mixture is list_iterator, and a mixture takes",
+            ),
+            ([component(0, 7)], {"weights": [1, 2]}, ValueError, "got 1 components and 2 weights"),
+            ([], {}, ValueError, "weights must be|got 0 components"),
+            ([component(0, 7)], {"length": 0}, ValueError, "length must be at least 1"),
+            ([component(0, 7)], {"weights": [-1]}, ValueError, "weights must be at least 0"),
+            ([component(0, 7)], {"seed": -1}, ValueError, "seed"),
+        ],
+    )
+    def test_what_is_no_mixture_is_refused(self, sources: Any, options: Any, error: Any, message: str) -> None:
+        with pytest.raises(error, match=message):
+            MixtureSource(sources, **options)
+
+    def test_a_changed_component_is_named_also_among_many(self) -> None:
+        wanted = {3: r"components\.2\.files.*skip or repeat records", 30: r"components\.2: .*would not go on as it was"}
+        for count, message in wanted.items():
+            state = make(MixtureSource([component(n, 7) for n in range(count)])).get_state()
+            assert len(json.dumps(state)) < 4096
+            other = [component(n, 7 + (n == 2)) for n in range(count)]
+            with pytest.raises(DriftError, match=message):
+                make(MixtureSource(other)).set_state(state)
+            with pytest.raises(DriftError, match=r"mixture\.seed"):
+                make(MixtureSource([component(n, 7) for n in range(count)], seed=1)).set_state(state)
+
+    def test_state_of_an_odd_shape_is_refused(self) -> None:
+        pipeline = make(mix([component(0, 7), component(1, 5)]))
+        state = pipeline.get_state() | {"rest": {"origin": {"position": 3}}}
+        pipeline.set_state(state)
+        with pytest.raises(ValueError, match="origin must have the positions of 2 components"):
+            pipeline.step()
