@@ -55,9 +55,20 @@ def test_the_import_contracts_hold() -> None:
 def test_public_names_are_where_the_documentation_says() -> None:
     from datarax_ray import Pipeline, RaySource
     from datarax_ray.checkpoint import PipelineRestore, PipelineSave
+    from datarax_ray.grain import DataLoader
     from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
-    assert all([Pipeline, RaySource, PipelineRestore, PipelineSave, ArrayRecordSourceConfig, ArrayRecordSourceModule])
+    assert all(
+        [
+            DataLoader,
+            Pipeline,
+            RaySource,
+            PipelineRestore,
+            PipelineSave,
+            ArrayRecordSourceConfig,
+            ArrayRecordSourceModule,
+        ]
+    )
     assert set(datarax_ray.__all__) <= set(dir(datarax_ray))
     with pytest.raises(AttributeError, match="no attribute 'RaySauce'"):
         _ = datarax_ray.RaySauce

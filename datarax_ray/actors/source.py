@@ -22,6 +22,7 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.position import Rest
+from datarax_ray.read.blocks import Block
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
@@ -103,10 +104,11 @@ class RaySource(Source, Closing):
         self, start: int, options: StreamOptions, rest: Rest = None
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position on; see Source.batches."""
-        options = replace(
-            options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes, stall_after_s=self._stall_after_s
-        )
-        return super().batches(start, options, rest)
+        return super().batches(start, self._bounded(options), rest)
+
+    def chunks(self, start: int, options: StreamOptions) -> Generator[tuple[int, int, list[Block]], None, None]:
+        """The blocks from a position on; see Source.chunks."""
+        return super().chunks(start, self._bounded(options))
 
     def supports_indexed_access(self) -> bool:
         """False: datarax's Pipeline takes it for a stream, by get_batch, which answers {} at the end."""
@@ -149,6 +151,11 @@ class RaySource(Source, Closing):
         atexit.unregister(self._at_exit)
         self._actors.close()  # first, so that nobody waits for actors any more
         self._drop_stream()
+
+    def _bounded(self, options: StreamOptions) -> StreamOptions:
+        return replace(
+            options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes, stall_after_s=self._stall_after_s
+        )
 
     def __repr__(self) -> str:
         return f"RaySource(num_actors={self.num_actors}, {self.description.about})"

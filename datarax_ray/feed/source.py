@@ -6,9 +6,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches
+from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches, chunks
 from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
 from datarax_ray.plan.position import MAX_POSITION, Rest, check_position, with_offset
+from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, spec, unstack
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
@@ -97,6 +98,10 @@ class Source:
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position (and rest) on; does not move this source's own position."""
         return batches(self.description, self._pool, start, options, rest)
+
+    def chunks(self, start: int, options: StreamOptions) -> Generator[tuple[int, int, list[Block]], None, None]:
+        """The blocks of the stream from a position on, chunk by chunk; see feed.stream.chunks."""
+        return chunks(self.description, self._pool, start, options)
 
     def element_spec(self) -> Any:
         """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""

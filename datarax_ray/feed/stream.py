@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from datarax_ray.read.blocks import Block, timed
 from datarax_ray.read.description import Described, Description
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.mixture import MixtureDescription
+from datarax_ray.read.sampled import SampledDescription
 from datarax_ray.read.streams import StreamDescription
 
 logger = logging.getLogger("datarax_ray")
@@ -28,7 +30,6 @@ logger = logging.getLogger("datarax_ray")
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
-_MAX_RUN_RECORDS = 1024
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
 
@@ -159,8 +160,44 @@ def batches(
     while not (actors := pool.actors()):
         if options.is_cancelled:
             return ()
-    weights: Mapping[int, float] = {}
     dealer = _dealer(description, actors, start, options, others)
+    batcher = _batcher(description, start, offset, options)
+    with closing(_dealt(description, pool, actors, dealer, options)) as stream:
+        for first, last, blocks in stream:
+            for batch in batcher.add(first, last, blocks):
+                yield _with(batch, dealer.rest_at(batch.stop))
+    if options.is_cancelled:
+        return ()
+    for batch in batcher.finish():
+        yield _with(batch, dealer.lasting)
+    return batcher.left_over
+
+
+def chunks(
+    description: Described, pool: Pool, start: int, options: StreamOptions
+) -> Generator[tuple[int, int, list[Block]], None, None]:
+    """(start, stop, blocks) of consecutive chunks, in order, for who makes no Columns of them; else see batches.
+
+    Of options, it is how much of the stream is in flight that counts. A list of blocks is emptied when the next chunk
+    is asked for, or a consumer's variable would keep them outside the bound.
+    """
+    if description.stop is not None and start >= description.stop:
+        return
+    while not (actors := pool.actors()):
+        if options.is_cancelled:
+            return
+    yield from _dealt(description, pool, actors, _dealer(description, actors, start, options, {}), options)
+
+
+def _dealt(
+    description: Described,
+    pool: Pool,
+    actors: tuple[int, ...],
+    dealer: RecordDealer | LaneDealer,
+    options: StreamOptions,
+) -> Generator[tuple[int, int, list[Block]], None, None]:
+    """The chunks that the dealer deals, each when all of its blocks are there and it is the first."""
+    weights: Mapping[int, float] = {}
     window = Window(
         dealer,
         chunk_size=options.chunk_size,
@@ -168,14 +205,13 @@ def batches(
         first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(run_records(description))),
         max_nbytes=options.max_nbytes,
     )
-    batcher = _batcher(description, start, offset, options)
     sent: dict[Part, Any] = {}
-    blocks: dict[Part, Block] = {}
+    blocks: list[Block] = []
     stall = Stall(description, options.stall_after_s)
     try:
         while not window.is_finished:
             if options.is_cancelled:
-                return ()
+                return
             now_reading, now_weights = pool.actors(), pool.weights()
             if now_reading and (now_reading, now_weights) != (actors, weights):
                 actors, weights = now_reading, now_weights
@@ -201,21 +237,17 @@ def batches(
                     stall.over()
                     window.arrived(event.part, event.block.nbytes, event.block.read_s)
                     dealer.arrived(event.part.ticket, event.block)
-                    blocks[event.part] = event.block
+                    blocks.append(event.block)
                 else:
                     window.lost(event.part, event.reason, was_read=event.was_read)
                 del event  # or it keeps the block of a chunk that was released, outside the window's bound
                 continue
             first, last = window.head_range
-            for batch in batcher.add(first, last, list(blocks.values())):
-                yield _with(batch, dealer.rest_at(batch.stop))
-            has_elements = any(len(block.positions) for block in blocks.values())
+            has_elements = any(len(block.positions) for block in blocks)
+            yield first, last, blocks
             blocks.clear()
             window.release()
             dealer.released(last, has_elements)
-        for batch in batcher.finish():
-            yield _with(batch, dealer.lasting)
-        return batcher.left_over
     finally:
         pool.discard(sent)
 
@@ -258,7 +290,7 @@ def _dealer(
             documents=documents,
             max_lanes=description.max_lanes,
         )
-    assert isinstance(description, Description | MixtureDescription)
+    assert isinstance(description, Description | MixtureDescription | SampledDescription)
     origin = description.origin_in(rest) if isinstance(description, MixtureDescription) else None
     if rest and origin is None:
         raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
@@ -300,14 +332,16 @@ def _offset(description: Described, packing: Packing | None, rest: Rest) -> tupl
 
 
 def run_records(description: Described) -> RunRecords:
-    """Records that one actor reads in a row in file order: 256 KiB of them, at most 1,024; of each component.
+    """Records that one actor reads in a row in file order: 256 KiB of them, at most the description's bound.
+
+    Of a mixture, those of each component.
 
     Small, so that every chunk has runs for every actor; large enough that a run is one read. The most where nothing is
     known of their size.
     """
     if isinstance(description, MixtureDescription):
         return tuple(run_records(component) for component in description.components)
-    if not isinstance(description, Description):
-        return _MAX_RUN_RECORDS
+    if not isinstance(description, Description | SampledDescription):
+        return Description.max_run_records
     mean = max(1, description.reader.mean_nbytes)
-    return max(1, min(_MAX_RUN_RECORDS, _RUN_NBYTES // mean))
+    return max(1, min(description.max_run_records, _RUN_NBYTES // mean))

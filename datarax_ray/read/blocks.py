@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,10 +15,20 @@ from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.columns import ColumnError, Columns, concatenate, leaves, nbytes, stack, unstack
 from datarax_ray.read.documents import join
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.transforms import Progress, Step, steps
+from datarax_ray.read.transforms import OnError, Progress, Step, steps
 
 if TYPE_CHECKING:  # a description reads by what is here
-    from datarax_ray.read.description import Description
+    from datarax_ray.read.description import Description, Reader
+
+
+class Reads(Protocol):
+    """What reading needs of a description."""
+
+    @property
+    def reader(self) -> Reader: ...
+
+    @property
+    def on_error(self) -> OnError: ...
 
 
 @dataclass(frozen=True)
@@ -26,10 +36,10 @@ class Block:
     """Elements of one part of a chunk, stacked.
 
     positions: int64 (k,), ascending, with equal ones where a record gave several elements. columns: arrays of shape
-    (k, ...), None where k is 0. skipped: records left out. failure: what to raise when the stream comes to
-    failure_position; the block holds only what is before it. lengths: int64 (k,) where elements are documents to be
-    packed: columns hold them end to end, (sum of lengths, ...); else None. read_s: what reading it took, 0 where
-    that was not measured; no part of what the block is.
+    (k, ...), or Elements (read.trees) where they may be of any kind; None where k is 0. skipped: records left out.
+    failure: what to raise when the stream comes to failure_position; the block holds only what is before it. lengths:
+    int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths, ...).
+    read_s: what reading it took, 0 where that was not measured; no part of what the block is.
     """
 
     positions: Indices
@@ -103,7 +113,7 @@ def elements_at(description: Description, positions: Indices, records: Indices) 
 
 def _elements(description: Description, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
     """Everything up to stacking; columns are there where nothing was done to single elements since they were made."""
-    progress, columns = _read(description, positions, records)
+    progress, columns = read_records(description, positions, records)
     return progress, transformed(progress, columns, steps(description.transforms), description.order.seed)
 
 
@@ -124,7 +134,8 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
     return columns
 
 
-def _read(description: Description, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
+def read_records(description: Reads, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
+    """The records for these positions, up to the first that cannot be read; columns where they are stored as such."""
     reader = description.reader
     asked = Progress([], positions, records, on_error=description.on_error, locate=reader.locate)
     if not len(records):

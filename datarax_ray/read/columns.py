@@ -111,10 +111,27 @@ def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -
 
 
 def nbytes(columns: Columns) -> int:
-    """Bytes that the arrays hold; of object columns, the lengths of what bytes, strings and arrays are in them."""
+    """Bytes that the arrays hold; of object columns, what is in them, about."""
     return sum(
-        sum(map(_object_nbytes, array.flat)) if array.dtype == object else array.nbytes for _, array in leaves(columns)
+        sum(map(nbytes_of, array.flat)) if isinstance(array, np.ndarray) and array.dtype == object else array.nbytes
+        for _, array in leaves(columns)
     )
+
+
+def nbytes_of(value: Any) -> int:
+    """About the bytes of any Python value: of text and arrays what they hold, of containers what is in them.
+
+    >>> nbytes_of({"tokens": [np.zeros(4, np.int32), b"abc"], "length": 4})
+    27
+    """
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(nbytes_of, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(nbytes_of, value))
+    nbytes = getattr(value, "nbytes", 8)
+    return nbytes if isinstance(nbytes, int) else 8
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
@@ -145,10 +162,6 @@ def is_host_only(dtype: np.dtype) -> bool:
     Kind V is records, and bfloat16 and its like, which are dtypes that ml_dtypes adds to NumPy.
     """
     return dtype.kind in "OUS" or (dtype.kind == "V" and dtype.isbuiltin != 2)
-
-
-def _object_nbytes(value: Any) -> int:
-    return len(value) if isinstance(value, bytes | str) else value.nbytes if isinstance(value, np.ndarray) else 8
 
 
 def _column(values: Sequence[Any], path: Path) -> NDArray:

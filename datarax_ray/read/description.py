@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order
@@ -131,6 +131,9 @@ class Description:
     RecordError that is asked, where it is read, whether to skip it (True) or to raise. max_skipped, skipped_path: for
     the Ledger of whoever consumes the stream, and no part of what it is.
     """
+
+    # Of a row of records that one actor reads: more of them make a read no cheaper.
+    max_run_records: ClassVar[int] = 1024
 
     reader: Reader
     order: Order

@@ -8,6 +8,7 @@ RuntimeError
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,16 @@ class RecordError(ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+    @classmethod
+    def of(cls, where: str, position: int, reason: str, error: Exception) -> RecordError:
+        """What `reason` says of the record at `where`, with the error's traceback as a note.
+
+        A cause does not survive the way from an actor to the driver; a note does.
+        """
+        failure = cls(f"{where} (position {position}): {reason}", position)
+        failure.add_note("".join(traceback.format_exception(error)).rstrip())
+        return failure
 
 
 class SkippedError(RuntimeError):

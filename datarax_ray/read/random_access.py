@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from datarax_ray.read.sample import rows_digest, spread
 
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
 _GUESSED_NBYTES = 1024  # of an element that says nothing of its size
+_STRIPS_PER_THREAD = 4  # so that a slow element keeps the others from waiting, and a strip is still many of them
 _SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
 
 
@@ -25,20 +27,22 @@ class RandomAccessReader:
     """The elements of a Grain data source, a PyTorch or Hugging Face dataset, or any object indexed the same way.
 
     Reads by `__getitems__` or `_getitems` (a list of indices) where there is one. A context manager is entered before
-    the first read and left at close. The object travels to actors by pickle.
+    the first read and left at close. The object travels to actors by pickle. num_threads: that read single elements at
+    the same time where there is no batched read; 0 for none.
 
     Raises: TypeError for what is not indexed; ValueError for what is empty.
     """
 
     broken: type[Exception] = Exception  # whatever a data source raises for an index is about that index
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, num_threads: int = 0) -> None:
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise TypeError(
                 f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
                 "a stream without random access is no indexed source"
             )
         self._data = data
+        self._num_threads = num_threads
         self._is_entered = False
         # leaving a Hugging Face dataset destroys it, and it needs no entering
         self._is_managed = hasattr(data, "__enter__") and not type(data).__module__.startswith("datasets.")
@@ -49,7 +53,10 @@ class RandomAccessReader:
     @property
     def mean_nbytes(self) -> int:
         """Of the first element, if its arrays say."""
-        first = self.read(np.zeros(1, np.int64))[0]
+        try:
+            first = self.read(np.zeros(1, np.int64))[0]
+        except Exception:  # a broken element is told of when the stream comes to it
+            return _GUESSED_NBYTES
         if isinstance(first, bytes | str):
             return len(first)
         arrays = first.values() if isinstance(first, Mapping) else [first]
@@ -62,11 +69,23 @@ class RandomAccessReader:
         indices = records.tolist()
         batched = getattr(self._data, "__getitems__", None) or getattr(self._data, "_getitems", None)
         if batched is None:
-            return [self._data[index] for index in indices]
+            return self._read_each(indices)
         found = list(batched(indices))
         if len(found) != len(indices):
             raise ValueError(f"{_name(self._data)} gave {len(found)} elements for {len(indices)} indices")
         return found
+
+    def _read_each(self, indices: list[int]) -> list[Any]:
+        """One by one; in strips, a few for each thread, where that waits for storage."""
+        num_strips = min(self._num_threads * _STRIPS_PER_THREAD, len(indices))
+        if num_strips < 2:
+            return [self._data[index] for index in indices]
+        strips = [
+            indices[k * len(indices) // num_strips : (k + 1) * len(indices) // num_strips] for k in range(num_strips)
+        ]
+        with ThreadPoolExecutor(self._num_threads) as pool:
+            found = pool.map(lambda strip: [self._data[index] for index in strip], strips)
+            return [element for strip in found for element in strip]
 
     def locate(self, record: int) -> str:
         return f"{_name(self._data)}[{record}]"
@@ -127,7 +146,9 @@ class ArraysReader:
 
 
 def _name(data: Any) -> str:
-    """Its repr, or its class where the repr gives an address or is long."""
+    """Its repr, or its class where the repr gives an address, is long, or is the data itself."""
+    if isinstance(data, list | tuple | np.ndarray):
+        return type(data).__qualname__
     said = repr(data)
     if re.search(r" at 0x[0-9a-f]+", said) or len(said) > 2000:
         return type(data).__qualname__

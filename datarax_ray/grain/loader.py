@@ -1,0 +1,210 @@
+"""DataLoader and load, with Grain's signatures. Source: grain._src.python.data_loader, load."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grain
+
+from datarax_ray.actors.source import RaySource
+from datarax_ray.feed.outputs import Address, Outputs, depth, outputs
+from datarax_ray.feed.source import Source, position_in, state_of
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.grain import translation
+from datarax_ray.grain.iterator import DataLoaderIterator
+from datarax_ray.read.blocks import Block
+from datarax_ray.read.random_access import RandomAccessReader
+from datarax_ray.read.sampled import SampledDescription
+
+Chunks = Generator[tuple[int, int, list[Block]], None, None]
+
+
+class DataLoader:
+    """Gives what `grain.DataLoader(..., worker_count=0)` gives for the same arguments, with any number of Ray actors.
+
+    data_source, sampler, operations, shard_options: as Grain takes them. worker_count: Ray actors; 0 to read in this
+    process, where operations run as their results are asked for; None for one actor per CPU of the cluster but one.
+    read_options: num_threads read single elements at a time, in this process and in each actor, where the source has no
+    batched read (`__getitems__` or `_getitems`); prefetch_buffer_size elements are read at a time with worker_count=0
+    (actors read ahead up to a bound in bytes). worker_buffer_size, enable_profiling: accepted for Grain's sake; see
+    ray_options and `stats`. ray_options: further arguments of RaySource (num_cpus, resources, label_selector, memory,
+    runtime_env, name, chunk_size, max_nbytes, start_timeout_s).
+
+    Every iterator begins at the start and has a state of its own. Iterators share the actors, which start with the
+    first and end with `close`, with the loader, or with the program.
+
+    MapWithIndex, which Grain's own DataLoader accepts and cannot run, gets the sampler's index.
+
+    Raises: ValueError, TypeError at construction for arguments out of range and for what is no operation.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_source: Any,
+        sampler: Any,
+        operations: Sequence[Any] = (),
+        worker_count: int | None = 0,
+        worker_buffer_size: int = 1,
+        shard_options: grain.sharding.ShardOptions | None = None,
+        read_options: grain.ReadOptions | None = None,
+        enable_profiling: bool = False,
+        ray_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if worker_count is not None and worker_count < 0:
+            raise ValueError(f"worker_count must be at least 0, or None for one per CPU, got {worker_count}")
+        if worker_buffer_size < 0:
+            raise ValueError(f"worker_buffer_size must be at least 0, got {worker_buffer_size}")
+        self._data_source = data_source
+        self._sampler = sampler
+        self._shard = translation.shard_options_of(sampler, shard_options)
+        self._operations = translation.operations_of(operations)
+        self._worker_count = None if worker_count is None else int(worker_count)
+        self._read_options = read_options or grain.ReadOptions()
+        self._ray_options = dict(ray_options or {})
+        self._description = self._describe()
+        self._source: Source | None = None
+        self._is_closed = False
+
+    def describe(self) -> SampledDescription:
+        """What actors are sent: everything that decides what they make, as a picklable value."""
+        return self._description
+
+    def __iter__(self) -> DataLoaderIterator:
+        return DataLoaderIterator(self)
+
+    def start(self) -> Address:
+        """The address of the first output."""
+        return (0,) * depth(self._operations.stages)
+
+    def open(self, address: Address) -> tuple[Chunks, Outputs]:
+        """The outputs from an address on, and the chunks that they are made from, to be closed."""
+        # in this process; RaySource has a size of its own
+        chunk_size = self._read_options.prefetch_buffer_size or self._operations.batch_size
+        chunks = self._reading().chunks(address[0], StreamOptions(1, chunk_size=chunk_size))
+        first = self._operations.first if self._worker_count == 0 else None
+        quiet_after = self._description.reader.num_records + self._operations.span
+        return chunks, outputs(chunks, first, self._operations.stages, address, quiet_after=quiet_after)
+
+    def state_at(self, address: Address) -> dict[str, Any]:
+        """What is saved of this loader at an address: under 4 KB, in plain values."""
+        rest = {"offsets": list(address[1:])} if any(address[1:]) else None
+        return state_of(address[0], rest, self._description.settings())
+
+    def address_in(self, state: Any, allow_drift: tuple[str, ...] = ()) -> Address:
+        """Where a state goes on: one of this loader's, or one that grain.DataLoader wrote with worker_count=0.
+
+        Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is none.
+        """
+        if isinstance(state, Mapping) and "last_seen_indices" in state:
+            length = self._description.length
+            return (
+                translation.position_in_grain(state, self._sampler, self._data_source, self._shard, length),
+                *self.start()[1:],
+            )
+        if isinstance(state, Mapping) and "version" not in state and state.keys() & {"next_index", "parent"}:
+            raise ValueError(
+                "the state was written by grain.DataLoader with a FlatMap, and does not say of which data or order; it "
+                "cannot be checked, so it cannot go on here. Start a new epoch or run."
+            )
+        position, rest = position_in(state, self._description.settings(), allow_drift)
+        return (position, *self._offsets(rest))
+
+    def stats(self) -> dict[int, dict[str, Any]]:
+        """Process, node, memory and work done, of each running actor by id; {} without actors."""
+        return self._source.stats() if isinstance(self._source, RaySource) else {}
+
+    def close(self) -> None:
+        """Stop reading, end the actors and close the data source. States can still be taken."""
+        self._is_closed = True
+        if self._source is not None:
+            self._source.close()
+        self._description.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _describe(self) -> SampledDescription:
+        options, operations = self._read_options, self._operations
+        is_local = self._worker_count == 0
+        size = translation.size_of(self._sampler)
+        length = size // self._shard.shard_count
+        reader = RandomAccessReader(self._data_source, options.num_threads if options.prefetch_buffer_size else 0)
+        settings = {
+            "files": reader.fingerprint(),
+            "order": translation.sampler_settings(self._sampler, self._shard, length),
+            **operations.settings,
+        }
+        return SampledDescription(
+            reader,
+            translation.sampling_of(self._sampler, size),
+            length,
+            self._shard.shard_index,
+            self._shard.shard_count,
+            () if is_local else operations.first,
+            operations.needs_rng,
+            is_local or operations.carries,
+            not is_local,
+            settings,
+        )
+
+    def _reading(self) -> Source:
+        if self._is_closed:
+            raise RuntimeError("this DataLoader is closed; make a new one, and give its iterator the state of the old")
+        if self._source is None:
+            if self._worker_count == 0:
+                self._source = Source(self._description)
+            else:
+                self._source = RaySource(self, num_actors=self._worker_count, **self._ray_options)
+        return self._source
+
+    def _offsets(self, rest: Mapping[str, Any] | None) -> list[int]:
+        expected = len(self.start()) - 1
+        offsets = [0] * expected if rest is None else rest.get("offsets")
+        if not isinstance(offsets, list) or not all(type(offset) is int and offset >= 0 for offset in offsets):
+            raise ValueError(f"the state's offsets must be integers of at least 0, got {offsets!r}")
+        if len(offsets) != expected:
+            raise ValueError(
+                f"the state has {len(offsets)} offsets in its position, these operations have {expected}, so other "
+                "FlatMaps; restore the old operations, or start a new run."
+            )
+        return offsets
+
+
+def load(
+    source: Any,
+    *,
+    num_epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard_options: grain.sharding.ShardOptions | None = None,
+    transformations: Sequence[Any] = (),
+    batch_size: int | None = None,
+    drop_remainder: bool = False,
+    worker_count: int | None = 0,
+    read_options: grain.ReadOptions | None = None,
+    ray_options: Mapping[str, Any] | None = None,
+) -> DataLoader:
+    """A DataLoader with an IndexSampler over the source, and a last Batch if batch_size is given. As grain.load."""
+    shard_options = shard_options or grain.sharding.NoSharding()
+    sampler = grain.samplers.IndexSampler(
+        num_records=len(source), shuffle=shuffle, seed=seed, num_epochs=num_epochs, shard_options=shard_options
+    )
+    operations = list(transformations)
+    if batch_size is not None:
+        operations.append(grain.transforms.Batch(batch_size, drop_remainder=drop_remainder))
+    return DataLoader(
+        data_source=source,
+        sampler=sampler,
+        operations=operations,
+        worker_count=worker_count,
+        read_options=read_options,
+        ray_options=ray_options,
+    )

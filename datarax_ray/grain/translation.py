@@ -1,0 +1,275 @@
+"""Grain's objects in this package's words: samplers, transforms and states, as what plan, read and feed work with.
+
+Source: grain._src.python.data_loader, samplers, operations; grain._src.core.transforms, sharding.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grain
+import numpy as np
+from grain import python as grain_python
+
+from datarax_ray.feed.outputs import Batching, Group
+from datarax_ray.plan import cipher
+from datarax_ray.plan.fingerprint import check_drift
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.sampling import Sampling, split
+from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.operations import Kind, Operation
+
+logger = logging.getLogger("datarax_ray")
+
+
+class _NoTransform:
+    """Stands for a transform that the installed release of Grain does not name."""
+
+
+# In Grain's order: what is several of these is the first of them.
+_METHODS: tuple[tuple[type, Kind, str], ...] = (
+    (grain.transforms.Map, "map", "map"),
+    (grain.transforms.RandomMap, "random_map", "random_map"),
+    (getattr(grain.transforms, "TfRandomMap", _NoTransform), "random_map", "np_random_map"),
+    (grain.experimental.FlatMapTransform, "flat_map", "flat_map"),
+    (grain.transforms.Filter, "filter", "filter"),
+    (grain.transforms.MapWithIndex, "map_with_index", "map_with_index"),  # which Grain's own DataLoader calls and fails
+    (grain_python.MapOperation, "map", "map_function"),
+    (grain_python.RandomMapOperation, "random_map", "random_map_function"),
+    (grain_python.FilterOperation, "filter", "condition_function"),
+)
+# Grain's own shells around a user's function, which is what they do.
+_LEGACY = (grain_python.MapOperation, grain_python.RandomMapOperation, grain_python.FilterOperation)
+
+
+@dataclass(frozen=True)
+class Operations:
+    """A loader's operations, told apart. first: on single elements. stages: batches, and groups on what they give."""
+
+    first: Group
+    stages: tuple[Batching | Group, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def needs_rng(self) -> bool:
+        return any(operation.kind == "random_map" for group in (self.first, *self._groups) for operation in group)
+
+    @property
+    def carries(self) -> bool:
+        """Whether an operation on batches takes what its last element brought: an index or random numbers."""
+        kinds = {operation.kind for group in self._groups for operation in group}
+        return bool(kinds & {"random_map", "map_with_index"})
+
+    @property
+    def batch_size(self) -> int:
+        """Elements in the first batches; 1 where there are none."""
+        return next((stage.size for stage in self.stages if isinstance(stage, Batching)), 1)
+
+    @property
+    def span(self) -> int:
+        """Elements that one output takes where nothing is filtered out."""
+        return math.prod(stage.size for stage in self.stages if isinstance(stage, Batching))
+
+    @property
+    def _groups(self) -> list[Group]:
+        return [stage for stage in self.stages if not isinstance(stage, Batching)]
+
+
+def operations_of(given: Iterable[Any]) -> Operations:
+    """The operations, each checked to be one.
+
+    Raises: TypeError for a function, a class, or an operation over the iterator of all records.
+    """
+    given = list(given)
+    found = [_operation(operation, number) for number, operation in enumerate(given)]
+    first: list[Operation] = []
+    parts: list[Batching | list[Operation]] = [first]
+    for operation in found:
+        if isinstance(operation, Batching):
+            parts.append(operation)
+        elif isinstance(parts[-1], list):
+            parts[-1].append(operation)
+        else:
+            parts.append([operation])
+    stages = tuple(part if isinstance(part, Batching) else tuple(part) for part in parts[1:])
+    return Operations(tuple(first), stages, _settings(given, found))
+
+
+def _operation(given: Any, number: int) -> Operation | Batching:
+    name = type(given).__qualname__
+    if inspect.isclass(given):
+        raise TypeError(f"operation {number} is the class {given.__qualname__}; pass an instance of it")
+    for cls, kind, method in _METHODS:
+        if isinstance(given, cls):
+            return Operation(kind, getattr(given, method), name, number, getattr(given, "max_fan_out", 1))
+    # as Grain does, exactly this class: one's own subclass of it has a __call__ of its own
+    if isinstance(given, grain.transforms.Batch) or type(given) is grain_python.BatchOperation:
+        return _batching(given, number)
+    raise TypeError(
+        f"operation {number} ({given!r}) is none of grain.transforms. What is called with the iterator of all records "
+        "has no state that can be saved, and Grain's checkpoints of it are wrong; write a Map, Filter, FlatMap or "
+        "Batch(batch_fn=...) instead."
+    )
+
+
+def _batching(given: Any, number: int) -> Batching:
+    if given.batch_size <= 0:
+        raise ValueError(f"batch_size must be positive, got {given.batch_size} in operation {number}")
+    function = given.batch_fn or _stack
+    name = f"operation {number} (Batch of {given.batch_size})"
+    return Batching(given.batch_size, bool(given.drop_remainder), function, function is _stack, name)
+
+
+def _stack(values: list[Any]) -> Any:
+    """Grain's own way to make a batch, by its public name: nothing is padded where the size is right."""
+    return grain.experimental.batch_and_pad(values, batch_size=len(values))
+
+
+def _settings(given: list[Any], found: list[Operation | Batching]) -> dict[str, Any]:
+    batches = [operation for operation in found if isinstance(operation, Batching)]
+    settings: dict[str, Any] = {"transforms": code_fingerprint(map(_code_of, given, found))}
+    if len(batches) == 1:
+        return settings | {"batch_size": batches[0].size, "drop_remainder": batches[0].drop_remainder}
+    if batches:
+        sizes = {str(number): batch.size for number, batch in enumerate(batches)}
+        settings |= {"batch_size": sizes, "drop_remainder": [batch.drop_remainder for batch in batches]}
+    return settings
+
+
+def _code_of(given: Any, operation: Operation | Batching) -> Any:
+    """What makes an operation: the transform itself, or the function of a batch (its size is a setting of its own)."""
+    if isinstance(operation, Batching):
+        return Batch(None if operation.is_default else operation.function)
+    return operation.call if isinstance(given, _LEGACY) else given
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Stands for a batch in a fingerprint."""
+
+    function: Callable[[list[Any]], Any] | None
+
+
+def shard_options_of(sampler: Any, given: grain.sharding.ShardOptions | None) -> grain.sharding.ShardOptions:
+    """The loader's shard: what was given, else the sampler's. Raises: ValueError where there is neither."""
+    found = given if given is not None else getattr(sampler, "_shard_options", None)
+    if not isinstance(found, grain.sharding.ShardOptions):
+        raise ValueError(
+            f"no shard_options were given, and {type(sampler).__qualname__} brings none; pass "
+            "shard_options=grain.sharding.NoSharding(), or the shard that this process reads"
+        )
+    return found
+
+
+def size_of(sampler: Any) -> int:
+    """Its length; where it has none, how many indices it takes before an IndexError, as Grain finds it by bisection."""
+    if hasattr(sampler, "__len__"):
+        return len(sampler)
+    low, high = 0, sys.maxsize
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            sampler[middle]
+            low = middle + 1
+        except IndexError:
+            high = middle
+    return low
+
+
+def sampling_of(sampler: Any, size: int) -> Any:
+    """The sampler as a Sampling, which computes whole arrays, where that gives exactly the same; else the sampler."""
+    try:
+        sampling = _sampling(sampler)
+    except (AttributeError, TypeError, ValueError):  # another release of Grain, or what only its sampler refuses
+        return sampler
+    if sampling is None or not _agree(sampler, sampling, size):
+        return sampler
+    return sampling
+
+
+def _sampling(sampler: Any) -> Sampling | None:
+    seed = sampler._seed
+    if seed is not None and seed < 0:
+        return None
+    if type(sampler) is grain.samplers.SequentialSampler:
+        return Sampling(Order(sampler._num_records), seed=seed)
+    if type(sampler) is not grain.samplers.IndexSampler:
+        return None
+    shard = sampler._shard_options
+    start, stop = split(sampler._num_records, shard.shard_index, shard.shard_count, shard.drop_remainder)
+    if stop == start:
+        return None  # Grain's sampler divides by zero, where it is asked at all
+    if not sampler._shuffle:
+        return Sampling(Order(stop - start), start, shard.shard_count, seed)
+    if cipher.grain_is_broken_at(stop - start):
+        logger.warning(
+            "with %d records in a shard, Grain's shuffle gives one of them twice in every epoch and another never, and "
+            "so does this loader. To see all of them, leave one out or add one, or use datarax_ray.sources.",
+            stop - start,
+        )
+        return None
+    return Sampling(Order(stop - start, int(seed), "global", rounds=4), start, shard.shard_count, seed)
+
+
+def _agree(sampler: Any, sampling: Sampling, size: int) -> bool:
+    """Whether both give the same at the ends of the stream, of its shards and of its epochs: Grain may change these."""
+    num_records, count = sampling.order.num_records, sampling.shard_count
+    edges = {0, 1, num_records - 1, num_records, num_records * count - 1, num_records * count, size // 2, size - 1}
+    indices = sorted(index for index in edges if 0 <= index < min(size, 2**62))
+    records = sampling.records(np.array(indices, np.int64)).tolist()
+    return [(index, record) for index, record in zip(indices, records, strict=True)] == [
+        (metadata.index, metadata.record_key) for metadata in map(sampler.__getitem__, indices)
+    ]
+
+
+def sampler_settings(sampler: Any, shard: grain.sharding.ShardOptions, length: int) -> dict[str, Any]:
+    """What a checkpoint says of the sampler and shard, in plain values."""
+    order: dict[str, Any] = {"shard_index": shard.shard_index, "shard_count": shard.shard_count}
+    cls = type(sampler)
+    if cls in (grain.samplers.IndexSampler, grain.samplers.SequentialSampler):
+        names = ("num_records", "shuffle", "num_epochs", "seed")
+        values = {name: getattr(sampler, f"_{name}", None) for name in names}
+        return order | values | {"sampler": cls.__qualname__, "sampler_shard": _say_shard(sampler._shard_options)}
+    return order | {"num_positions": length, "sampler": code_fingerprint((sampler,))}
+
+
+def _say_shard(shard: grain.sharding.ShardOptions) -> str:
+    return f"{shard.shard_index} of {shard.shard_count}" + (", drop_remainder" if shard.drop_remainder else "")
+
+
+def position_in_grain(
+    state: Mapping[str, Any], sampler: Any, data_source: Any, shard: grain.sharding.ShardOptions, length: int
+) -> int:
+    """The position in a state that grain.DataLoader wrote with worker_count=0.
+
+    Raises: ValueError for one with workers, another version or a position outside; DriftError for another sampler or
+    source. It says nothing of its operations.
+    """
+    workers, version = state.get("worker_count"), state.get("version")
+    if version != 2:
+        raise ValueError(f"the state of grain.DataLoader has version {version!r}, this release reads version 2")
+    if workers != 0:
+        raise ValueError(
+            f"the state was written by grain.DataLoader with worker_count={workers}, which makes batches in each "
+            "worker: another stream. Only one of worker_count=0 can go on here; start a new epoch or run."
+        )
+    saved = {"files": {"data_source": state.get("data_source")}, "order": {"sampler": state.get("sampler")}}
+    check_drift(saved, {"files": {"data_source": source_repr(data_source)}, "order": {"sampler": repr(sampler)}})
+    last = state.get("last_seen_indices", {}).get("0")
+    if isinstance(last, bool) or not isinstance(last, int):
+        raise ValueError(f"the state of grain.DataLoader has {last!r} as its last index, which is none")
+    position = (last + shard.shard_count - shard.shard_index) // shard.shard_count
+    if not 0 <= position <= length:
+        raise ValueError(f"the state's position {position} is outside a stream of {length} elements")
+    return position
+
+
+def source_repr(data_source: Any) -> str:
+    """What Grain's states say of a source."""
+    return str(type(data_source)) if isinstance(data_source, list | tuple | np.ndarray) else repr(data_source)

@@ -1,0 +1,406 @@
+"""The loader by hand: its face, its states, its errors; with Ray, and through Orbax."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import grain.python as grain
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import ray
+
+import datarax_ray.grain as ours
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError
+from tests.data import write_files
+from tests.grain_transforms import (
+    Backwards,
+    FailOn,
+    Keep,
+    Letters,
+    Noise,
+    Repeat,
+    Tree,
+    WithIndex,
+    as_list,
+    assert_same,
+)
+
+NUMBERS = grain.RangeDataSource(0, 10, 1)
+
+
+def numbers(operations: Any = (), *, num_epochs: int | None = 1, **arguments: Any) -> ours.DataLoader:
+    sampler = arguments.pop("sampler", None) or grain.IndexSampler(10, grain.NoSharding(), False, num_epochs, 0)
+    return ours.DataLoader(
+        data_source=arguments.pop("data_source", NUMBERS), sampler=sampler, operations=operations, **arguments
+    )
+
+
+class TestFace:
+    def test_one_changed_import_is_enough(self) -> None:
+        assert ours.IndexSampler is grain.IndexSampler
+        assert ours.MapTransform is grain.MapTransform
+        assert ours.checkpoint.CheckpointSave is grain.PyGrainCheckpointSave
+        assert ours.DataLoader is not grain.DataLoader
+        assert {"load", "DataLoader", "ReadOptions"} <= set(dir(ours))
+        with pytest.raises(AttributeError, match="has an attribute 'Loader'"):
+            _ = ours.Loader
+
+    def test_an_iterator_is_one_of_grains(self) -> None:
+        assert isinstance(iter(numbers()), grain.PyGrainDatasetIterator)
+
+    def test_load_is_grains_load(self) -> None:
+        arguments: dict[str, Any] = {
+            "num_epochs": 2,
+            "shuffle": True,
+            "seed": 5,
+            "transformations": [Noise(1.0)],
+            "batch_size": 4,
+            "drop_remainder": True,
+            "shard_options": grain.ShardOptions(1, 2),
+        }
+        assert_same(list(ours.load(NUMBERS, **arguments)), list(grain.load(NUMBERS, **arguments)))
+        assert_same(list(ours.load(NUMBERS, num_epochs=1)), list(range(10)))
+
+    def test_map_with_index_gets_the_samplers_index(self) -> None:
+        sampler = grain.IndexSampler(10, grain.ShardOptions(1, 2), False, 1)
+        loader = numbers([WithIndex(), grain.Batch(2, batch_fn=as_list), WithIndex()], sampler=sampler)
+        assert next(iter(loader)) == (3, {"values": [(1, 5), (3, 6)], "count": 2})
+
+    def test_operations_of_the_old_kind_are_taken(self) -> None:
+        operations = [
+            grain.MapOperation(lambda x: x + 1),
+            grain.FilterOperation(lambda x: x % 2),
+            grain.RandomMapOperation(lambda x, rng: x + rng.integers(2)),
+            grain.BatchOperation(2),
+        ]
+        arguments: dict[str, Any] = {
+            "data_source": NUMBERS,
+            "sampler": grain.IndexSampler(10, grain.NoSharding(), False, 1, 3),
+            "operations": operations,
+        }
+        assert_same(list(ours.DataLoader(**arguments)), list(grain.DataLoader(**arguments)))
+
+    def test_what_is_no_operation_is_refused(self) -> None:
+        with pytest.raises(TypeError, match="operation 1 .* has no state that can be saved.* write a Map"):
+            numbers([Keep(2), lambda records: records])
+        with pytest.raises(TypeError, match="operation 0 is the class Tree; pass an instance"):
+            numbers([Tree])
+        with pytest.raises(ValueError, match="batch_size must be positive, got 0 in operation 0"):
+            numbers([grain.Batch(0)])
+
+    def test_arguments_out_of_range_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="worker_count must be at least 0, .* got -1"):
+            numbers(worker_count=-1)
+        with pytest.raises(ValueError, match="worker_buffer_size must be at least 0, got -1"):
+            numbers(worker_buffer_size=-1)
+        with pytest.raises(ValueError, match="no shard_options were given, and Backwards brings none"):
+            numbers(sampler=Backwards(10))
+
+    def test_transforms_run_as_their_results_are_asked_for(self) -> None:
+        seen: list[int] = []
+        operations = [grain.MapOperation(lambda x: seen.append(x) or x), grain.Batch(3)]
+        next(iter(numbers(operations)))
+        assert seen == [0, 1, 2]
+
+    def test_a_source_is_entered_read_in_lists_and_left(self) -> None:
+        letters = Letters(30)
+        arguments: dict[str, Any] = {"sampler": grain.SequentialSampler(30, grain.NoSharding())}
+        with numbers(data_source=letters, read_options=grain.ReadOptions(2, 7), **arguments) as loader:
+            assert list(loader)[24:28] == ["y", "z", "aa", "bb"]
+            assert letters.is_open
+            assert max(map(len, letters.calls)) == 7
+        assert not letters.is_open
+        with pytest.raises(RuntimeError, match="this DataLoader is closed; make a new one"):
+            next(iter(loader))
+
+    def test_array_records_are_grains(self, tmp_path: Path) -> None:
+        source = grain.ArrayRecordDataSource([str(path) for path in write_files(tmp_path, (7, 13))])
+        arguments: dict[str, Any] = {
+            "data_source": source,
+            "sampler": grain.IndexSampler(20, grain.NoSharding(), True, 2, 1),
+            "operations": [grain.Batch(3, batch_fn=as_list)],
+        }
+        assert_same(list(ours.DataLoader(**arguments)), list(grain.DataLoader(**arguments)))
+
+
+class TestState:
+    def test_it_is_small_json_and_does_not_name_the_actors(self) -> None:
+        iterator = iter(numbers([grain.Batch(4)], num_epochs=None))
+        for _ in range(3):
+            next(iterator)
+        state = json.loads(iterator.get_state())
+        assert state["position"] == 12
+        assert state["settings"]["order"]["seed"] == 0
+        assert "worker" not in json.dumps(state)
+        assert len(iterator.get_state()) < 4096
+
+    def test_in_the_middle_of_a_flat_map_before_and_after_a_batch(self) -> None:
+        operations = [Repeat(), grain.Batch(3), Repeat(), grain.Batch(2), Repeat()]
+        loader = numbers(operations, num_epochs=3)
+        iterator = iter(loader)
+        states, whole = [iterator.get_state()], []
+        for output in iterator:
+            whole.append(output)
+            states.append(iterator.get_state())
+        assert len(whole) > 10
+        assert any(json.loads(state).get("rest") for state in states)
+        for number, state in enumerate(states):
+            resumed = iter(loader)
+            resumed.set_state(state)
+            assert_same(list(resumed), whole[number:])
+
+    @pytest.mark.parametrize(
+        ("arguments", "setting"),
+        [
+            ({"sampler": grain.IndexSampler(10, grain.NoSharding(), False, 1, 1)}, "order.seed: .* with 0, .* has 1"),
+            ({"num_epochs": 2}, "order.num_epochs: .* with 1, .* has 2"),
+            ({"sampler": grain.SequentialSampler(10, grain.NoSharding(), 0)}, "order.sampler: .*'IndexSampler', .*"),
+            ({"shard_options": grain.ShardOptions(0, 2)}, "order.shard_count: .* with 1, .* has 2"),
+            ({"data_source": grain.RangeDataSource(1, 11, 1)}, "files.repr: .*start=0.*start=1"),
+            ({"operations": [Keep(2), grain.Batch(3)]}, "transforms.digest"),
+            ({"operations": [Keep(3), grain.Batch(2)]}, "batch_size: .* with 3, .* has 2"),
+            ({"operations": [Keep(3), grain.Batch(3, drop_remainder=True)]}, "drop_remainder: .*False, .* True"),
+            ({"operations": [Keep(3), grain.Batch(3, batch_fn=as_list)]}, "transforms.digest"),
+        ],
+    )
+    def test_another_stream_is_refused(self, arguments: dict[str, Any], setting: str) -> None:
+        state = iter(numbers([Keep(3), grain.Batch(3)])).get_state()
+        other = iter(numbers(**({"operations": [Keep(3), grain.Batch(3)]} | arguments)))
+        with pytest.raises(DriftError, match=setting):
+            other.set_state(state)
+
+    def test_a_change_that_is_meant_is_named(self) -> None:
+        iterator = iter(numbers([grain.Batch(3)]))
+        next(iterator)
+        other = iter(numbers([grain.Batch(4)]))
+        other.set_state(iterator.get_state(), allow_drift=("batch_size",))
+        assert next(other).tolist() == [3, 4, 5, 6]
+
+    def test_a_sampler_of_ones_own_is_known_by_its_code_and_values(self) -> None:
+        def at(sampler: Any) -> Any:
+            return iter(numbers(sampler=sampler, shard_options=grain.NoSharding()))
+
+        state = at(Backwards(10)).get_state()
+        at(Backwards(10)).set_state(state)  # another object, which Grain refuses
+        with pytest.raises(DriftError, match="order.sampler.digest"):
+            at(Backwards(9)).set_state(state)
+
+    @pytest.mark.parametrize(
+        ("state", "message"),
+        [
+            (b"\xff", "the state is no JSON"),
+            (b"{}", "this is no state of a stream"),
+            (b'{"parent": {"next_index": 3}, "next_index_in_buffer": 1}', "grain.DataLoader with a FlatMap"),
+        ],
+    )
+    def test_what_is_no_state_is_refused(self, state: bytes, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            iter(numbers()).set_state(state)
+
+    def test_offsets_that_do_not_fit_are_refused(self) -> None:
+        iterator = iter(numbers([Repeat(), grain.Batch(1), Repeat()]))
+        state = json.loads(iterator.get_state())
+        with pytest.raises(ValueError, match="1 offsets in its position, these operations have 2"):
+            iterator.set_state(json.dumps(state | {"rest": {"offsets": [1]}}).encode())
+        with pytest.raises(ValueError, match=r"offsets must be integers of at least 0, got \[-1, 0\]"):
+            iterator.set_state(json.dumps(state | {"rest": {"offsets": [-1, 0]}}).encode())
+
+    def test_grains_own_state_is_taken_where_it_is_exact(self) -> None:
+        arguments: dict[str, Any] = {
+            "data_source": NUMBERS,
+            "sampler": grain.IndexSampler(10, grain.NoSharding(), True, 2, 4),
+            "operations": [grain.Batch(3)],
+        }
+        theirs = iter(grain.DataLoader(**arguments))
+        whole = list(grain.DataLoader(**arguments))
+        next(theirs)
+        written = theirs.get_state()
+        iterator = iter(ours.DataLoader(**arguments))
+        iterator.set_state(written)
+        assert_same(list(iterator), whole[1:])
+        with pytest.raises(ValueError, match="worker_count=2, which makes batches in each worker"):
+            iterator.set_state(json.dumps(json.loads(written) | {"worker_count": 2}).encode())
+        other = json.loads(written) | {"data_source": "RangeDataSource(start=5, stop=10, step=1)"}
+        with pytest.raises(DriftError, match="files.data_source: .*start=5.*start=0"):
+            iterator.set_state(json.dumps(other).encode())
+        with pytest.raises(ValueError, match="position 4000 is outside a stream of 20 elements"):
+            iterator.set_state(json.dumps(json.loads(written) | {"last_seen_indices": {"0": 3999}}).encode())
+
+    def test_what_was_prefetched_is_not_in_it(self) -> None:
+        iterator = iter(numbers())
+        before = iterator.get_state()
+        iterator.start_prefetch()
+        iterator.start_prefetch()
+        assert iterator.get_state() == before
+        assert list(iterator) == list(range(10))
+        iterator.start_prefetch()
+        iterator.set_state(before)
+        assert next(iterator) == 0
+
+    def test_iterators_of_one_loader_are_apart(self) -> None:
+        loader = numbers()
+        first, second = iter(loader), iter(loader)
+        assert [next(first), next(first), next(second)] == [0, 1, 0]
+
+
+class TestErrors:
+    def test_it_names_operation_record_and_position_after_everything_before_it(self) -> None:
+        sampler = grain.IndexSampler(10, grain.NoSharding(), True, 1, 0)
+        order = [int(x) for x in grain.DataLoader(data_source=NUMBERS, sampler=sampler)]
+        loader = numbers([Noise(1.0), FailOn(order[4])], sampler=sampler)
+        iterator = iter(loader)
+        assert [next(iterator)[0] for _ in range(4)] == order[:4]
+        message = rf"position 4.*: operation 1 \(FailOn\) raised ZeroDivisionError: cannot divide {order[4]}"
+        for _ in range(2):  # the state has not moved, so it comes again
+            with pytest.raises(RecordError, match=message):
+                next(iterator)
+
+    def test_of_a_batch_it_names_the_positions(self) -> None:
+        iterator = iter(numbers([grain.Batch(3), FailOn(4)]))
+        next(iterator)
+        with pytest.raises(RecordError, match=r"positions 3 to 5 .*operation 1 \(FailOn\) raised ZeroDivisionError"):
+            next(iterator)
+
+    def test_elements_that_do_not_stack_are_grains_error_with_their_place(self) -> None:
+        operations = [grain.MapOperation(lambda x: np.zeros(x)), grain.Batch(4)]
+        with pytest.raises(RecordError, match=r"positions 0 to 3.*Batch of 4\) raised ValueError: Expected all input"):
+            next(iter(numbers(operations)))
+
+    def test_a_record_that_cannot_be_read_is_named(self) -> None:
+        class Torn(Letters):
+            def __getitems__(self, indices: list[int]) -> list[str]:
+                if 6 in indices:
+                    raise OSError("disk gone")
+                return super().__getitems__(indices)
+
+        iterator = iter(numbers(data_source=Torn(10)))
+        assert [next(iterator) for _ in range(6)] == list("abcdef")
+        with pytest.raises(RecordError, match=r"\[6\] \(position 6\): reading raised OSError: disk gone"):
+            next(iterator)
+
+    def test_a_sampler_that_raises_is_named(self) -> None:
+        class Short(Backwards):
+            def __len__(self) -> int:
+                return self.num_records + 1
+
+        iterator = iter(numbers(sampler=Short(10), shard_options=grain.NoSharding()))
+        assert [next(iterator) for _ in range(10)] == list(range(10))[::-1]
+        with pytest.raises(RecordError, match=r"Short\[10\] \(position 10\): the sampler raised IndexError: 10"):
+            next(iterator)
+
+    def test_filters_that_drop_everything_say_so(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert list(numbers([grain.FilterOperation(lambda x: False)], num_epochs=3)) == []
+        assert "nothing came of the 30 positions up to 30" in caplog.text
+
+
+@pytest.mark.usefixtures("ray_local")
+class TestActors:
+    @pytest.mark.parametrize(
+        "operations",
+        [
+            [Tree(), Noise(1.0), Keep(3), grain.Batch(7)],
+            [Noise(1.0), Repeat(), Tree()],
+            [Noise(2.0), grain.Batch(3), Noise(1.0), Repeat(), grain.Batch(2, batch_fn=as_list)],
+        ],
+    )
+    def test_any_number_gives_grains_outputs_and_resumes(self, operations: list[Any]) -> None:
+        source = grain.RangeDataSource(0, 700, 1)
+        arguments: dict[str, Any] = {
+            "data_source": source,
+            "sampler": grain.IndexSampler(700, grain.ShardOptions(1, 2), True, 2, 9),
+            "operations": operations,
+        }
+        want = list(grain.DataLoader(**arguments))
+        state = iter(ours.DataLoader(**arguments)).get_state()
+        for worker_count in (1, 2, 3):
+            with ours.DataLoader(**arguments, worker_count=worker_count, ray_options={"num_cpus": 0.5}) as loader:
+                resumed = iter(loader)
+                resumed.set_state(state)
+                at = int(len(want) * (worker_count - 1) / 3)
+                to = int(len(want) * worker_count / 3)
+                assert_same([next(resumed) for _ in range(to - at)], want[at:to])
+                state = resumed.get_state()
+                assert_same(list(loader), want)
+                assert sorted(loader.stats()) == list(range(worker_count))
+        resumed = iter(ours.DataLoader(**arguments))
+        resumed.set_state(state)
+        assert_same(list(resumed), want[len(want) :])
+
+    def test_grains_orbax_handler_saves_and_restores_with_another_number(self, tmp_path: Path) -> None:
+        operations = [Noise(1.0), Repeat(), grain.Batch(4)]
+        whole = list(numbers(operations, num_epochs=3))
+        model = {"w": np.arange(3)}
+        with ocp.CheckpointManager(tmp_path) as manager, numbers(operations, num_epochs=3, worker_count=2) as loader:
+            iterator = iter(loader)
+            for step in range(len(whole)):
+                args = {"model": ocp.args.StandardSave(model), "data": ours.checkpoint.CheckpointSave(iterator)}
+                manager.save(step, args=ocp.args.Composite(**args))
+                assert_same(next(iterator), whole[step])
+            manager.wait_until_finished()
+            with numbers(operations, num_epochs=3, worker_count=3, ray_options={"num_cpus": 0.5}) as more:
+                for step in range(len(whole)):
+                    restored = iter(more if step % 4 == 0 else numbers(operations, num_epochs=3))
+                    args = {"data": ours.checkpoint.CheckpointRestore(restored)}
+                    assert manager.restore(step, args=ocp.args.Composite(**args))["data"] is restored
+                    assert_same(list(restored), whole[step:])
+
+    def test_a_transforms_error_arrives_from_an_actor_after_everything_before_it(self) -> None:
+        with numbers([Noise(1.0), FailOn(6), grain.Batch(1)], worker_count=2) as loader:
+            iterator = iter(loader)
+            assert [int(next(iterator)[0][0]) for _ in range(6)] == list(range(6))
+            with pytest.raises(
+                RecordError, match=r"\[6\] \(position 6\): operation 1 \(FailOn\) raised Zero"
+            ) as caught:
+                next(iterator)
+            assert any("in reader actor" in note for note in caught.value.__notes__)
+
+    def test_a_killed_actor_changes_nothing(self) -> None:
+        source = grain.RangeDataSource(0, 3000, 1)
+        arguments: dict[str, Any] = {
+            "data_source": source,
+            "sampler": grain.IndexSampler(3000, grain.NoSharding(), True, 2, 1),
+            "operations": [Noise(1.0), Repeat(), grain.Batch(32)],
+        }
+        want = list(grain.DataLoader(**arguments))
+        with ours.DataLoader(**arguments, worker_count=2, ray_options={"chunk_size": 256}) as loader:
+            iterator = iter(loader)
+            got = [next(iterator) for _ in range(3)]
+            os.kill(loader.stats()[0]["pid"], signal.SIGKILL)
+            assert_same([*got, *iterator], want)
+
+    def test_no_number_is_one_for_each_cpu_but_one(self) -> None:
+        with numbers(worker_count=None, ray_options={"num_cpus": 8}) as loader:
+            assert list(loader) == list(range(10))
+            assert list(loader.stats()) == [0]  # of the 16 CPUs
+
+    def test_actors_load_no_jax_where_the_operations_do_not(self) -> None:
+        with ours.DataLoader(
+            data_source=list(range(20)),
+            sampler=grain.IndexSampler(20, grain.NoSharding(), True, 1, 0),
+            operations=[grain.MapOperation(float), grain.Batch(4)],
+            worker_count=1,
+        ) as loader:
+            assert len(list(loader)) == 5
+            from tests.data import loaded_modules
+
+            handle = loader._source._actors._members[0].handle  # type: ignore[union-attr]
+            assert not {"jax", "grain"} & set(ray.get(handle.__ray_call__.remote(loaded_modules)))
+
+    def test_actors_end_with_the_loader(self) -> None:
+        loader = numbers(worker_count=1)
+        assert list(loader) == list(range(10))
+        pids = {member["pid"] for member in loader.stats().values()}
+        del loader
+        gc.collect()
+        deadline = time.monotonic() + 30
+        while any(Path(f"/proc/{pid}").exists() for pid in pids):
+            assert time.monotonic() < deadline, "the actor lives on"
+            time.sleep(0.1)
