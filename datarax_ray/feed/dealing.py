@@ -99,10 +99,6 @@ MAX_PART_ROWS = 2**17
 # An epoch of a small shuffled dataset costs its whole table, 3 to 9 ms however few its records, so a chunk of 2**15
 # positions of 10 records would take half a minute. 64 are kept by the cipher for those who share an order.
 MAX_CHUNK_EPOCHS = 64
-# A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
-MAX_PART_RECORDS = 2**15
-# Rows of a part where whole groups of them are read as columns, at a tenth of that: 8 MiB of 64-byte rows.
-MAX_PART_ROWS = 2**17
 
 
 class RecordDealer:

@@ -9,6 +9,7 @@ Source: datasets.iterable_dataset (IterableDataset.shard, iter, state_dict, load
 from __future__ import annotations
 
 import abc
+import functools
 import itertools
 import json
 import os
@@ -17,7 +18,9 @@ from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import iterable_tree
+from datarax_ray.read.lanes import LaneRun
 from datarax_ray.read.layout import Layout
+from datarax_ray.read.patience import PatientRun, patiently
 from datarax_ray.read.rows import Rows
 
 # A portion costs `datasets` 0.1 ms and more, so it should hold many rows; but a lane that is open holds one or two, and
@@ -60,7 +63,10 @@ class HFLanes:
             "digest": iterable_tree.tree_fingerprint(dataset),
         }
 
-    def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> _Run:
+    def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
+        return PatientRun(functools.partial(self._run, epoch, lane), state)
+
+    def _run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
         # a dataset of its own for each run: a dataset has one state, that of what it was last iterated for
         dataset = self._dataset.shard(self.num_lanes, lane)
         dataset = dataset.with_format("arrow") if self._layout is not None else _without_tables(dataset)
@@ -87,7 +93,7 @@ class HFLanes:
     def _look(self, on_host: Iterable[str]) -> None:
         """Decide by the first rows what columns become, and how many rows a portion has."""
         dataset = self._dataset.with_format("arrow")
-        first = next(dataset.iter(_FIRST_ROWS), None)
+        first = patiently(lambda: next(dataset.iter(_FIRST_ROWS), None))
         if first is None:
             return
         self._layout = Layout.of(first, as_objects=on_host)
