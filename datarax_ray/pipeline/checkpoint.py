@@ -19,8 +19,9 @@ from datarax_ray.plan.fingerprint import VERSION, digest
 
 _FILE = "datarax_ray.json"
 _CHECKSUM = "checksum"  # of the other values: a flipped bit in a position is a position too
-# A state is under 4 KB; what is far larger is no state, and is not read into memory.
-_MAX_NBYTES = 2**20
+# A state is under 4 KB, and that of a stream has some hundred bytes more for each of its shards: here for 30,000. What
+# is larger is no state, and is not read into memory.
+_MAX_NBYTES = 2**24
 
 
 class PipelineHandler(ocp.CheckpointHandler):
@@ -99,7 +100,9 @@ def read_state(directory: epath.Path) -> dict[str, Any]:
     with path.open("rb") as file:
         content = file.read(_MAX_NBYTES + 1)
     if len(content) > _MAX_NBYTES:
-        raise ValueError(f"{path} has {path.stat().length:,} bytes; a saved pipeline has under 4,096, so this is none")
+        raise ValueError(
+            f"{path} has {path.stat().length:,} bytes; a saved pipeline has at most {_MAX_NBYTES:,}, so this is none"
+        )
     try:
         state = json.loads(content.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
         checksum = state.pop(_CHECKSUM, None) if isinstance(state, dict) else None

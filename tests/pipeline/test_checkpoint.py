@@ -127,7 +127,7 @@ def with_checksum(**state: Any) -> str:
         ("[1]", "holds a list, a saved pipeline is an object"),
         ("{}", "it has no version"),
         ('{"version": 99}', "has version 99, this release reads version 1"),
-        ("{" + " " * 2**20 + "}", "has 1,048,578 bytes; a saved pipeline has under 4,096"),
+        ("{" + " " * 2**24 + "}", "has 16,777,218 bytes; a saved pipeline has at most 16,777,216"),
         (with_checksum(version=1, position=1.5, settings={}), "position must be an integer"),
         (with_checksum(version=2, position=1.5, settings={}).replace("2", "3"), "has version 3, this release reads"),
         ('{"version": 1, "position": 1.5, "settings": {}}', "datarax_ray.json has no checksum: it is damaged"),

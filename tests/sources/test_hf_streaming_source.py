@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.read import hf_lanes
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
@@ -215,6 +217,30 @@ def test_a_flat_map_resumes_in_the_middle_of_an_element(corpus: list[str]) -> No
     with RaySource(make(dataset, [Words()], num_epochs=1), num_actors=2, num_cpus=0.5, chunk_size=50) as distributed:
         for number in range(0, len(states), 5):
             resumed = pipeline(distributed, 37)
+            resumed.set_state(json.loads(states[number]))
+            assert_equal([on_host(b) for b in resumed], batches[number:])
+
+
+class Bytes:
+    """The bytes of a line as tokens."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"tokens": np.frombuffer(element["text"].encode() + b"\n", np.uint8).astype(np.int32)}
+
+
+@pytest.mark.usefixtures("ray_local")
+@pytest.mark.parametrize("packing", [ConcatThenSplit(seq_len=100), FirstFitPack(seq_len=100, too_long="split")])
+def test_text_is_packed_from_a_stream_and_resumes_in_the_middle_of_a_line(corpus: list[str], packing: Any) -> None:
+    dataset = stream(corpus)
+    batches, states = run_saving(pipeline(make(dataset, [Bytes()], num_epochs=2), 16, packing=packing))
+    text = "".join(e["text"] + "\n" for e in itertools.islice(plain(dataset), 2 * num_lines(corpus)))
+    if isinstance(packing, ConcatThenSplit):
+        tokens = np.concatenate([b["tokens"][b["tokens_segment_ids"] > 0] for b in batches])
+        assert bytes(tokens.astype(np.uint8)).decode() == text
+        assert any('"token_offset"' in state for state in states)
+    with RaySource(make(dataset, [Bytes()], num_epochs=2), num_actors=3, num_cpus=0.5, chunk_size=40) as distributed:
+        for number in range(0, len(states), 3):
+            resumed = pipeline(distributed, 16, packing=packing)
             resumed.set_state(json.loads(states[number]))
             assert_equal([on_host(b) for b in resumed], batches[number:])
 
