@@ -222,8 +222,9 @@ def _agree(sampler: Any, sampling: Sampling, size: int) -> bool:
     num_records, count = sampling.order.num_records, sampling.shard_count
     edges = {0, 1, num_records - 1, num_records, num_records * count - 1, num_records * count, size // 2, size - 1}
     indices = sorted(index for index in edges if 0 <= index < min(size, 2**62))
-    records = sampling.records(np.array(indices, np.int64)).tolist()
-    return [(index, record) for index, record in zip(indices, records, strict=True)] == [
+    # one by one: an order is made for positions that lie close together
+    records = [int(sampling.records(np.array([index], np.int64))[0]) for index in indices]
+    return list(zip(indices, records, strict=True)) == [
         (metadata.index, metadata.record_key) for metadata in map(sampler.__getitem__, indices)
     ]
 
