@@ -40,7 +40,8 @@ class Member:
 
     ping: a pending call that answers once it runs. is_ready: whether it is sent tickets. heard_at: its last answer of
     any kind. progress_at: when a ticket of its was last seen to end, or the first was sent. num_failures: losses and
-    failed starts since it last gave a block. start_at: when to start its next process, None for no need.
+    failed starts since it last gave a block. start_at: when to start its next process, None for no need. due_at:
+    when another takes its place unless it is back.
     """
 
     index: int
@@ -56,6 +57,7 @@ class Member:
     num_failures: int = 0
     start_at: float | None = None
     loss: Loss | None = None
+    due_at: float = float("inf")
 
     @property
     def where(self) -> str:

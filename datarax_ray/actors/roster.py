@@ -42,6 +42,9 @@ _TEND_S = 0.5
 # without a word is so noticed in 7 s; Ray takes 15 to 40 s.
 _QUIET_S = 2.0
 _PATIENCE_S = 5.0
+# Ray brings an actor back in 1 to 5 s, but takes up to 40 s to call a node dead, and brings none back from it before:
+# then a new one is asked for, elsewhere.
+_RETURN_S = 12.0
 # Silent for so long: its process is ended, and Ray starts another. Cut off nodes heal sooner, as a rule, or never.
 _SILENT_KILL_S = 60.0
 # Starts that fail in a row before it is no accident, and how long to wait before the next: 1, 2, 4 s and so on.
@@ -174,6 +177,7 @@ class Roster:
             elif member.start_at is not None:
                 if now >= member.start_at:
                     member.handle, member.start_at = start_actor(member.index, self._options, self._identity), None
+                    member.due_at = now + _MAX_BACKOFF_S
                     member.pings(now)
             elif not member.is_ready or (member.sent and now - member.heard_at > _QUIET_S):
                 member.pings(now)
@@ -214,6 +218,18 @@ class Roster:
             self._take(member, "answered", f"it did not answer for {waited:.0f} s")
         elif member.loss is not None and member.loss.kind == "answered" and now - member.loss.since > _SILENT_KILL_S:
             self._kill(member, now, f"it did not answer for {waited:.0f} s")
+        elif member.loss is not None and now > member.due_at and self._options.name is None:
+            self._replace(member, now)
+
+    def _replace(self, member: Member, now: float) -> None:
+        """It does not come back: Ray waits for a node that it believes to be there, or for room. Ask for a new one."""
+        with contextlib.suppress(Exception):  # whatever is left of it must not come back under the same id
+            ray.kill(member.handle)
+        self._take(member, "replaced", "it did not come back")
+        member.num_failures += 1
+        member.due_at = now + min(_MAX_BACKOFF_S, _RETURN_S * 2.0 ** (member.num_failures - 1))
+        member.handle = start_actor(member.index, self._options, self._identity)
+        member.pings(now)
 
     def _check_progress(self, member: Member, now: float) -> None:
         """It lives: is it also at work?"""
@@ -262,6 +278,8 @@ class Roster:
             self._tended_at = 0.0
             member.num_failures += 1
             member.loss = Loss(kind, time.monotonic(), reason, num_lost)
+            # one that is silent has its own time, and one that is being ended is on its way
+            member.due_at = time.monotonic() + (_RETURN_S if kind == "restarted" else float("inf"))
         elif member.loss is not None:
             kind = member.loss.kind if kind == "restarted" or member.loss.kind == "hung" else kind
             member.loss = Loss(kind, member.loss.since, member.loss.reason, member.loss.num_retried + num_lost)
