@@ -33,7 +33,7 @@ class ReaderActor:
     def __init__(self, index: int) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
-        _keep_freed_memory()
+        keep_freed_memory()
         self._index = index
         self._description: Described | None = None
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
@@ -87,7 +87,7 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Have malloc keep the memory of a block for the next one.
 
     By default it goes back to the kernel with every block, and the page faults of taking it anew cost 0.45 ms per MB,

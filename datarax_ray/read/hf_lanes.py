@@ -23,10 +23,12 @@ from datarax_ray.read.layout import Layout
 from datarax_ray.read.patience import PatientRun, patiently
 from datarax_ray.read.rows import Rows
 
-# A portion costs `datasets` 0.1 ms and more, so it should hold many rows; but a lane that is open holds one or two, and
-# an actor has many open, so not more bytes than this.
-_PORTION_NBYTES = 2**20
-_MIN_ROWS, _MAX_ROWS = 16, 1024
+# A portion costs 0.5 ms whatever its size, so it should hold many rows. Of Parquet and Arrow files it costs no memory:
+# the dataset has decoded a row group or mapped the file, and a portion is a view of that.
+_PORTION_NBYTES = 4 * 2**20
+_MIN_ROWS, _MAX_ROWS = 16, 4096
+# Single elements may be decoded images of any size, and cost the more for each, not for each portion.
+_PORTION_ELEMENTS = 64
 _FIRST_ROWS = 256  # by which is decided what columns become
 
 
@@ -52,7 +54,7 @@ class HFLanes:
         self._name = name
         self.num_lanes = int(dataset.num_shards)
         self._layout: Layout | None = None
-        self._batch_size = _MAX_ROWS
+        self._batch_size = _PORTION_ELEMENTS
         if self.num_lanes and iterable_tree.has_arrow(dataset) and not _needs_decoding(dataset):
             self._look(on_host)
         self._fingerprint = {

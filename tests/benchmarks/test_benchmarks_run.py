@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import ingest, parquet
+from tests.benchmarks import hf_streams, ingest, parquet
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,9 @@ def test_the_tables_say_how_far_from_ray_data_each_is(found_of_tables: dict) -> 
         assert result.keys() >= {"rate", "rates", "ratios", "cpu_us", "cpu_ratio", "first_batch_s"}
         assert len(result["ratios"]) == 1
     assert len(found_of_tables["verdicts"]) == 2
+
+
+def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:
+    found = hf_streams.main(["--rows", "100", "--repeats", "1"])
+    assert found.keys() == {"target", "small", "tokens"}
+    assert all(rate > 0 for kind in hf_streams.KINDS for rate in found[kind].values())

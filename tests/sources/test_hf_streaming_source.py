@@ -53,6 +53,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many portions in a lane, so that cursors stand inside it. The number travels to the actors with the reader."""
     monkeypatch.setattr(hf_lanes, "_MAX_ROWS", 16)
+    monkeypatch.setattr(hf_lanes, "_PORTION_ELEMENTS", 16)
 
 
 def stream(corpus: list[str]) -> datasets.IterableDataset:

@@ -1,0 +1,102 @@
+"""The benchmark of Hugging Face streams, run by hand: rows per CPU second of one process.
+
+    python -m tests.benchmarks.hf_streams [--rows 400000] [--repeats 5] [--json FILE]
+
+What a reader actor does (tickets in, blocks out, over four Parquet files as lanes) beside `datasets`' own batched NumPy
+iteration of the same stream, `with_format("numpy").iter(1000)` and `iter(4000)`, whichever is faster. The two take
+turns in one process, with memory kept as actors keep it. CPU seconds, so that a busy machine does not decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datarax_ray.actors.reader_actor import keep_freed_memory
+from datarax_ray.plan.lanes import Cursor, LaneTicket
+from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
+
+TARGET = 0.8  # of the rate of `datasets`
+LANES = 4
+# Rows of a ticket: what the window comes to ask of one actor at a time.
+KINDS = {"small": 2**17, "tokens": 2**12}
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Run it all, print the table, and give what --json writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=400_000, help="in each file of small rows; a 25th of it of tokens")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    keep_freed_memory()
+    report: dict[str, Any] = {"target": TARGET}
+    for kind in KINDS:
+        with TemporaryDirectory() as directory:
+            report[kind] = _measure(_stream(kind, options.rows, Path(directory)), KINDS[kind], options.repeats)
+        print(kind, {name: f"{rate:,.2f}" for name, rate in report[kind].items()})
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2))
+    return report
+
+
+def _measure(dataset: Any, chunk: int, repeats: int) -> dict[str, float]:
+    runs: dict[str, Callable[[], int]] = {
+        "datasets, 1000": lambda: _iterated(dataset, 1000),
+        "datasets, 4000": lambda: _iterated(dataset, 4000),
+        "in file order": lambda: _read(dataset, chunk, shuffle=False),
+        "shuffled": lambda: _read(dataset, chunk, shuffle=True),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in runs}
+    # all read the same; and the first touch of memory costs as much as the reading
+    assert len({run() for run in runs.values()}) == 1
+    for _ in range(repeats):
+        for name, run in runs.items():
+            begin = time.process_time()
+            rates[name].append(run() / (time.process_time() - begin))
+    found = {name: median(measured) for name, measured in rates.items()}
+    best = max(found["datasets, 1000"], found["datasets, 4000"])
+    return found | {f"{name}, of datasets": found[name] / best for name in ("in file order", "shuffled")}
+
+
+def _iterated(dataset: Any, batch_size: int) -> int:
+    return sum(len(next(iter(batch.values()))) for batch in dataset.with_format("numpy").iter(batch_size))
+
+
+def _read(dataset: Any, chunk: int, *, shuffle: bool) -> int:
+    description = HFStreamingSource(HFStreamingConfig(num_epochs=1, shuffle=shuffle), dataset=dataset).describe()
+    lanes = tuple((lane, Cursor()) for lane in range(LANES))
+    rows, start = 0, 0
+    while len((block := description.read(LaneTicket(start, start + chunk, lanes))).positions):
+        rows, start = rows + len(block.positions), start + chunk
+    return rows
+
+
+def _stream(kind: str, rows: int, directory: Path) -> Any:
+    paths = []
+    for lane in range(LANES):
+        rng = np.random.default_rng(lane)
+        paths.append(str(directory / f"{lane}.parquet"))
+        if kind == "small":
+            columns = {"a": rng.integers(0, 9, rows), "b": rng.random(rows), "c": rng.integers(0, 9, rows, np.int32)}
+            pq.write_table(pa.table(columns), paths[-1], row_group_size=20_000)
+        else:
+            tokens = rng.integers(0, 50_000, (max(1, rows // 25), 1024), np.int32)
+            lists = pa.ListArray.from_arrays(np.arange(len(tokens) + 1, dtype=np.int32) * 1024, tokens.reshape(-1))
+            pq.write_table(pa.table({"tokens": lists}), paths[-1], row_group_size=1000)
+    return datasets.load_dataset("parquet", data_files=paths, split="train", streaming=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The states of `datasets`, of which a cursor consists: from behind every portion, a new run gives exactly the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+
+from datarax_ray.read import hf_lanes
+from datarax_ray.read.columns import unstack
+from datarax_ray.read.hf_lanes import HFLanes
+from datarax_ray.read.rows import Rows, count
+
+
+def generate(shards: list[int]) -> Iterator[dict[str, Any]]:
+    for shard in shards:
+        for number in range(20 + 3 * shard):
+            yield {"x": 100 * shard + number, "s": f"g{number}"}
+
+
+def twice(element: dict[str, Any]) -> dict[str, Any]:
+    return {"y": 2 * element["x"]}
+
+
+def repeat(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"x": [x for x in batch["x"] for _ in range(2)], "s": [s for s in batch["s"] for _ in range(2)]}
+
+
+def two_in_three(element: dict[str, Any]) -> bool:
+    return element["x"] % 3 != 0
+
+
+def add_column(table: Any) -> Any:
+    return table.append_column("y", table["x"])
+
+
+INSIDE = {
+    "nothing": lambda d: d,
+    "map": lambda d: d.map(twice),
+    "filter": lambda d: d.filter(two_in_three),
+    "map of batches": lambda d: d.map(repeat, batched=True, batch_size=4),
+    "map, filter, map": lambda d: d.map(twice).filter(two_in_three).map(twice),
+    "numpy, map": lambda d: d.with_format("numpy").map(twice),
+    "arrow, map of batches": lambda d: d.with_format("arrow").map(add_column, batched=True, batch_size=6),
+    "take": lambda d: d.take(50),
+    "skip": lambda d: d.skip(9),
+    "repeat": lambda d: d.repeat(2),
+    "select": lambda d: d.select_columns(["x"]),
+    "rename": lambda d: d.rename_column("x", "z"),
+    "interleave": lambda d: datasets.interleave_datasets([d, d.map(twice)]),
+    "interleave at random": lambda d: datasets.interleave_datasets([d, d], probabilities=[0.3, 0.7], seed=3),
+    "interleave until all end": lambda d: datasets.interleave_datasets([d, d], stopping_strategy="all_exhausted"),
+    "concatenate": lambda d: datasets.concatenate_datasets([d, d]),
+}
+
+
+@pytest.fixture(params=["json", "arrow", "generator"])
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> datasets.IterableDataset:
+    if request.param == "generator":
+        return datasets.IterableDataset.from_generator(generate, gen_kwargs={"shards": [0, 1]})
+    if request.param == "arrow":
+        rows = {"x": list(range(41)), "s": [f"s{x}" for x in range(41)]}
+        return datasets.Dataset.from_dict(rows).to_iterable_dataset(num_shards=2)
+    paths = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
+    for shard, path in enumerate(paths):
+        path.write_text("".join(json.dumps(row) + "\n" for row in generate([shard])))
+    return datasets.load_dataset("json", data_files=list(map(str, paths)), split="train", streaming=True)
+
+
+def plain(rows: Rows) -> list[Any]:
+    """The elements, with Python's own values."""
+    elements = rows if isinstance(rows, list) else unstack(rows, count(rows))
+    return [{key: np.asarray(value).tolist() for key, value in element.items()} for element in elements]
+
+
+def rest(reader: HFLanes, epoch: int, lane: int, state: Any) -> tuple[list[list[Any]], list[Any]]:
+    """The portions from a state on, and the state behind each, as JSON brings it back."""
+    run, portions, states = reader.run(epoch, lane, state), [], []
+    while (given := run.next()) is not None:
+        portions.append([row for rows in given for row in plain(rows)])
+        states.append(json.loads(json.dumps(run.state())))
+        assert states[-1] == run.state()
+    run.close()
+    return portions, states
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_from_behind_every_portion_a_run_gives_exactly_the_rest(
+    dataset: datasets.IterableDataset, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hf_lanes, "_MAX_ROWS", 7)
+    monkeypatch.setattr(hf_lanes, "_MIN_ROWS", 7)
+    monkeypatch.setattr(hf_lanes, "_PORTION_ELEMENTS", 7)
+    reader = HFLanes(INSIDE[inside](dataset), "test")
+    for epoch, lane in ((0, 0), (2, 1)):
+        portions, states = rest(reader, epoch, lane, None)
+        assert len(portions) > 1
+        for number, state in enumerate(states):
+            assert rest(reader, epoch, lane, state)[0] == portions[number + 1 :]
+
+
+def test_a_state_of_another_epoch_is_refused(dataset: datasets.IterableDataset) -> None:
+    reader = HFLanes(dataset, "test")
+    _, (state, *_) = rest(reader, 0, 0, None)
+    with pytest.raises(ValueError, match="the cursor of lane 0 is of epoch 0, and epoch 1 is read"):
+        reader.run(1, 0, state)
+
+
+def test_rows_unlike_the_first_are_an_error_with_the_remedy() -> None:
+    rows = {"tokens": [[1, 2]] * 300 + [[3]], "n": list(range(301))}
+    ragged = datasets.Dataset.from_dict(rows).to_iterable_dataset()
+    run = HFLanes(ragged, "test").run(0, 0, None)
+    with pytest.raises(ValueError, match=r"not like the first 256 of the dataset.*name the column in host_keys"):
+        run.next()
+    given = HFLanes(ragged, "test", ["tokens"]).run(0, 0, None).next()
+    assert given is not None
+    assert list(given[0]["tokens"][-1]) == [3]
