@@ -12,7 +12,7 @@ values), left and right the two words of a value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,27 +48,20 @@ def permute(indices: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
     indices = np.asarray(indices, np.int64)
     if n <= _TABLE_LIMIT:
         return _table(n, seed, rounds)[indices]
-    out = np.empty(indices.shape, np.int64)
-    for start in range(0, indices.size, _STRIP):
-        out[start : start + _STRIP] = _walk(indices[start : start + _STRIP], n, seed, rounds)
-    return out
+    return _in_strips(indices, n, seed, rounds, encrypt)
 
 
-def invert(image: int, n: int, *, seed: int, rounds: int = 8) -> int:
-    """The index that `permute` sends to `image`: the walk of `permute`, backwards.
+def invert(images: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
+    """The index that `permute` sends to each image: the walk of `permute`, backwards. Int64 (k,) to int64 (k,).
 
-    >>> [invert(image, 5, seed=42) for image in permute(np.arange(5), 5, seed=42).tolist()]
+    >>> invert(permute(np.arange(5), 5, seed=42), 5, seed=42).tolist()
     [0, 1, 2, 3, 4]
     """
     check(n, seed=seed, rounds=rounds)
+    images = np.asarray(images, np.int64)
     if n <= _TABLE_LIMIT:
-        return int(np.flatnonzero(_table(n, seed, rounds) == image)[0])
-    word_bits, keys = block_bits(n) // 2, _words(np.uint64, seed, rounds)
-    value = np.array([image], np.uint64)
-    while True:
-        value = _decrypt(value, word_bits, keys)
-        if value[0] < n:
-            return int(value[0])
+        return np.argsort(_table(n, seed, rounds))[images]
+    return _in_strips(images, n, seed, rounds, _decrypt)
 
 
 def check(n: int, *, seed: int, rounds: int) -> None:
@@ -140,15 +133,22 @@ def seed_seq(seeds: Any, rounds: int) -> list[Any]:
     return keys
 
 
-def _walk(indices: Indices, n: int, seed: int, rounds: int) -> Indices:
-    """Encrypt until every value is back below n; a permutation of the block returns each start to [0, n)."""
+def _in_strips(indices: Indices, n: int, seed: int, rounds: int, step: Callable[..., NDArray]) -> Indices:
+    out = np.empty(indices.shape, np.int64)
+    for start in range(0, indices.size, _STRIP):
+        out[start : start + _STRIP] = _walk(indices[start : start + _STRIP], n, seed, rounds, step)
+    return out
+
+
+def _walk(indices: Indices, n: int, seed: int, rounds: int, step: Callable[..., NDArray]) -> Indices:
+    """Step (encrypt, or its inverse) until every value is back below n; a permutation of the block returns there."""
     word_bits = block_bits(n) // 2
     word = np.uint32 if word_bits <= 16 else np.uint64  # half the memory traffic where a block fits in 32 bits
     keys = _words(word, seed, rounds)
-    values = encrypt(indices.astype(word), word_bits, keys)
+    values = step(indices.astype(word), word_bits, keys)
     outside = np.flatnonzero(values > word(n - 1))
     while outside.size:
-        walked = encrypt(values[outside], word_bits, keys)
+        walked = step(values[outside], word_bits, keys)
         values[outside] = walked
         outside = outside[walked > word(n - 1)]
     return values.astype(np.int64)

@@ -127,6 +127,10 @@ class Order:
             found.append(table.order[lo * self.window_blocks : (hi + 1) * self.window_blocks])
         return np.unique(np.concatenate(found))
 
+    def window_seed(self, seed: int, number: int) -> int:
+        """The seed that mixes the window of this number, in an epoch with this seed."""
+        return (seed + (number + 1) * _WINDOW_STRIDE) % 2**32
+
     def _permute(self, offsets: Indices, seed: int) -> Indices:
         return cipher.permute(offsets, self.num_records, seed=seed, rounds=self.rounds)
 
@@ -147,7 +151,7 @@ class Order:
         cuts = np.searchsorted(offsets, begins[first : last + 2])
         for index, start, stop in zip(range(int(first), int(last) + 1), cuts, cuts[1:], strict=False):
             begin, size = int(begins[index]), int(begins[index + 1] - begins[index])
-            inner = (seed + (number + index + 1) * _WINDOW_STRIDE) % 2**32
+            inner = self.window_seed(seed, number + index)
             mixed[start:stop] = begin + cipher.permute(
                 offsets[start:stop] - begin, size, seed=inner, rounds=self.rounds
             )
@@ -161,7 +165,7 @@ class Order:
         """
         num_blocks = -(-self.num_records // self.block_size)
         missing = num_blocks * self.block_size - self.num_records
-        short = cipher.invert(num_blocks - 1, num_blocks, seed=seed, rounds=self.rounds)
+        short = int(cipher.invert(np.array([num_blocks - 1]), num_blocks, seed=seed, rounds=self.rounds)[0])
         end_of_short = (short + 1) * self.block_size - missing
         slots, within = np.divmod(np.where(offsets < end_of_short, offsets, offsets + missing), self.block_size)
         return cipher.permute(slots, num_blocks, seed=seed, rounds=self.rounds) * self.block_size + within

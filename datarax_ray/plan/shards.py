@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.holdings import held
 from datarax_ray.plan.mixture import AnyOrder, MixtureOrder, Origin
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
@@ -169,6 +170,11 @@ class Ticket:
 
     def select(self, order: AnyOrder) -> tuple[Indices, Indices]:
         """The positions to read, ascending, and the record at each: two int64 arrays of one length."""
+        if isinstance(order, Order) and self.layout is not None and self.shards is not None:
+            found = held(order, self.layout, self.shards, self.start, self.stop)
+            if found is not None:
+                kept = slice(None) if self.rows is None else self.rows.contain(found[0])
+                return found[0][kept], found[1][kept]
         positions = np.arange(self.start, self.stop, dtype=np.int64)
         if self.rows is not None:
             positions = positions[self.rows.contain(positions)]
