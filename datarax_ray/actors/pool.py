@@ -25,6 +25,8 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Described
 
+# Of a description in every ticket, which has some KB of its own: less than 1 % of what sending a block costs.
+_MAX_INLINE_NBYTES = 16 * 2**10
 # What actors that live say within.
 _ANSWER_S = 5.0
 # An answer that Ray says is there is here: only the copying is waited for.
@@ -35,7 +37,7 @@ class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
     def __init__(self, description: Described, num_actors: int, options: ActorOptions) -> None:
-        self._description: ray.ObjectRef | None = _put(description)
+        self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
         self._roster = Roster(num_actors, options, digest(description.settings()))
         self._lock = self._roster.lock
@@ -193,10 +195,14 @@ class RayPool:
         self._roster.recoveries.add(Recovery("reread", ask.part.actor, where, first_line(error), 0.0, 1))
 
 
-def _put(description: Described) -> ray.ObjectRef:
-    """One copy for all actors; on a node they share the arrays in it."""
+def _put(description: Described) -> ray.ObjectRef | bytes:
+    """What tickets carry: the description itself where it is small, else one copy for all, whose arrays a node shares.
+
+    A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
+    """
     try:
-        return ray.put(description)
+        pickled = ray.cloudpickle.dumps(description)
+        return pickled if len(pickled) <= _MAX_INLINE_NBYTES else ray.put(description)
     except TypeError as error:
         error.add_note(
             "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "

@@ -38,11 +38,12 @@ class ReaderActor:
         self._description: Described | None = None
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
-    def read(self, boxed: list[ray.ObjectRef], ticket: Ticket) -> Block:
+    def read(self, boxed: list[ray.ObjectRef | bytes], ticket: Ticket) -> Block:
         """The block that the ticket asks for; a pure function of the ticket.
 
-        boxed: a list with the reference to the Description; fetched with the first call, kept from then on. Not given
-        to the constructor: what fails there kills the actor and is retried, what fails in a call comes to the caller.
+        boxed: a list with the Description pickled, or a reference to it; taken with the first call, kept from then on.
+        Not given to the constructor: what fails there kills the actor and is retried, what fails in a call comes to the
+        caller.
 
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each ticket
         in flight, where the driver raises it once, when the stream comes to it.
@@ -50,7 +51,8 @@ class ReaderActor:
         begin = time.perf_counter()
         try:
             if self._description is None:
-                self._description = ray.get(boxed[0])
+                given = boxed[0]
+                self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
             block = timed(self._description.read, ticket)
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again
