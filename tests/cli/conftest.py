@@ -17,8 +17,10 @@ def environment() -> dict[str, str]:
     """As it is, with a wide screen, so that no message is wrapped.
 
     RAY_ADDRESS=local: a run must not join a Ray that somebody else has on this host, which "auto" would find.
+    RAY_AUTH_TOKEN: what Ray wrote to this user's home before may be open to others, and a run would warn of it.
     """
-    return os.environ | {"COLUMNS": "300", "TERM": "dumb", "RAY_ADDRESS": "local"}
+    ours = {"COLUMNS": "300", "TERM": "dumb", "RAY_ADDRESS": "local", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+    return os.environ | ours
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,10 @@ def test_another_seed_is_refused_with_the_step_and_its_place(run: Run) -> None:
     run(steps=2)
     with pytest.raises(DriftError, match="seed") as caught:
         run(seed=6)
-    assert caught.value.__notes__ == [f"while restoring step 2 of {run.directory}/checkpoints"]
+    assert caught.value.__notes__ == [
+        f"in {run.directory}/checkpoints/2/data/datarax_ray.json",
+        f"while restoring step 2 of {run.directory}/checkpoints",
+    ]
     assert len(lines(run.log)) == 2
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,8 @@ from datarax_ray.sources import (
     ArrayRecordSourceModule,
     HFEagerConfig,
     HFEagerSource,
+    HFStreamingConfig,
+    HFStreamingSource,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
@@ -78,6 +82,13 @@ def hf_eager(
     return make
 
 
+def hf_stream(directory: Path, **config: Any) -> HFStreamingSource:
+    """Three lanes, of unequal lengths."""
+    stream = squares().to_iterable_dataset(num_shards=3)
+    config |= {"turn_size": 4, "shuffle_buffer_size": 5}
+    return HFStreamingSource(HFStreamingConfig(**config), dataset=stream)
+
+
 def by_datasets(directory: Path) -> None:
     data = datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
     data.to_parquet(directory / "data.parquet", batch_size=6)
@@ -123,6 +134,7 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "hf eager in memory": hf_eager(lambda _: squares()),
     "hf eager mapped": hf_eager(mapped_squares),
     "hf eager joined": hf_eager(joined_squares, stored_index),
+    "hf stream": hf_stream,
     "numpy arrays": random_access(lambda: {"index": np.arange(N), "square": np.arange(N) ** 2}),
     "jax arrays": random_access(lambda: {"index": jnp.arange(N), "square": jnp.arange(N) ** 2}),
 }
@@ -144,7 +156,9 @@ def pipeline(source: Any, batch_size: int = 10) -> Pipeline:
 def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: bool) -> None:
     source = make(shuffle=shuffle)
     got = [int(i) for batch in pipeline(source) for i in batch["index"]]
-    if source.describe().order.shuffle == "block":  # has its own oracle, in tests/plan
+    # these have oracles of their own, in tests/plan and tests/lanes_oracle.py
+    has_other_order = isinstance(source, HFStreamingSource) or source.describe().order.shuffle == "block"
+    if has_other_order:
         assert [sorted(got[e * N : (e + 1) * N]) for e in range(3)] == [list(range(N))] * 3
     else:
         assert got == [i for epoch in range(3) for i in oracle.order(N, epoch, 42 if shuffle else None)]
@@ -162,6 +176,19 @@ def test_every_batch_is_the_same_with_any_number_of_actors_and_resumes(make: Cal
             resumed.set_state(json.loads(states[num_actors]))
             assert_equal([on_host(b) for b in resumed], batches[num_actors:])
     assert_resumes(lambda _: pipeline(make()), batches, states, every=5)
+
+
+def test_a_killed_actor_changes_nothing(make: Callable[..., Any]) -> None:
+    source = make()
+    want = [on_host(batch) for batch in pipeline(source)]
+    # a chunk in flight at a time, so that most is read after the kill
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=8, max_nbytes=1) as distributed:
+        got = []
+        for batch in pipeline(distributed):
+            got.append(on_host(batch))
+            if len(got) == 3:
+                os.kill(distributed.stats()[0]["pid"], signal.SIGKILL)
+    assert_equal(got, want)
 
 
 def test_drift_is_refused(make: Callable[..., Any]) -> None:
