@@ -25,6 +25,8 @@ _UNPICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "
 # Of their own making: an error, to see that it survives the way to the driver; a dataset closed to give files back.
 _ALLOWED = {
     ("actors/reader_actor.py", "pickle.loads(pickle.dumps(error))"),
+    ("actors/reader_actor.py", "pickle.loads(given)"),  # a description, from the driver
+    ("read/trees.py", "pickle.loads(data)"),  # elements on their way from an actor, inside what Ray pickles anyway
     ("read/arrow_dataset.py", "pickle.loads(self._closed[0], buffers=self._closed[1])"),
 }
 

@@ -158,7 +158,7 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "", depth: int = 0) -> d
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.", depth + 1)
+            flat |= _flatten(value, f"{prefix}{key}.", depth + 1) or {f"{prefix}{key}": {}}
         else:
             flat[f"{prefix}{key}"] = value
     return flat
