@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,8 @@ class Task:
     """What to deliver, and how. records: to deliver, whole epochs or a part of one. seconds: stop then, if earlier.
 
     workers: processes, actors or Grain workers. setting: of the competitor, what its grid varies. identify: collect
-    the identity of every record, which costs time.
+    the identity of every record, which costs time. warmup_s: after the first batch, that are not counted; seconds come
+    behind them.
     """
 
     competitor: str
@@ -38,11 +39,12 @@ class Task:
     workers: int = 0
     setting: dict[str, Any] = field(default_factory=dict)
     identify: bool = False
+    warmup_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What came: records after the first batch, the seconds that took, and those of CPU; seconds until the first batch.
+    """What came: records after the warm-up, the seconds that took, and those of CPU; seconds until the first batch.
 
     cpu_s: of this process and everything that it started (of Ray: all of it), the one figure that a busy machine leaves
     nearly alone.
@@ -71,6 +73,40 @@ def deliver(task: Task) -> Delivery:
         "ParquetSource": table_readers.in_process,
         "ParquetSource, RaySource": table_readers.ray_source,
     }[task.competitor](task)
+
+
+class _Clock:
+    """What is counted of a run: all after the last batch of its warm-up. cpu: seconds of CPU so far.
+
+    A process pays once for pages, threads and the right size of its reads; a training job runs for days after that.
+    """
+
+    def __init__(self, task: Task, wanted: int, cpu: Callable[[], float]) -> None:
+        self._task = task
+        self._cpu = cpu
+        self._begin_cpu = 0.0
+        self.num_left = wanted
+        self.num_counted = 0
+        self.first = self.begin = self.end = 0.0
+
+    def tick(self, num_records: int) -> None:
+        """A batch is here."""
+        self.end = time.monotonic()
+        self.first = self.first or self.end
+        self.num_left -= num_records
+        self.num_counted += num_records
+        if self.end - self.first <= self._task.warmup_s:
+            self.begin, self._begin_cpu, self.num_counted = self.end, self._cpu(), 0
+
+    @property
+    def cpu_s(self) -> float:
+        return self._cpu() - self._begin_cpu
+
+    @property
+    def is_over(self) -> bool:
+        return self.num_left <= 0 or (
+            self.first > 0 and self.end - self.first >= self._task.warmup_s + self._task.seconds
+        )
 
 
 def raw(task: Task) -> Delivery:
@@ -111,29 +147,25 @@ def _read_raw(task: Task, worker: int) -> dict[str, Any]:
     ]
     starts = np.cumsum([0, *(reader.num_records() for reader in readers)])
     identities: list[int] = []
-    done, first, end, wanted = 0, 0.0, 0.0, task.records // task.workers
-    while done < wanted and (not first or end - first < task.seconds):
+    clock = _Clock(task, task.records // task.workers, time.process_time)
+    while not clock.is_over:
         order = rng.permutation(int(starts[-1]))
         for start in range(0, len(order), task.setting["batch"]):
-            chosen = np.sort(order[start : start + min(task.setting["batch"], wanted - done)])
+            chosen = np.sort(order[start : start + min(task.setting["batch"], clock.num_left)])
             records = _read_chosen(readers, starts, chosen, task.setting["call"])
             if decode:
                 _decode_block(kind, records)
             if task.identify:
                 identities += kind.identify(np.stack([kind.decode_row(record) for record in records])).tolist()
-            end = time.monotonic()
-            first = first or end
-            done += len(records)
-            if end == first:
-                first_records, first_cpu = len(records), time.process_time()
-            if done >= wanted or end - first >= task.seconds:
+            clock.tick(len(records))
+            if clock.is_over:
                 break
     return {
-        "first": first,
-        "end": end,
-        "records": done - first_records,
-        "startup": first - begin,
-        "cpu_s": time.process_time() - first_cpu,
+        "first": clock.begin,
+        "end": clock.end,
+        "records": clock.num_counted,
+        "startup": clock.first - begin,
+        "cpu_s": clock.cpu_s,
         "identities": identities,
     }
 
@@ -253,8 +285,9 @@ def ray_source(task: Task) -> Delivery:
 def ray_memory(task: Task) -> Delivery:
     """The largest use of the object store: a consumer that stops now and then, so that the window fills up.
 
-    Asks the node's object store itself (`object_store_bytes_used` of the raylet's statistics); that costs time, so the
-    rate of this run means nothing.
+    Asks the node's object store itself (`object_store_bytes_used` of the raylet's statistics) at the end of each stop:
+    Ray gives back in batches, once a second, what nobody holds any more, so that during a run there is up to a second's
+    stream more in the store, which no one here can bound. The rate of this run means nothing.
     """
     import ray
     from ray._private.internal_api import get_memory_info_reply, get_state_from_address
@@ -266,18 +299,16 @@ def ray_memory(task: Task) -> Delivery:
     state = get_state_from_address(ray.get_runtime_context().gcs_address)
     used: list[int] = []
 
-    def sample(seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not used or time.monotonic() < until:
-            used.append(get_memory_info_reply(state).store_stats.object_store_bytes_used)
-            time.sleep(0.02)
+    def sample() -> None:
+        time.sleep(1.5)  # until actors have read all that was asked for, and Ray has given back what was released
+        used.append(get_memory_info_reply(state).store_stats.object_store_bytes_used)
 
     def sampled(stream: Iterator[Any]) -> Iterator[Any]:
         pause_at = time.monotonic() + 0.2
         for batch in stream:
             yield batch
             if time.monotonic() > pause_at:
-                sample(1.0)  # time enough for actors to read everything that was asked for
+                sample()
                 pause_at = time.monotonic() + 0.5
 
     begin = time.monotonic()
@@ -314,22 +345,18 @@ def _num_epochs(task: Task) -> int:
 
 
 def _consume(task: Task, batches: Iterable[Any], begin: float) -> Delivery:
-    """Take batches until the records or the seconds are reached. The clock starts when the first batch is here."""
+    """Take batches until the records or the seconds are reached."""
     kind = KINDS[task.kind]
     identities: list[int] = []
-    first = end = first_cpu = 0.0
-    done = first_rows = 0
+    clock = _Clock(task, task.records, cpu_s)
     for batch in batches:
-        end = time.monotonic()
         rows = _rows(batch, kind)
-        done += len(rows)
-        if not first:
-            first, first_rows, first_cpu = end, len(rows), cpu_s()
+        clock.tick(len(rows))
         if task.identify:
             identities += kind.identify(rows).tolist()
-        if done >= task.records or end - first >= task.seconds:
+        if clock.is_over:
             break
-    return Delivery(done - first_rows, end - first, first - begin, cpu_s() - first_cpu, identities)
+    return Delivery(clock.num_counted, clock.end - clock.begin, clock.first - begin, clock.cpu_s, identities)
 
 
 def cpu_s() -> float:
