@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grain
 
@@ -15,13 +14,14 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
 from datarax_ray.grain.iterator import DataLoaderIterator
 from datarax_ray.read.blocks import Block
+from datarax_ray.read.closing import Closing
 from datarax_ray.read.random_access import RandomAccessReader
 from datarax_ray.read.sampled import SampledDescription
 
 Chunks = Generator[tuple[int, int, list[Block]], None, None]
 
 
-class DataLoader:
+class DataLoader(Closing):
     """Gives what `grain.DataLoader(..., worker_count=0)` gives for the same arguments, with any number of Ray actors.
 
     data_source, sampler, operations, shard_options: as Grain takes them. worker_count: Ray actors; 0 to read in this
@@ -122,14 +122,6 @@ class DataLoader:
         if self._source is not None:
             self._source.close()
         self._description.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _describe(self) -> SampledDescription:
         options, operations = self._read_options, self._operations
