@@ -9,6 +9,7 @@ Legend: an offset counts the positions of a span; a place is an offset before th
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -94,14 +95,17 @@ def _part(table: _Held, span: _Span, start: int, stop: int) -> tuple[Indices, In
 
 def _was_asked(order: Order, layout: Layout, shards: tuple[int, ...], span: _Span) -> bool:
     """Whether this is not the first time."""
-    times = _times_asked(order, layout, shards, span)
-    times.append(None)
-    return len(times) > 1
+    asked = _asked(order, layout, shards, span)
+    if asked.is_set():
+        return True
+    asked.set()
+    return False
 
 
 @functools.lru_cache(maxsize=64)
-def _times_asked(order: Order, layout: Layout, shards: tuple[int, ...], span: _Span) -> list[None]:
-    return []
+def _asked(order: Order, layout: Layout, shards: tuple[int, ...], span: _Span) -> threading.Event:
+    """Set once this owner was asked for positions of this span."""
+    return threading.Event()
 
 
 @functools.lru_cache(maxsize=2)  # a chunk may lie across the border of two
