@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,12 +103,16 @@ KINDS = {
 
 def dataset(kind: Kind, num_records: int, cache_dir: Path) -> list[str]:
     """Paths of the dataset's files, in order; writes them unless they are there. Whole or not at all."""
-    directory = cache_dir / f"{kind.name}-{num_records}"
+    return written_once(cache_dir / f"{kind.name}-{num_records}", partial(_write, kind, num_records))
+
+
+def written_once(directory: Path, write: Callable[[Path], None]) -> list[str]:
+    """Paths of the files in a directory, in order; `write(scratch)` makes them unless they are there."""
     if not directory.is_dir():
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=cache_dir))
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=directory.parent))
         try:
-            _write(kind, num_records, scratch)
+            write(scratch)
             scratch.rename(directory)
         except BaseException:
             shutil.rmtree(scratch)

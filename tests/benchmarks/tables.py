@@ -5,16 +5,17 @@ Every row has an `index` of its own, a function of where it stands.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.benchmarks.data import written_once
 
 NUM_FILES = 4
 
@@ -73,17 +74,7 @@ TABLES = {
 
 def tables(table: Table, num_rows: int, cache_dir: Path) -> list[str]:
     """Paths of the dataset's files, in order; writes them unless they are there. Whole or not at all."""
-    directory = cache_dir / f"parquet-{table.name}-{num_rows}"
-    if not directory.is_dir():
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=cache_dir))
-        try:
-            _write(table, num_rows, scratch)
-            scratch.rename(directory)
-        except BaseException:
-            shutil.rmtree(scratch)
-            raise
-    return [str(path) for path in sorted(directory.iterdir())]
+    return written_once(cache_dir / f"parquet-{table.name}-{num_rows}", partial(_write, table, num_rows))
 
 
 def _write(table: Table, num_rows: int, directory: Path) -> None:

@@ -15,6 +15,7 @@ from datarax_ray.read.description import Description
 from tests.data import record, write_file
 from tests.fuzz import outcomes, riegeli
 from tests.fuzz.mutations import MUTATIONS, splice, truncate_at
+from tests.fuzz.reading import read_through
 
 _RECORDS = 300
 _FIELDS = ("index", "thrice", "mod", "square", "five")  # of tests.data.record
@@ -102,25 +103,12 @@ class ArrayRecordTarget:
     def _outcome(
         self, description: Description, start: int, rng: random.Random, rows: list[bytes], wrong: str
     ) -> tuple[str, str]:
-        failures = 0
         step = rng.choice([1, 40, _RECORDS])
         stop = _RECORDS if step > 1 else start + 40
-        for position in range(start, stop, step):
-            try:
-                block = description.read(Ticket(position, min(position + step, _RECORDS)))
-            except Exception as error:
-                outcome = outcomes.refusal(error, str(self._path), _ALLOWED)
-                if outcome[0] != outcomes.REFUSED:
-                    return outcome
-                failures += 1
-                continue
-            for reason in [*([str(block.failure)] if block.failure else []), *(skip.where for skip in block.skipped)]:
-                failures += 1
-                if str(self._path) not in reason:
-                    return outcomes.NAMELESS, reason[:300]
-            if detail := _difference(description, block, rows):
-                return wrong, detail
-        return (outcomes.PARTIAL, "") if failures else (outcomes.UNHARMED, "")
+        tickets = [Ticket(at, min(at + step, _RECORDS)) for at in range(start, stop, step)]
+        return read_through(
+            description, tickets, str(self._path), _ALLOWED, lambda block: _difference(description, block, rows), wrong
+        )
 
 
 def _difference(description: Description, block: Block, rows: list[bytes]) -> str:

@@ -17,6 +17,7 @@ from datarax_ray.read.description import Description
 from datarax_ray.read.parquet import ParquetReader
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS, Mutation, splice, truncate_at
+from tests.fuzz.reading import read_through
 
 _ROWS = 300
 _ALLOWED = (ValueError, OSError)
@@ -79,25 +80,17 @@ class ParquetTarget:
         self, reader: ParquetReader, first: int, start: int, rng: random.Random, wrong: str
     ) -> tuple[str, str]:
         description = Description(reader, Order(_ROWS), 1, (), rng.choice(["raise", "skip"]))
-        failures = 0
         step = rng.choice([7, 50, 300])
+        tickets = [Ticket(at, min(at + step, _ROWS)) for at in range(start, _ROWS, step)]
         try:
-            for position in range(start, _ROWS, step):
-                try:
-                    block = description.read(Ticket(position, min(position + step, _ROWS)))
-                except Exception as error:
-                    outcome = outcomes.refusal(error, str(self._path), _ALLOWED)
-                    if outcome[0] != outcomes.REFUSED:
-                        return outcome
-                    failures += 1
-                    continue
-                told = [*([str(block.failure)] if block.failure else []), *(skip.where for skip in block.skipped)]
-                failures += len(told)
-                if nameless := [reason for reason in told if str(self._path) not in reason]:
-                    return outcomes.NAMELESS, nameless[0][:300]
-                if detail := _difference(block.columns, block.positions + first):
-                    return wrong, detail
-            return (outcomes.PARTIAL, "") if failures else (outcomes.UNHARMED, "")
+            return read_through(
+                description,
+                tickets,
+                str(self._path),
+                _ALLOWED,
+                lambda block: _difference(block.columns, block.positions + first),
+                wrong,
+            )
         finally:
             reader.close()
 
