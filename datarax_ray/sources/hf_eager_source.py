@@ -162,21 +162,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         state = super().get_state()
         return state | {"index": state["current_index"], "epoch": state["current_epoch"]}
 
-    def copy(
-        self,
-        *,
-        config: IndexedSourceConfig | None = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> Self:
-        """The same data from the beginning, with what is given here changed."""
-        return type(self)(
-            config or self.config,  # type: ignore[arg-type]  # of the kind that this source was made with
-            rngs=rngs or self.rngs,
-            name=name or self.name,
-            dataset=self._data,
-            transforms=self.describe().transforms,
-        )
+    def _made_again(self, config: Any, **common: Any) -> Self:
+        return type(self)(config, dataset=self._data, transforms=self.describe().transforms, **common)
 
     def __repr__(self) -> str:
         return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 from flax import nnx
@@ -176,21 +176,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         """
         self._source.set_state(state, allow_drift)
 
-    def copy(
-        self,
-        *,
-        config: HFStreamingConfig | None = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> Self:
-        """The same data from the beginning, with what is given here changed."""
-        return type(self)(
-            config or replace(self.config),
-            rngs=rngs or self.rngs,
-            name=name or self.name,
-            dataset=self._given,
-            transforms=self._transforms,
-        )
+    def _made_again(self, config: Any, **common: Any) -> Self:
+        return type(self)(config, dataset=self._given, transforms=self._transforms, **common)
 
     def __repr__(self) -> str:
         return (

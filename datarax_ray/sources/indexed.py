@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -224,18 +224,6 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             if clear is not None:  # arrays are in memory anyway
                 clear()
 
-    def copy(
-        self,
-        *,
-        config: IndexedSourceConfig | None = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> Self:
-        """The same data from the beginning, with what is given here changed."""
-        return type(self)(  # type: ignore[call-arg]  # final classes take (config, data, ...)
-            config or replace(self.config),
-            self._data,
-            transforms=self.describe().transforms,
-            rngs=rngs or self.rngs,
-            name=name or self.name,
-        )
+    def _made_again(self, config: Any, **common: Any) -> Self:
+        # final classes take (config, data, ...)
+        return type(self)(config, self._data, transforms=self.describe().transforms, **common)

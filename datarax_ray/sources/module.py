@@ -6,6 +6,7 @@ Source: datarax.core.module.DataraxModule and datarax.core.data_source.DataSourc
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 from flax import nnx
@@ -93,6 +94,10 @@ class SourceModule(nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def copy(self, *, config: Any = None, rngs: nnx.Rngs | None = None, name: str | None = None) -> Self:
         """The same source from its beginning, with what is given here changed."""
+        return self._made_again(config or replace(self.config), rngs=rngs or self.rngs, name=name or self.name)
+
+    def _made_again(self, config: Any, **common: Any) -> Self:
+        """Another source over the same data with this config. common: what every source takes."""
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from flax import nnx
@@ -119,22 +119,14 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             name=name,
         )
 
-    def copy(
-        self,
-        *,
-        config: Any = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> ParquetSource:
-        """The same rows from the beginning, with what is given here changed."""
+    def _made_again(self, config: Any, **common: Any) -> Self:
         return type(self)(
-            config or self.config,
+            config,
             self.paths,
             transforms=self.describe().transforms,
             columns=self.columns,
             filesystem=self.filesystem,
-            rngs=rngs or self.rngs,
-            name=name or self.name,
+            **common,
         )
 
     def __repr__(self) -> str:

@@ -67,23 +67,7 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         )
         self.directory, self.split_name, self.version = prepared.directory, split, prepared.version
 
-    def copy(
-        self,
-        *,
-        config: IndexedSourceConfig | None = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> Self:
-        """The same data from the beginning, with what is given here changed."""
+    def _made_again(self, config: Any, **common: Any) -> Self:
         directory, split, skip_decoding = self._data
-        return type(
-            self
-        )(
-            directory,
-            split,
-            config or self.config,  # type: ignore[arg-type]  # of the kind that this source was made with
-            skip_decoding=skip_decoding,
-            transforms=self.describe().transforms[1:],
-            rngs=rngs or self.rngs,
-            name=name or self.name,
-        )
+        transforms = self.describe().transforms[1:]  # the first decodes
+        return type(self)(directory, split, config, skip_decoding=skip_decoding, transforms=transforms, **common)
