@@ -9,19 +9,24 @@ import pickle
 import resource
 import time
 import traceback
+from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
 
+from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block, timed
 from datarax_ray.read.description import Described
+from datarax_ray.read.sharing import SharedBlocks
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MAX_MMAP_THRESHOLD = 32 * 2**20
 _KEPT_NBYTES = 256 * 2**20
+# What one trainer has in flight from one actor: another that is less than that behind finds everything.
+_SHARED_NBYTES = DEPTH * TARGET_BLOCK_NBYTES
 
 
 class ReaderActor:
@@ -36,6 +41,7 @@ class ReaderActor:
         keep_freed_memory()
         self._index = index
         self._description: Described | None = None
+        self._shared = SharedBlocks(_SHARED_NBYTES)
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
     def read(self, boxed: list[ray.ObjectRef | bytes], ticket: Ticket) -> Block:
@@ -53,7 +59,7 @@ class ReaderActor:
             if self._description is None:
                 given = boxed[0]
                 self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
-            block = timed(self._description.read, ticket)
+            block = self._shared.block(ticket, partial(timed, self._description.read))
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again
         except Exception as error:

@@ -44,8 +44,9 @@ class RaySource(Source, Closing):
     None to choose it by the size of the elements. max_nbytes: bound on the blocks in flight in the object store;
     None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
-    one Ray namespace share the actors. start_timeout_s: how long to wait where no actor runs. ticket_timeout_s: how
-    long an actor may be at one part of a chunk (a second is usual) before it is taken for hung and replaced.
+    one Ray namespace share the actors, which read once what all of them ask for. start_timeout_s: how long to wait
+    where no actor runs. ticket_timeout_s: how long an actor may be at one part of a chunk (a second is usual) before it
+    is taken for hung and replaced.
     stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
@@ -87,6 +88,7 @@ class RaySource(Source, Closing):
             num_actors = max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 0.01)) - 1)
         self._chunk_size = chunk_size
         self._stall_after_s = stall_after_s
+        self._is_named = name is not None
         self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
         description = source.describe()
         self._actors = RayPool(description, num_actors, options)
@@ -154,7 +156,11 @@ class RaySource(Source, Closing):
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
         return replace(
-            options, chunk_size=self._chunk_size, max_nbytes=self._max_nbytes, stall_after_s=self._stall_after_s
+            options,
+            chunk_size=self._chunk_size,
+            max_nbytes=self._max_nbytes,
+            stall_after_s=self._stall_after_s,
+            shares_actors=self._is_named,
         )
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from datarax_ray.plan.mixture import AnyOrder, Origin
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest, Rows
+from datarax_ray.plan.position import Rest, Rows, next_multiple
 from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
 from datarax_ray.read.blocks import Block
 
@@ -57,6 +57,11 @@ class Dealer(Protocol):
     @property
     def num_actors(self) -> int:
         """Actors that get tickets."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other trainers should be dealt the same chunks: of sizes that are powers of two, if not given."""
         ...
 
     def deal(self, size: int) -> Deal:
@@ -106,6 +111,7 @@ class RecordDealer:
 
     stop: None for an endless stream. rows: the one trainer's rows to ask for, None for all. documents: what to ask for
     where elements are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
+    num_readers: trainers that ask the same actors for the same; their chunks end at multiples of the size.
     """
 
     def __init__(
@@ -119,13 +125,15 @@ class RecordDealer:
         rows: Rows | None = None,
         documents: Documents | None = None,
         origin: Origin | None = None,
+        num_readers: int = 1,
     ) -> None:
         self._order = order
         self._layout = layout
         self._owners = assign(layout, order, actors)
         self._next = start
         self._stop = stop
-        self._asked = (rows, documents, origin)
+        self._asked = (rows, documents, origin, num_readers)
+        self.is_shared = num_readers > 1
         self.lasting: Rest = None if origin is None else {"origin": origin.plain()}
         self._last_element = start
         self.max_size = min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62)
@@ -141,7 +149,8 @@ class RecordDealer:
 
     def deal(self, size: int) -> Deal:
         start = self._next
-        self._next = stop = start + size if self._stop is None else min(start + size, self._stop)
+        stop = next_multiple(start, size) if self.is_shared else start + size
+        self._next = stop = stop if self._stop is None else min(stop, self._stop)
         parts = owners_in(self._order, self._layout, self._owners, start, stop)
         tickets = {actor: Ticket(start, stop, self._layout, shards, *self._asked) for actor, shards in parts.items()}
         return Deal(start, stop, stop - start, tickets)
@@ -162,7 +171,7 @@ class RecordDealer:
         return self.lasting
 
     def released(self, stop: int, has_elements: bool) -> None:
-        rows, _, _ = self._asked
+        rows, *_ = self._asked
         if has_elements or rows is not None:  # where only a trainer's rows are asked for, nothing is dropped
             self._last_element = stop
         elif _has_whole_epoch(self._last_element, stop, self._order.cycle):

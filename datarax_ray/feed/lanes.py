@@ -15,7 +15,7 @@ from datarax_ray.feed.dealing import MAX_PART_ROWS, AnyTicket, Deal
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.position import Rest, next_multiple
 from datarax_ray.plan.shards import Layout, assign
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.streams import LaneBlock, LaneEnd
@@ -73,9 +73,12 @@ class LaneDealer:
         rest: Rest = None,
         documents: Documents | None = None,
         max_lanes: int | None = None,
+        num_readers: int = 1,
     ) -> None:
         self._order = order
         self._max_lanes = max_lanes
+        self._num_readers = num_readers
+        self.is_shared = num_readers > 1
         self._layout = Layout(1, order.num_lanes)
         self._owners: tuple[int, ...] = ()
         self.reassign(actors)
@@ -105,7 +108,8 @@ class LaneDealer:
         epoch = self._heard[number]
         begins = {lane: self._order.count_before(place, first) for lane, place in enumerate(epoch.places)}
         live = {lane: at for lane, at in begins.items() if at < epoch.lengths.get(lane, EPOCH_POSITIONS)}
-        last = first + -(-size * self._order.num_lanes // len(live))
+        span = -(-size * self._order.num_lanes // len(live))
+        last = next_multiple(first, span) if self.is_shared else first + span
         if last > EPOCH_POSITIONS:
             raise RuntimeError(f"epoch {number} is longer than the {EPOCH_POSITIONS} positions kept for it")
         counts = {lane: self._order.count_before(epoch.places[lane], last) - at for lane, at in live.items()}
@@ -115,7 +119,8 @@ class LaneDealer:
             if count:
                 asked.setdefault(self._owners[lane], []).append((lane, epoch.cursor(lane)))
         tickets = {
-            actor: LaneTicket(start, self._next, tuple(lanes), self._documents) for actor, lanes in asked.items()
+            actor: LaneTicket(start, self._next, tuple(lanes), self._documents, self._num_readers)
+            for actor, lanes in asked.items()
         }
         return Deal(start, self._next, max(1, sum(counts.values())), tickets)
 

@@ -113,7 +113,8 @@ class StreamOptions:
     rows of every batch. drop_remainder: leave out a short last batch. pad_remainder: it will be padded at its end, so
     its rows are dealt to the trainers as those of a full one. packing: how documents are made into rows; None for a row
     for each element. chunk_size: positions read at a time, None to choose. max_nbytes: bound on blocks in flight.
-    stall_after_s: how long a wait for a batch is before it is logged who and what is waited for. cancelled: asked now
+    stall_after_s: how long a wait for a batch is before it is logged who and what is waited for. shares_actors: whether
+    the other trainers ask the same actors, which then read once for all what all of them ask for. cancelled: asked now
     and then while the stream waits; once it is true the stream ends.
     """
 
@@ -126,6 +127,7 @@ class StreamOptions:
     pad_remainder: bool = False
     packing: Packing | None = None
     stall_after_s: float = STALL_AFTER_S
+    shares_actors: bool = False
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -280,6 +282,7 @@ def _dealer(
     """What deals this kind of stream. rest: what it needs to know to begin there; {} for nothing."""
     stop, packing = description.stop, options.packing
     documents = None if packing is None else packing.documents
+    num_readers = options.process_count if options.shares_actors else 1
     if isinstance(description, StreamDescription):
         return LaneDealer(
             description.order,
@@ -289,6 +292,7 @@ def _dealer(
             rest=rest,
             documents=documents,
             max_lanes=description.max_lanes,
+            num_readers=num_readers,
         )
     assert isinstance(description, Description | MixtureDescription | SampledDescription)
     origin = description.origin_in(rest) if isinstance(description, MixtureDescription) else None
@@ -298,6 +302,7 @@ def _dealer(
     if not description.may_drop and packing is None and options.process_count > 1:
         trainer = (options.process_index, options.process_count)
         rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
+        num_readers = 1
     return RecordDealer(
         description.order,
         cut(description.order, run_records(description)),
@@ -307,6 +312,7 @@ def _dealer(
         rows=rows,
         documents=documents,
         origin=origin,
+        num_readers=num_readers,
     )
 
 

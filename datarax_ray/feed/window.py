@@ -177,6 +177,8 @@ class Window:
                 max_nbytes=self._max_nbytes,
                 max_part_size=self._dealer.max_part_size,
             )
+            if self._dealer.is_shared:
+                size = 1 << size.bit_length() - 1
             self._is_growing = size == GROWTH * self._size
             self._size = min(size, self._dealer.max_size)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,10 +143,17 @@ class LaneTicket:
     """What one actor is asked to read: the elements of some lanes at positions [start, stop), all of one epoch.
 
     lanes: each with a cursor at or before its first element. A pure function: where they are read makes no difference.
-    documents: what the elements are to become for packing, None to leave them as they are.
+    documents: what the elements are to become for packing, None to leave them as they are. num_readers: trainers that
+    ask for the same.
     """
 
     start: int
     stop: int
     lanes: tuple[tuple[int, Cursor], ...]
     documents: Documents | None = None
+    num_readers: int = 1
+
+    @property
+    def asked(self) -> Hashable:
+        """What decides the block: equal for tickets that ask for the same, whatever cursors they came to know."""
+        return self.start, self.stop, tuple(lane for lane, _ in self.lanes), self.documents

@@ -53,6 +53,15 @@ def trainer_rows(num_rows: int, process_index: int, process_count: int, padded: 
     return min(lo, num_rows), min(hi, num_rows)
 
 
+def next_multiple(position: int, step: int) -> int:
+    """The first multiple of `step` behind a position: where chunks of streams that began elsewhere meet.
+
+    >>> [next_multiple(position, 8) for position in (0, 7, 8)]
+    [8, 8, 16]
+    """
+    return (position // step + 1) * step
+
+
 def ordinals(positions: Indices) -> Indices:
     """The place of each position among its equals. positions: int64 (k,), ascending. Returns int64 (k,).
 

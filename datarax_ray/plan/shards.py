@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -157,7 +157,8 @@ class Ticket:
 
     start, stop: the chunk, positions [start, stop). shards: the shards to read of it, None for all.
     rows: restricts it to one trainer's rows of each batch, None for all. documents: what to make of the elements where
-    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
+    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning. num_readers:
+    trainers that ask for the same.
     """
 
     start: int
@@ -167,6 +168,12 @@ class Ticket:
     rows: Rows | None = None
     documents: Documents | None = None
     origin: Origin | None = None
+    num_readers: int = 1
+
+    @property
+    def asked(self) -> Hashable:
+        """What decides the block: equal for tickets that ask for the same."""
+        return self
 
     def select(self, order: AnyOrder) -> tuple[Indices, Indices]:
         """The positions to read, ascending, and the record at each: two int64 arrays of one length."""

@@ -110,6 +110,39 @@ def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list
             ray.kill(handle.handle)
 
 
+class Called:
+    """Leaves a byte in a file for every element that it sees."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def map(self, element: Any) -> Any:
+        with self.path.open("ab") as file:
+            file.write(b".")
+        return element
+
+
+def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(files: list[Path], tmp_path: Path) -> None:
+    called = Called(tmp_path / "called")
+    source = make(files, [decode, called, DropThirds()])
+    want = [[batch.stop, batch.columns["index"].tolist()] for batch in source.batches(0, StreamOptions(12))]
+    called.path.unlink()
+    options: dict[str, Any] = {"name": "once", "chunk_size": 30}
+    with ray_source(source, 2, **options) as first, ray_source(source, 2, **options) as second:
+        streams = [
+            source.batches(0, StreamOptions(12, process_index=rank, process_count=2))
+            for rank, source in enumerate((first, second))
+        ]
+        got = [
+            [parts[0].stop, np.concatenate([part.columns["index"] for part in parts]).tolist()]
+            for parts in zip(*streams, strict=True)
+        ]
+        for handle in first._actors._members.values():
+            ray.kill(handle.handle)
+    assert got == want
+    assert called.path.stat().st_size == 360
+
+
 def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_same(files: list[Path]) -> None:
     source = make(files, [decode, AddNoise(), DropThirds()])
     pools = [source, *(ray_source(source, n) for n in (1, 2, 5))]

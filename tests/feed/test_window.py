@@ -500,3 +500,24 @@ def schedules(steps: int) -> None:
 
 def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
     schedules(100_000)
+
+
+def test_chunks_that_trainers_share_meet_wherever_each_began():
+    def chunks(start: int, chunk_size: int | None) -> set[tuple[int, int]]:
+        dealer = RecordDealer(Order(10_000), LAYOUT, (7, 8), start=start, stop=9_000, num_readers=2)
+        machine = Window(dealer, chunk_size=chunk_size, max_nbytes=BIG)
+        found = set()
+        while not machine.is_finished:
+            assert {part.ticket.num_readers for part in machine.asks()} <= {2}
+            first, last = machine.head_range
+            complete_head(machine, nbytes=50_000 * (last - first))  # 100 KB for a position: chunks of 335 at most
+            found.add(machine.head_range)
+            machine.release()
+        return found
+
+    for chunk_size in (None, 60):
+        from_start, from_within = chunks(0, chunk_size), chunks(1234, chunk_size)
+        assert from_start != from_within
+        assert {chunk for chunk in from_start if chunk[0] >= 4000} == {
+            chunk for chunk in from_within if chunk[0] >= 4000
+        }
