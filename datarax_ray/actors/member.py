@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from datarax_ray.feed.stream import Lost
+from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.read.blocks import Block
 

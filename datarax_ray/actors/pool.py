@@ -19,7 +19,7 @@ from datarax_ray.actors.member import Member, Sent
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.roster import ACTOR_GONE, POLL_S, Roster, first_line
-from datarax_ray.feed.stream import Arrived, Lost
+from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.blocks import Block
@@ -183,7 +183,8 @@ class RayPool:
                 member.heard_at = member.progress_at = now
                 member.num_done = max(0, member.num_done - 1)
                 member.num_failures = 0
-                self._roster.pace.read(member.index, len(block.positions), block.read_s, self._roster.ready)
+                if block.read_s:  # or it is a part of what was read before
+                    self._roster.pace.read(member.index, len(block.positions), block.read_s, self._roster.ready)
         return block
 
     def _lose_one(self, ask: Sent, member: Member | None, error: Exception) -> None:

@@ -26,7 +26,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MAX_MMAP_THRESHOLD = 32 * 2**20
 _KEPT_NBYTES = 256 * 2**20
 # What one trainer has in flight from one actor: another that is less than that behind finds everything.
-_SHARED_NBYTES = DEPTH * TARGET_BLOCK_NBYTES
+_SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
 
 
 class ReaderActor:
@@ -59,7 +59,7 @@ class ReaderActor:
             if self._description is None:
                 given = boxed[0]
                 self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
-            block = self._shared.block(ticket, partial(timed, self._description.read))
+            block = self._shared.answer(ticket, partial(timed, self._description.read))
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again
         except Exception as error:

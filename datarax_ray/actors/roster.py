@@ -26,8 +26,8 @@ from datarax_ray.actors.member import Loss, Member
 from datarax_ray.actors.options import ActorOptions, start_actor
 from datarax_ray.actors.quiet import silence
 from datarax_ray.actors.recovery import Recoveries, Recovery
+from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.pace import Pace
-from datarax_ray.feed.stream import Lost
 
 logger = logging.getLogger("datarax_ray")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.feed.intake import Intake
+from datarax_ray.feed.ranks import Ranks, ranks_in
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.position import Rest, check_trainers, ordinals, trainer_rows, with_offset
 from datarax_ray.read.blocks import Block
@@ -23,6 +24,7 @@ from datarax_ray.read.errors import Skipped
 _FIRST_ROWS = 1024
 # A slice copied costs about what this many 8-byte rows cost by index.
 _MIN_PIECE_ROWS = 128
+_MISSING = np.int64(-1)  # the position of a row that nobody has written
 
 
 @dataclass(frozen=True)
@@ -53,27 +55,15 @@ class HostBatch:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A block, with the rank of each row in its chunk, ascending: searching there gives a run of ranks as a slice."""
+    """Elements of one block: their columns and positions, the rank of each in its chunk, ascending, and its ordinal.
 
-    block: Block
-    ranks: Indices
-    ordinals: Indices | None = None
+    Searching in ranks gives a run of them as a slice. ordinals: None where all are the first of their position.
+    """
 
-
-@dataclass(frozen=True)
-class _Found:
-    """Where the elements of a chunk are: the positions that gave any, and how many there are up to and with each."""
-
+    columns: Columns
     positions: Indices
-    ends: Indices
-
-    def behind(self, done: int) -> tuple[int, int]:
-        """Where the stream goes on behind so many elements of the chunk: position, and elements of it before that."""
-        index = int(np.searchsorted(self.ends, done))  # the position of the last of them
-        position = int(self.positions[index])
-        if self.ends[index] == done:
-            return position + 1, 0
-        return position, done - (int(self.ends[index - 1]) if index else 0)
+    ranks: Indices
+    ordinals: Indices | None
 
 
 class Batcher:
@@ -81,7 +71,7 @@ class Batcher:
 
     start, stop: positions of the stream, stop None if endless. offset: elements of the record at start that were
     delivered before. may_drop: whether positions may have no element, or several; the latter only with may_repeat.
-    Then blocks must hold all elements of a chunk; otherwise they hold at least this trainer's rows. is_padded: whether
+    Then blocks must tell of all elements of a chunk; otherwise of this trainer's rows at least. is_padded: whether
     a short last batch is padded at its end, and its rows are dealt to the trainers as those of a full one.
     """
 
@@ -118,20 +108,19 @@ class Batcher:
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
         blocks, failed_at, failure = self._intake.take(stop, blocks)
-        found = self._found(start, min(stop, failed_at), blocks)
-        placed = [self._place(found, block) for block in blocks]
+        ranks = ranks_in(start, min(stop, failed_at), blocks, may_drop=self._may_drop)
+        placed = [self._place(ranks, block) for block in blocks]
         done, self._done = self._done, 0
         if failed_at > start:
-            self._check_offset(start, found, done)
-        total = int(found.ends[-1]) if len(found.ends) else 0
-        while done < total:
-            take = min(self._batch_size - self._row, total - done)
+            self._check_offset(start, ranks, done)
+        while done < ranks.total:
+            take = min(self._batch_size - self._row, ranks.total - done)
             for part in placed:
                 self._scatter(part, done, done + take)
             done += take
             self._row += take
             if self._row == self._batch_size:
-                yield self._emit(*found.behind(done))
+                yield self._emit(*ranks.behind(done))
         if failure is not None:
             raise failure
 
@@ -146,25 +135,15 @@ class Batcher:
         """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
         return self._intake.left_over
 
-    def _found(self, start: int, stop: int, blocks: Sequence[Block]) -> _Found:
-        """The positions of [start, stop) that gave elements. Of a stream's lanes most may give none."""
-        if not self._may_drop:
-            return _Found(np.arange(start, stop, dtype=np.int64), np.arange(1, stop - start + 1, dtype=np.int64))
-        positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
-        found, counts = np.unique(positions[positions < stop], return_counts=True)
-        return _Found(found, np.cumsum(counts, dtype=np.int64))
+    def _place(self, ranks: Ranks, block: Block) -> _Placed:
+        nth = ordinals(block.positions) if self._may_repeat else None
+        rank = ranks.of(block.positions) if nth is None else ranks.of(block.positions) + nth
+        if (picked := block.picked) is None:
+            return _Placed(block.columns, block.positions, rank, nth)
+        return _Placed(block.columns, block.positions[picked], rank[picked], None if nth is None else nth[picked])
 
-    def _place(self, found: _Found, block: Block) -> _Placed:
-        """The block with its ranks; those behind a failure get one beyond the last of the chunk."""
-        begins = np.concatenate([np.zeros(1, np.int64), found.ends])  # of each, and of all that is behind the last
-        ranks = begins[np.searchsorted(found.positions, block.positions)]
-        if not self._may_repeat:
-            return _Placed(block, ranks)
-        nth = ordinals(block.positions)
-        return _Placed(block, ranks + nth, nth)
-
-    def _check_offset(self, start: int, found: _Found, offset: int) -> None:
-        given = int(found.ends[0]) if len(found.positions) and found.positions[0] == start else 0
+    def _check_offset(self, start: int, ranks: Ranks, offset: int) -> None:
+        given = int(ranks.ends[0]) if len(ranks.positions) and ranks.positions[0] == start else 0
         if offset > given:
             raise ValueError(
                 f"the stream goes on behind {offset} elements of the record at position {start}, and that gives "
@@ -176,7 +155,6 @@ class Batcher:
         """Start the batch at this place; its buffers are made with the first rows."""
         self._start, self._offset = start, offset
         self._row = 0
-        self._written = 0
         self._buffers: Columns = None
         self._positions = np.empty(0, np.int64)
         self._ordinals = np.empty(0, np.int64)
@@ -192,22 +170,20 @@ class Batcher:
 
     def _scatter(self, placed: _Placed, first: int, last: int) -> None:
         """Copy what the block has of the ranks [first, last) to their rows of this batch."""
-        block, rank = placed.block, placed.ranks
-        lo, hi = np.searchsorted(rank, (first, last))
-        rows = rank[lo:hi] - first + self._row
+        lo, hi = np.searchsorted(placed.ranks, (first, last))
+        rows = placed.ranks[lo:hi] - first + self._row
         inner = np.searchsorted(rows, (self._lo, self._hi))
         lo, hi, rows = lo + inner[0], lo + inner[1], rows[inner[0] : inner[1]] - self._lo
         if lo == hi:
             return
         self._reserve(int(rows[-1]) + 1)
-        pairs = [(a, b[lo:hi]) for (_, a), (_, b) in zip(leaves(self._buffers), leaves(block.columns), strict=True)]
-        pairs.append((self._positions, block.positions[lo:hi]))
+        pairs = [(a, b[lo:hi]) for (_, a), (_, b) in zip(leaves(self._buffers), leaves(placed.columns), strict=True)]
+        pairs.append((self._positions, placed.positions[lo:hi]))
         if placed.ordinals is not None:
             pairs.append((self._ordinals, placed.ordinals[lo:hi]))
         for source, where in _pieces(rows):
             for buffer, column in pairs:
                 buffer[where] = column[source]
-        self._written += len(rows)
 
     def _reserve(self, rows: int) -> None:
         """Make the buffers hold so many rows: all that this trainer takes, or, where that is not known, what has come.
@@ -221,12 +197,12 @@ class Batcher:
         size = self._hi - self._lo
         if self._may_drop:
             size = min(size, max(rows, 2 * have, self._room))
-        buffers, positions, ordinals = self._empty(size), np.empty(size, np.int64), np.empty(size, np.int64)
+        buffers, positions, ordinals = self._empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
         if self._buffers is not None:
             for (_, new), (_, old) in zip(leaves(buffers), leaves(self._buffers), strict=True):
-                new[: self._row] = old[: self._row]
-            positions[: self._row] = self._positions[: self._row]
-            ordinals[: self._row] = self._ordinals[: self._row]
+                new[:have] = old
+            positions[:have] = self._positions
+            ordinals[:have] = self._ordinals
         self._buffers, self._positions, self._ordinals, self._room = buffers, positions, ordinals, size
 
     def _emit(self, stop: int, offset: int) -> HostBatch:
@@ -239,14 +215,15 @@ class Batcher:
                     f"process_index {self._process[0]} got none; use fewer trainers, or drop_remainder=True."
                 )
             columns = self._empty(0)
-        expected = self._row if self._may_drop else self._hi - self._lo
-        if self._written != expected:
-            raise RuntimeError(f"positions [{self._start}, {stop}) came with {self._written} of {expected} rows")
         ordinals = self._ordinals if self._may_repeat else None
+        lo, hi = self._lo, self._hi
         if self._may_drop:
             lo, hi = self._share(self._row)
             columns, positions = map_leaves(lambda array: array[lo:hi], columns), positions[lo:hi]
             ordinals = None if ordinals is None else ordinals[lo:hi]
+        num_rows = int(np.count_nonzero(positions != _MISSING))
+        if num_rows != hi - lo:
+            raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {hi - lo} rows")
         batch = HostBatch(
             columns,
             positions,

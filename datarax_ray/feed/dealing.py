@@ -5,15 +5,16 @@ Dealers are machines without I/O, as the window is, which decides when.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from datarax_ray.plan.mixture import AnyOrder, Origin
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rest, Rows, next_multiple
 from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
 from datarax_ray.read.blocks import Block
+from datarax_ray.read.sharing import Sharable, Shared
 
 
 class AnyTicket(Protocol):
@@ -28,12 +29,32 @@ class AnyTicket(Protocol):
 
 @dataclass(frozen=True)
 class Deal:
-    """The chunk [start, stop) and what each actor is asked for of it. size: positions that may have an element."""
+    """The chunk [start, stop) and who is asked for what of it. size: positions that may have an element."""
 
     start: int
     stop: int
     size: int
-    tickets: Mapping[int, AnyTicket]
+    tickets: tuple[tuple[int, AnyTicket], ...]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How many trainers ask for the same, and what each wants of it first; see read.sharing.Shared."""
+
+    num_readers: int
+    wanted: Literal["all", "places"]
+
+
+def shared(tickets: Iterable[tuple[int, Sharable]], sharing: Sharing | None) -> tuple[tuple[int, AnyTicket], ...]:
+    """The actors and their tickets, as tickets that are shared in this way, or not at all."""
+    if sharing is None:
+        return tuple(tickets)
+    return tuple((actor, Shared(ticket, sharing.num_readers, sharing.wanted)) for actor, ticket in tickets)
+
+
+def unshared(ticket: AnyTicket) -> AnyTicket:
+    """What is asked for, by however many."""
+    return ticket.ticket if isinstance(ticket, Shared) else ticket
 
 
 class Dealer(Protocol):
@@ -111,7 +132,7 @@ class RecordDealer:
 
     stop: None for an endless stream. rows: the one trainer's rows to ask for, None for all. documents: what to ask for
     where elements are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
-    num_readers: trainers that ask the same actors for the same; their chunks end at multiples of the size.
+    sharing: how other trainers ask the same actors for the same; chunks end at multiples of their size then.
     """
 
     def __init__(
@@ -125,15 +146,16 @@ class RecordDealer:
         rows: Rows | None = None,
         documents: Documents | None = None,
         origin: Origin | None = None,
-        num_readers: int = 1,
+        sharing: Sharing | None = None,
     ) -> None:
         self._order = order
         self._layout = layout
         self._owners = assign(layout, order, actors)
         self._next = start
         self._stop = stop
-        self._asked = (rows, documents, origin, num_readers)
-        self.is_shared = num_readers > 1
+        self._asked = (rows, documents, origin)
+        self._sharing = sharing
+        self.is_shared = sharing is not None
         self.lasting: Rest = None if origin is None else {"origin": origin.plain()}
         self._last_element = start
         self.max_size = min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62)
@@ -152,11 +174,12 @@ class RecordDealer:
         stop = next_multiple(start, size) if self.is_shared else start + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
         parts = owners_in(self._order, self._layout, self._owners, start, stop)
-        tickets = {actor: Ticket(start, stop, self._layout, shards, *self._asked) for actor, shards in parts.items()}
-        return Deal(start, stop, stop - start, tickets)
+        tickets = ((actor, Ticket(start, stop, self._layout, shards, *self._asked)) for actor, shards in parts.items())
+        return Deal(start, stop, stop - start, shared(tickets, self._sharing))
 
     def owner(self, ticket: AnyTicket) -> int:
         """The owner of its first shard."""
+        ticket = unshared(ticket)
         assert isinstance(ticket, Ticket)
         assert ticket.shards is not None  # none is dealt without
         return self._owners[ticket.shards[0]]
@@ -171,7 +194,7 @@ class RecordDealer:
         return self.lasting
 
     def released(self, stop: int, has_elements: bool) -> None:
-        rows, *_ = self._asked
+        rows, _, _ = self._asked
         if has_elements or rows is not None:  # where only a trainer's rows are asked for, nothing is dropped
             self._last_element = stop
         elif _has_whole_epoch(self._last_element, stop, self._order.cycle):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.feed.dealing import MAX_PART_ROWS, AnyTicket, Deal
+from datarax_ray.feed.dealing import MAX_PART_ROWS, AnyTicket, Deal, Sharing, shared, unshared
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
@@ -73,12 +73,12 @@ class LaneDealer:
         rest: Rest = None,
         documents: Documents | None = None,
         max_lanes: int | None = None,
-        num_readers: int = 1,
+        sharing: Sharing | None = None,
     ) -> None:
         self._order = order
         self._max_lanes = max_lanes
-        self._num_readers = num_readers
-        self.is_shared = num_readers > 1
+        self._sharing = sharing
+        self.is_shared = sharing is not None
         self._layout = Layout(1, order.num_lanes)
         self._owners: tuple[int, ...] = ()
         self.reassign(actors)
@@ -118,14 +118,14 @@ class LaneDealer:
         for lane, count in counts.items():
             if count:
                 asked.setdefault(self._owners[lane], []).append((lane, epoch.cursor(lane)))
-        tickets = {
-            actor: LaneTicket(start, self._next, tuple(lanes), self._documents, self._num_readers)
-            for actor, lanes in asked.items()
-        }
-        return Deal(start, self._next, max(1, sum(counts.values())), tickets)
+        tickets = (
+            (actor, LaneTicket(start, self._next, tuple(lanes), self._documents)) for actor, lanes in asked.items()
+        )
+        return Deal(start, self._next, max(1, sum(counts.values())), shared(tickets, self._sharing))
 
     def owner(self, ticket: AnyTicket) -> int:
         """The owner of its first lane."""
+        ticket = unshared(ticket)
         assert isinstance(ticket, LaneTicket)
         return self._owners[ticket.lanes[0][0]]
 

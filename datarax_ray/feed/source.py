@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.stream import LocalPool, Pool, StreamOptions, batches, chunks
+from datarax_ray.feed.flow import LocalPool, Pool
+from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
 from datarax_ray.plan.position import MAX_POSITION, Rest, check_position, with_offset
 from datarax_ray.read.blocks import Block

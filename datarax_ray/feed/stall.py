@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datarax_ray.feed.dealing import AnyTicket
+from datarax_ray.feed.dealing import AnyTicket, unshared
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.lanes import LaneTicket
 from datarax_ray.plan.shards import Ticket
@@ -47,7 +47,7 @@ class Stall:
 
     def _name(self, part: Part) -> str:
         ticket = part.ticket
-        where = self._where(ticket)
+        where = self._where(unshared(ticket))
         return f"actor {part.actor}: positions [{ticket.start}, {ticket.stop}){where and f' of {where}'}"
 
     def _where(self, ticket: AnyTicket) -> str:

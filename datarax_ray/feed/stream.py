@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from datarax_ray.feed.batches import Batcher, HostBatch
-from datarax_ray.feed.dealing import RecordDealer
+from datarax_ray.feed.dealing import RecordDealer, Sharing
+from datarax_ray.feed.flow import Flow, Pool
 from datarax_ray.feed.lanes import LaneDealer
 from datarax_ray.feed.packing import PackedBatcher
+from datarax_ray.feed.picking import PickedDealer, Picker
 from datarax_ray.feed.stall import Stall
-from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Part, Window
+from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import Rest, Rows, check_trainers
 from datarax_ray.plan.shards import RunRecords, cut, smallest_run
-from datarax_ray.read.blocks import Block, timed
+from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Described, Description
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.mixture import MixtureDescription
@@ -30,79 +31,9 @@ logger = logging.getLogger("datarax_ray")
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
+AnyDealer: TypeAlias = RecordDealer | LaneDealer
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
-
-
-@dataclass(frozen=True)
-class Arrived:
-    """A part's block is here."""
-
-    part: Part
-    block: Block
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it."""
-
-    part: Part
-    reason: str
-    was_read: bool = True
-
-
-class Pool(Protocol):
-    """Who reads: actors that are sent parts and answer with blocks."""
-
-    def actors(self) -> tuple[int, ...]:
-        """Ids of those that read now. Waits a moment where there is none, and gives () where there still is none."""
-        ...
-
-    def weights(self) -> Mapping[int, float]:
-        """How much an actor should own of what is even, for those of which that is not 1.0."""
-        ...
-
-    def send(self, part: Part) -> Any:
-        """Ask part.actor for the part. Does not wait; returns what to receive it by."""
-        ...
-
-    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost | None:
-        """Wait a moment until one of these parts is here or lost; None where none is. sent: what `send` returned."""
-        ...
-
-    def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
-        """Those of these parts that are known to be lost now. Does not wait."""
-        ...
-
-    def discard(self, sent: Mapping[Part, Any]) -> None:
-        """Forget these parts, sent and not received."""
-        ...
-
-
-class LocalPool:
-    """Reads in this process, and only when a part is waited for."""
-
-    def __init__(self, description: Described) -> None:
-        self._description = description
-
-    def actors(self) -> tuple[int, ...]:
-        return (0,)
-
-    def weights(self) -> Mapping[int, float]:
-        return {}
-
-    def send(self, part: Part) -> None:
-        pass
-
-    def receive(self, sent: Mapping[Part, Any]) -> Arrived:
-        part = next(iter(sent))
-        return Arrived(part, timed(self._description.read, part.ticket))
-
-    def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
-        return ()
-
-    def discard(self, sent: Mapping[Part, Any]) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -162,9 +93,14 @@ def batches(
     while not (actors := pool.actors()):
         if options.is_cancelled:
             return ()
-    dealer = _dealer(description, actors, start, options, others)
+    sharing = _sharing(description, options)
+    dealer = _dealer(description, actors, start, options, others, sharing)
     batcher = _batcher(description, start, offset, options)
-    with closing(_dealt(description, pool, actors, dealer, options)) as stream:
+    if sharing is not None and sharing.wanted == "places":
+        found = _picked(description, pool, dealer, _picker(description, offset, options), options)
+    else:
+        found = _dealt(description, pool, dealer, options)
+    with closing(found) as stream:
         for first, last, blocks in stream:
             for batch in batcher.add(first, last, blocks):
                 yield _with(batch, dealer.rest_at(batch.stop))
@@ -188,70 +124,74 @@ def chunks(
     while not (actors := pool.actors()):
         if options.is_cancelled:
             return
-    yield from _dealt(description, pool, actors, _dealer(description, actors, start, options, {}), options)
+    yield from _dealt(description, pool, _dealer(description, actors, start, options, {}, None), options)
 
 
 def _dealt(
-    description: Described,
-    pool: Pool,
-    actors: tuple[int, ...],
-    dealer: RecordDealer | LaneDealer,
-    options: StreamOptions,
+    description: Described, pool: Pool, dealer: AnyDealer, options: StreamOptions
 ) -> Generator[tuple[int, int, list[Block]], None, None]:
     """The chunks that the dealer deals, each when all of its blocks are there and it is the first."""
-    weights: Mapping[int, float] = {}
-    window = Window(
+    stall = Stall(description, options.stall_after_s)
+    flow = Flow(dealer, _window(description, dealer, options, options.max_nbytes), pool, stall)
+    with closing(flow):
+        while not flow.is_finished and not options.is_cancelled:
+            if flow.look(pool.actors(), pool.weights()):
+                continue
+            if not flow.is_ready:
+                flow.receive()
+                continue
+            start, stop, _, blocks = flow.first()
+            has_elements = any(len(block.positions) for block in blocks)
+            yield start, stop, blocks
+            blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
+            flow.release()
+            dealer.released(stop, has_elements)
+
+
+def _picked(
+    description: Described, pool: Pool, dealer: AnyDealer, picker: Picker, options: StreamOptions
+) -> Generator[tuple[int, int, list[Block]], None, None]:
+    """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
+
+    Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here.
+    """
+    stall = Stall(description, options.stall_after_s)
+    max_nbytes = max(1, options.max_nbytes // 2)
+    picked = PickedDealer(dealer, picker)
+    places = Flow(dealer, _window(description, dealer, options, max_nbytes), pool, stall)
+    rows = Flow(
+        picked, Window(picked, chunk_size=1, max_nbytes=max(1, max_nbytes // options.process_count)), pool, stall
+    )
+    with closing(places), closing(rows):
+        while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
+            reading, weights = pool.actors(), pool.weights()
+            is_lost = places.look(reading, weights)
+            while places.is_ready and picked.is_exhausted:  # what is known is dealt when there is room for it
+                picked.know(*places.first())
+                places.release()
+                is_lost |= places.look(reading, weights) | rows.look(reading, weights)
+            if is_lost | rows.look(reading, weights):
+                continue
+            if not rows.is_ready:
+                (places if rows.is_idle else rows).receive()
+                continue
+            start, stop, _, blocks = rows.first()
+            blocks = picked.merged(blocks)
+            has_elements = any(len(block.positions) for block in blocks)
+            yield start, stop, blocks
+            blocks.clear()
+            rows.release()
+            dealer.released(stop, has_elements)
+
+
+def _window(description: Described, dealer: AnyDealer, options: StreamOptions, max_nbytes: int) -> Window:
+    return Window(
         dealer,
         chunk_size=options.chunk_size,
         # two of them are asked for before the size of an element is known
         first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(run_records(description))),
-        max_nbytes=options.max_nbytes,
+        max_nbytes=max_nbytes,
     )
-    sent: dict[Part, Any] = {}
-    blocks: list[Block] = []
-    stall = Stall(description, options.stall_after_s)
-    try:
-        while not window.is_finished:
-            if options.is_cancelled:
-                return
-            now_reading, now_weights = pool.actors(), pool.weights()
-            if now_reading and (now_reading, now_weights) != (actors, weights):
-                actors, weights = now_reading, now_weights
-                window.reassign(actors, weights)
-            if now_reading:  # or parts would be asked of those who cannot answer
-                for part in window.asks():
-                    sent[part] = pool.send(part)
-            if losses := pool.lost(sent):  # all at once: an actor had a part of every chunk in flight
-                for loss in losses:
-                    del sent[loss.part]
-                    window.lost(loss.part, loss.reason, was_read=loss.was_read)
-                continue
-            waiting = window.head
-            if waiting or not window.num_open:
-                going = {part: sent[part] for part in waiting if part in sent}
-                event = pool.receive(going) if going else None
-                if event is None:
-                    if message := stall.waited(time.monotonic(), waiting):
-                        logger.warning(message)
-                    continue
-                del sent[event.part]
-                if isinstance(event, Arrived):
-                    stall.over()
-                    window.arrived(event.part, event.block.nbytes, event.block.read_s)
-                    dealer.arrived(event.part.ticket, event.block)
-                    blocks.append(event.block)
-                else:
-                    window.lost(event.part, event.reason, was_read=event.was_read)
-                del event  # or it keeps the block of a chunk that was released, outside the window's bound
-                continue
-            first, last = window.head_range
-            has_elements = any(len(block.positions) for block in blocks)
-            yield first, last, blocks
-            blocks.clear()
-            window.release()
-            dealer.released(last, has_elements)
-    finally:
-        pool.discard(sent)
 
 
 def _with(batch: HostBatch, known: Rest) -> HostBatch:
@@ -276,13 +216,37 @@ def _batcher(description: Described, start: int, offset: int, options: StreamOpt
     return Batcher(may_drop=description.may_drop, may_repeat=description.may_repeat, **common)
 
 
+def _sharing(description: Described, options: StreamOptions) -> Sharing | None:
+    """How trainers ask the same actors for the same; None where each has its own, or knows its rows beforehand."""
+    if options.process_count == 1 or not options.shares_actors:
+        return None
+    if options.packing is not None:
+        return Sharing(options.process_count, "all")
+    return Sharing(options.process_count, "places") if description.may_drop else None
+
+
+def _picker(description: Described, offset: int, options: StreamOptions) -> Picker:
+    return Picker(
+        stop=description.stop,
+        offset=offset,
+        batch_size=options.batch_size,
+        is_fixed=options.drop_remainder or options.pad_remainder,
+        process_index=options.process_index,
+        process_count=options.process_count,
+    )
+
+
 def _dealer(
-    description: Described, actors: Sequence[int], start: int, options: StreamOptions, rest: Rest
-) -> RecordDealer | LaneDealer:
+    description: Described,
+    actors: Sequence[int],
+    start: int,
+    options: StreamOptions,
+    rest: Rest,
+    sharing: Sharing | None,
+) -> AnyDealer:
     """What deals this kind of stream. rest: what it needs to know to begin there; {} for nothing."""
     stop, packing = description.stop, options.packing
     documents = None if packing is None else packing.documents
-    num_readers = options.process_count if options.shares_actors else 1
     if isinstance(description, StreamDescription):
         return LaneDealer(
             description.order,
@@ -292,7 +256,7 @@ def _dealer(
             rest=rest,
             documents=documents,
             max_lanes=description.max_lanes,
-            num_readers=num_readers,
+            sharing=sharing,
         )
     assert isinstance(description, Description | MixtureDescription | SampledDescription)
     origin = description.origin_in(rest) if isinstance(description, MixtureDescription) else None
@@ -302,7 +266,6 @@ def _dealer(
     if not description.may_drop and packing is None and options.process_count > 1:
         trainer = (options.process_index, options.process_count)
         rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
-        num_readers = 1
     return RecordDealer(
         description.order,
         cut(description.order, run_records(description)),
@@ -312,7 +275,7 @@ def _dealer(
         rows=rows,
         documents=documents,
         origin=origin,
-        num_readers=num_readers,
+        sharing=sharing,
     )
 
 

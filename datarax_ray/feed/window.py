@@ -195,9 +195,7 @@ class Window:
 
     def _open(self) -> _Chunk:
         deal = self._dealer.deal(self._size)
-        parts = [
-            Part(self._num_opened, index, actor, ticket) for index, (actor, ticket) in enumerate(deal.tickets.items())
-        ]
+        parts = [Part(self._num_opened, index, actor, ticket) for index, (actor, ticket) in enumerate(deal.tickets)]
         chunk = _Chunk(self._num_opened, deal.start, deal.stop, deal.size, parts)
         self._chunks.append(chunk)
         self._num_opened += 1

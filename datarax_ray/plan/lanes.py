@@ -143,15 +143,13 @@ class LaneTicket:
     """What one actor is asked to read: the elements of some lanes at positions [start, stop), all of one epoch.
 
     lanes: each with a cursor at or before its first element. A pure function: where they are read makes no difference.
-    documents: what the elements are to become for packing, None to leave them as they are. num_readers: trainers that
-    ask for the same.
+    documents: what the elements are to become for packing, None to leave them as they are.
     """
 
     start: int
     stop: int
     lanes: tuple[tuple[int, Cursor], ...]
     documents: Documents | None = None
-    num_readers: int = 1
 
     @property
     def asked(self) -> Hashable:

@@ -157,8 +157,7 @@ class Ticket:
 
     start, stop: the chunk, positions [start, stop). shards: the shards to read of it, None for all.
     rows: restricts it to one trainer's rows of each batch, None for all. documents: what to make of the elements where
-    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning. num_readers:
-    trainers that ask for the same.
+    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
     """
 
     start: int
@@ -168,7 +167,6 @@ class Ticket:
     rows: Rows | None = None
     documents: Documents | None = None
     origin: Origin | None = None
-    num_readers: int = 1
 
     @property
     def asked(self) -> Hashable:

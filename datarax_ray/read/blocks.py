@@ -39,7 +39,9 @@ class Block:
     (k, ...), or Elements (read.trees) where they may be of any kind; None where k is 0. skipped: records left out.
     failure: what to raise when the stream comes to failure_position; the block holds only what is before it. lengths:
     int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths, ...).
-    read_s: what reading it took, 0 where that was not measured; no part of what the block is.
+    picked: int64 (m,), ascending, which of the elements the columns hold, (m, ...); None for all. whole_nbytes: what
+    the columns of all elements take, where these hold none. read_s: what reading it took, 0 where that was not
+    measured; no part of what the block is.
     """
 
     positions: Indices
@@ -48,6 +50,8 @@ class Block:
     failure: Exception | None = None
     failure_position: int = 0
     lengths: Indices | None = None
+    picked: Indices | None = None
+    whole_nbytes: int = 0
     read_s: float = field(default=0.0, compare=False)
     nbytes: int = field(init=False)
 

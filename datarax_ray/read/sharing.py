@@ -1,14 +1,59 @@
-"""Blocks that several trainers ask for: made once, for all of them.
+"""What several trainers ask the same actors for: blocks that are made once for all, of which each may take a part.
 
-Nothing depends on what is kept here but the work: a block that is not there is made again, and is the same.
+Where the rows of a trainer are not known before the elements are (behind filters, in lanes), it asks twice: first where
+the elements are, and, knowing with that which of them are its own, for those. Nothing depends on what is kept in
+between but the work: a block that is not there is made again, and is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
+import numpy as np
+
+from datarax_ray.plan.cipher import Indices
 from datarax_ray.read.blocks import Block
+from datarax_ray.read.columns import Columns, map_leaves
+
+_NO_ROWS = np.empty(0, np.int64)
+
+
+class Sharable(Protocol):
+    """A ticket that several trainers may have."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+    @property
+    def asked(self) -> Hashable:
+        """What decides the block: equal for tickets that ask for the same."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A ticket that each of `num_readers` trainers asks for.
+
+    wanted: "all" of its block; "places", where its elements are, with columns of no rows; or int64 (m,), ascending,
+    which of its elements.
+    """
+
+    ticket: Sharable
+    num_readers: int
+    wanted: Literal["all", "places"] | Indices = field(default="all", compare=False)  # an array has no hash
+
+    @property
+    def start(self) -> int:
+        return self.ticket.start
+
+    @property
+    def stop(self) -> int:
+        return self.ticket.stop
 
 
 class SharedBlocks:
@@ -23,24 +68,52 @@ class SharedBlocks:
         self._kept: dict[Hashable, tuple[Block, int]] = {}  # with how many trainers are to come; the latest at the end
         self.nbytes = 0
 
-    def block(self, ticket: Any, make: Callable[[Any], Block]) -> Block:
-        """The block that the ticket asks for: one that was made for another trainer, else `make(ticket)`."""
-        if ticket.num_readers == 1:
+    def answer(self, ticket: Any, make: Callable[[Any], Block]) -> Block:
+        """What the ticket asks for; `make` makes the block of one that is not shared."""
+        if not isinstance(ticket, Shared):
             return make(ticket)
-        asked = ticket.asked
-        if (found := self._kept.pop(asked, None)) is None:
-            block, num_left = make(ticket), ticket.num_readers
-        else:
-            block, num_left = found
-            self.nbytes -= block.nbytes
-        # not what was broken: read anew, it may be well
-        if num_left > 1 and block.failure is None:
-            self._keep(asked, block, num_left - 1)
-        return block
+        block, num_left = self._take(ticket.ticket.asked) or (make(ticket.ticket), ticket.num_readers)
+        if not isinstance(ticket.wanted, str) or ticket.wanted == "all":
+            num_left -= 1
+        if num_left and block.failure is None:  # not what was broken: read anew, it may be well
+            self._keep(ticket.ticket.asked, block, num_left)
+        return part_of(block, ticket.wanted)
+
+    def _take(self, asked: Hashable) -> tuple[Block, int] | None:
+        if (found := self._kept.pop(asked, None)) is not None:
+            self.nbytes -= found[0].nbytes
+        return found
 
     def _keep(self, asked: Hashable, block: Block, num_left: int) -> None:
         self._kept[asked] = block, num_left
         self.nbytes += block.nbytes
         while self.nbytes > self._max_nbytes:
-            dropped, _ = self._kept.pop(next(iter(self._kept)))
-            self.nbytes -= dropped.nbytes
+            self._take(next(iter(self._kept)))
+
+
+def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
+    """The part of a block that is wanted; see Shared. Elements that the block has not are missing."""
+    if isinstance(wanted, str):
+        if wanted == "all":
+            return block
+        return replace(block, columns=_rows(block, _NO_ROWS), picked=_NO_ROWS, whole_nbytes=block.nbytes)
+    rows = wanted[: np.searchsorted(wanted, len(block.positions))]
+    # what reading took was told with the places
+    return replace(block, positions=block.positions[rows], columns=_rows(block, rows), skipped=(), read_s=0.0)
+
+
+def merged(places: Block, part: Block, rows: Indices) -> Block:
+    """The block whose places were asked for first, with the columns of these of its elements.
+
+    Raises: what made the second block fail where the first did not; RuntimeError where it is another one.
+    """
+    if not np.array_equal(part.positions, places.positions[rows]):
+        raise part.failure or RuntimeError(
+            f"the elements from position {places.positions[rows[0]]} on were others when they were read again: the "
+            "data or a transform does not give the same twice, so no stream over it can be exact"
+        )
+    return replace(places, columns=part.columns, picked=rows)
+
+
+def _rows(block: Block, rows: Indices) -> Columns:
+    return None if block.columns is None else map_leaves(lambda array: array[rows], block.columns)

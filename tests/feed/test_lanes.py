@@ -31,7 +31,7 @@ def test_each_actor_is_asked_for_its_lanes():
     machine = dealer(3)
     deal = machine.deal(6)
     assert (deal.start, deal.stop, deal.size) == (0, 6, 6)
-    assert deal.tickets == {
+    assert dict(deal.tickets) == {
         7: LaneTicket(0, 6, ((0, Cursor()), (2, Cursor()))),
         8: LaneTicket(0, 6, ((1, Cursor()),)),
     }
@@ -39,24 +39,24 @@ def test_each_actor_is_asked_for_its_lanes():
 
 def test_a_chunk_smaller_than_a_round_asks_only_whose_turn_it_is():
     machine = dealer(3)
-    assert [list(machine.deal(1).tickets) for _ in range(6)] == [[7], [7], [8], [8], [7], [7]]
+    assert [list(dict(machine.deal(1).tickets)) for _ in range(6)] == [[7], [7], [8], [8], [7], [7]]
 
 
 def test_tickets_carry_the_cursor_that_was_heard_last():
     machine = dealer(2)
     first = machine.deal(8)
-    machine.arrived(first.tickets[8], answer((1, 3, None)))
-    assert machine.deal(8).tickets[8].lanes == ((1, Cursor(3, {"at": 3})),)
-    machine.arrived(first.tickets[8], answer((1, 2, None)))  # an answer that comes twice
-    assert machine.deal(8).tickets[8].lanes[0][1].ordinal == 3
+    machine.arrived(dict(first.tickets)[8], answer((1, 3, None)))
+    assert dict(machine.deal(8).tickets)[8].lanes == ((1, Cursor(3, {"at": 3})),)
+    machine.arrived(dict(first.tickets)[8], answer((1, 2, None)))  # an answer that comes twice
+    assert dict(machine.deal(8).tickets)[8].lanes[0][1].ordinal == 3
 
 
 def test_a_lane_that_ended_is_asked_no_more_and_the_others_give_more():
     machine = dealer(2)
     first = machine.deal(8)
-    machine.arrived(first.tickets[8], answer((1, 3, 3)))
+    machine.arrived(dict(first.tickets)[8], answer((1, 3, 3)))
     deal = machine.deal(8)
-    assert list(deal.tickets) == [7]
+    assert list(dict(deal.tickets)) == [7]
     assert (deal.stop - deal.start, deal.size) == (16, 8)
 
 
@@ -64,12 +64,12 @@ def test_the_next_epoch_is_dealt_once_all_lanes_are_known_to_have_ended():
     machine = dealer(2, stop=2 * E)
     first = machine.deal(8)
     assert machine.deal(8).start == 8  # nobody knows yet
-    machine.arrived(first.tickets[7], answer((0, 4, 4)))
-    machine.arrived(first.tickets[8], answer((1, 3, 3)))
+    machine.arrived(dict(first.tickets)[7], answer((0, 4, 4)))
+    machine.arrived(dict(first.tickets)[8], answer((1, 3, 3)))
     deal = machine.deal(8)
     assert deal.start == E
-    assert {ticket.lanes[0][1] for ticket in deal.tickets.values()} == {Cursor()}
-    for ticket in deal.tickets.values():
+    assert {ticket.lanes[0][1] for ticket in dict(deal.tickets).values()} == {Cursor()}
+    for ticket in dict(deal.tickets).values():
         machine.arrived(ticket, answer((ticket.lanes[0][0], 0, 2)))
     assert machine.is_exhausted
 
@@ -88,7 +88,7 @@ def test_a_state_says_nothing_of_what_was_not_delivered():
     assert machine.rest_at(0) is None
     deals = [machine.deal(8) for _ in range(3)]
     for number, deal in enumerate(deals):
-        for ticket in deal.tickets.values():
+        for ticket in dict(deal.tickets).values():
             machine.arrived(ticket, answer((ticket.lanes[0][0], 4 * number + 3, None)))
     assert machine.rest_at(5) is None
     machine.released(8, has_elements=True)
@@ -107,7 +107,7 @@ def test_a_state_says_nothing_of_what_was_not_delivered():
 def test_what_is_known_of_one_epoch_is_not_taken_for_another():
     rest = {"epoch": 0, "cursors": {"0": {"ordinal": 0, "state": {"epoch": 0}}}, "lengths": {"1": 3}}
     machine = dealer(2, start=E + 1, rest=rest)
-    assert machine.deal(8).tickets[8].lanes == ((1, Cursor()),)
+    assert dict(machine.deal(8).tickets)[8].lanes == ((1, Cursor()),)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_rest_that_is_none_is_refused(rest, message):
 def test_an_epoch_without_an_element_is_an_error():
     machine = dealer(2)
     deal = machine.deal(8)
-    for ticket in deal.tickets.values():
+    for ticket in dict(deal.tickets).values():
         machine.arrived(ticket, answer((ticket.lanes[0][0], 0, 2)))
     with pytest.raises(RuntimeError, match="no element of epoch 0 was kept, of 4 in 2 lanes"):
         machine.released(8, has_elements=False)
@@ -145,16 +145,16 @@ def test_an_epoch_without_an_element_is_an_error():
 
 def test_only_so_many_actors_read_as_lanes_may_be_read_at_once():
     machine = dealer(6, actors=(4, 5, 6), max_lanes=2)
-    assert set(machine.deal(12).tickets) == {4, 5}
+    assert set(dict(machine.deal(12).tickets)) == {4, 5}
     machine.reassign((5, 6))
-    assert set(machine.deal(12).tickets) == {5, 6}
+    assert set(dict(machine.deal(12).tickets)) == {5, 6}
 
 
 def test_a_block_that_failed_as_a_whole_says_nothing_of_lanes():
     machine = dealer(2)
     deal = machine.deal(8)
-    machine.arrived(deal.tickets[7], Block(np.empty(0, np.int64), None, failure=OSError("gone")))
-    assert machine.deal(8).tickets[7].lanes[0][1] == Cursor()
+    machine.arrived(dict(deal.tickets)[7], Block(np.empty(0, np.int64), None, failure=OSError("gone")))
+    assert dict(machine.deal(8).tickets)[7].lanes[0][1] == Cursor()
 
 
 class Scheduler:

@@ -1,5 +1,6 @@
 """The in-process stream against the plain loop of tests/oracle.py, and resume at every position."""
 
+import itertools
 import json
 from itertools import islice
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.source import Source, position_in
-from datarax_ray.feed.stream import Arrived, LocalPool, Lost, StreamOptions
+from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.position import trainer_rows
@@ -21,6 +23,7 @@ from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.read.blocks import read_block
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.sharing import SharedBlocks
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 
@@ -66,6 +69,10 @@ def assert_batches(got, want) -> None:
     assert [batch.stop for batch in got] == [stop for stop, _ in want]
     for batch, (_, columns) in zip(got, want, strict=True):
         oracle.assert_same(batch.columns, columns)
+
+
+def as_lists(batch):
+    return {key: (column.dtype, column.tolist()) for key, column in batch.columns.items()}
 
 
 def joined(parts):
@@ -144,6 +151,13 @@ def test_positions_tell_where_each_row_stands(sets):
     assert got == [position for position, _ in elements]
 
 
+class Twice:
+    """Two elements of each."""
+
+    def flat_map(self, element):
+        return [{"index": element["index"], "copy": copy} for copy in range(2)]
+
+
 class TangledPool(LocalPool):
     """Answers in any order, loses every third part once and now and then all, and changes its actors all the time."""
 
@@ -172,7 +186,10 @@ class TangledPool(LocalPool):
         if key not in self.gone and self.random.random() < 0.3:
             self.gone.add(key)
             return Lost(part, "lost on purpose")
-        return Arrived(part, read_block(self._description, part.ticket))
+        return Arrived(part, self.read(part.ticket))
+
+    def read(self, ticket):
+        return read_block(self._description, ticket)
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])
@@ -183,6 +200,122 @@ def test_losses_and_changing_actors_change_nothing(sets, shuffle, kind):
     for chunk_size in (1, 9, None):
         pool = TangledPool(description)
         assert_batches(stream(description, pool=pool, batch_size=6, chunk_size=chunk_size), want)
+
+
+class SharedPool(TangledPool):
+    """A tangled pool whose actors are those of other trainers too. received_nbytes: of columns, by this trainer."""
+
+    def __init__(self, description: Description, shared: SharedBlocks, *, is_tangled: bool) -> None:
+        super().__init__(description)
+        self.shared = shared
+        self.is_tangled = is_tangled
+        self.received_nbytes = 0
+
+    def actors(self):
+        return super().actors() if self.is_tangled else (0, 1)
+
+    def weights(self):
+        return super().weights() if self.is_tangled else {}
+
+    def lost(self, parts):
+        return super().lost(parts) if self.is_tangled else []
+
+    def receive(self, parts):
+        event = super().receive(parts) if self.is_tangled else LocalPool.receive(self, parts)
+        if isinstance(event, Arrived):
+            self.received_nbytes += event.block.nbytes
+        return event
+
+    def read(self, ticket):
+        return self.shared.answer(ticket, self._description.read)
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+@pytest.mark.parametrize("ends", [{}, {"drop_remainder": True}, {"pad_remainder": True}], ids=str)
+@pytest.mark.parametrize("process_count", [2, 3])
+@pytest.mark.parametrize("is_tangled", [False, True], ids=["calm", "tangled"])
+def test_trainers_that_share_actors_behind_a_filter_have_their_rows_of_every_batch(
+    sets, shuffle, ends, process_count, is_tangled
+):
+    description = describe(sets[23], shuffle, transforms=TRANSFORMS["filter"])
+    for batch_size, chunk_size in itertools.product((6, 36), (1, 9, 40, None)):
+        shared = SharedBlocks(2**30)
+        ranks = []
+        for rank in range(process_count):
+            pool = SharedPool(description, shared, is_tangled=is_tangled)
+            trainer = {"process_index": rank, "process_count": process_count}
+            options = {"batch_size": batch_size, "chunk_size": chunk_size, **trainer, **ends}
+            shares = list(stream(description, pool=pool, shares_actors=True, **options))
+            alone = list(stream(description, **options))
+            assert [(b.start, b.stop, b.global_rows, b.skipped, b.rest) for b in shares] == [
+                (b.start, b.stop, b.global_rows, b.skipped, b.rest) for b in alone
+            ]
+            for one, other in zip(shares, alone, strict=True):
+                assert as_lists(one) == as_lists(other)
+                assert one.positions.tolist() == other.positions.tolist()
+            ranks.append(shares)
+        for parts in zip(*ranks, strict=True):
+            assert sum(part.num_rows for part in parts) == parts[0].global_rows
+
+
+@pytest.mark.parametrize("process_count", [2, 4])
+def test_behind_a_filter_only_a_trainers_own_rows_travel_to_it(sets, process_count):
+    description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=2)
+    shared, whole = SharedBlocks(2**30), SharedPool(description, SharedBlocks(0), is_tangled=False)
+    list(stream(description, pool=whole, batch_size=20, chunk_size=100))
+    pools = [SharedPool(description, shared, is_tangled=False) for _ in range(process_count)]
+    for rank, pool in enumerate(pools):
+        options = {"drop_remainder": True, "process_index": rank, "process_count": process_count, "chunk_size": 100}
+        list(stream(description, pool=pool, shares_actors=True, batch_size=20, **options))
+    for pool in pools:
+        assert 0.9 * whole.received_nbytes < process_count * pool.received_nbytes < 1.1 * whole.received_nbytes
+    assert shared.nbytes == 0
+
+
+def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(sets):
+    description = describe(sets[10], transforms=[decode, Twice()], num_epochs=2)
+    whole = list(stream(description, batch_size=6))
+    for rank, number in itertools.product(range(2), range(len(whole) - 1)):
+        pool = SharedPool(description, SharedBlocks(2**30), is_tangled=True)
+        options = StreamOptions(batch_size=6, process_index=rank, process_count=2, shares_actors=True, chunk_size=3)
+        rest = list(Source(description, pool).batches(whole[number].stop, options, whole[number].rest))
+        for got, want in zip(rest, whole[number + 1 :], strict=True):
+            lo, hi = trainer_rows(want.num_rows, rank, 2)
+            assert got.columns["index"].tolist() == want.columns["index"][lo:hi].tolist()
+            assert got.columns["copy"].tolist() == want.columns["copy"][lo:hi].tolist()
+            assert (got.stop, got.rest, got.ordinals.tolist()) == (want.stop, want.rest, want.ordinals[lo:hi].tolist())
+
+
+def test_a_failure_behind_a_filter_comes_to_every_trainer_after_the_same_batches(sets):
+    description = describe(sets[23], "none", transforms=[decode, FailAt(17), DropThirds()])
+    for rank in range(2):
+        pool = SharedPool(description, SharedBlocks(2**30), is_tangled=False)
+        options = {"batch_size": 4, "process_index": rank, "process_count": 2, "chunk_size": 6}
+        batches, shares = [], stream(description, pool=pool, shares_actors=True, **options)
+        with pytest.raises(RecordError, match="17"):
+            batches.extend(shares)
+        alone = []
+        with pytest.raises(RecordError, match="17"):
+            alone.extend(stream(description, **options))
+        assert [b.stop for b in batches] == [b.stop for b in alone]
+
+
+class Forgetful:
+    """Keeps another half of the elements at every second call: what no transform may do."""
+
+    calls = 0
+
+    def filter(self, element):
+        type(self).calls += 1
+        return (element["index"] + type(self).calls // 10) % 2 == 0
+
+
+def test_a_filter_that_is_no_function_of_its_element_is_an_error_and_no_wrong_row(sets):
+    description = describe(sets[10], "none", transforms=[decode, Forgetful()], num_epochs=1)
+    pool = SharedPool(description, SharedBlocks(0), is_tangled=False)  # every block is made again
+    shares = stream(description, pool=pool, shares_actors=True, batch_size=4, process_count=2, chunk_size=10)
+    with pytest.raises(RuntimeError, match="from position 0 on were others when they were read again"):
+        list(shares)
 
 
 def test_an_endless_stream_goes_on_and_its_epochs_differ(sets):

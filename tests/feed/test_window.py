@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from datarax_ray.feed.dealing import MAX_CHUNK_EPOCHS, RecordDealer
+from datarax_ray.feed.dealing import MAX_CHUNK_EPOCHS, RecordDealer, Sharing
 from datarax_ray.feed.window import (
     FIRST_CHUNK_RECORDS,
     MAX_ATTEMPTS,
@@ -21,6 +21,7 @@ from datarax_ray.feed.window import (
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.position import Rows
 from datarax_ray.plan.shards import Layout, Ticket
+from datarax_ray.read.sharing import Shared
 
 LAYOUT = Layout(run_records=2, num_shards=4)
 BIG = 2**40
@@ -504,11 +505,11 @@ def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
 
 def test_chunks_that_trainers_share_meet_wherever_each_began():
     def chunks(start: int, chunk_size: int | None) -> set[tuple[int, int]]:
-        dealer = RecordDealer(Order(10_000), LAYOUT, (7, 8), start=start, stop=9_000, num_readers=2)
+        dealer = RecordDealer(Order(10_000), LAYOUT, (7, 8), start=start, stop=9_000, sharing=Sharing(2, "all"))
         machine = Window(dealer, chunk_size=chunk_size, max_nbytes=BIG)
         found = set()
         while not machine.is_finished:
-            assert {part.ticket.num_readers for part in machine.asks()} <= {2}
+            assert all(isinstance(part.ticket, Shared) for part in machine.asks())
             first, last = machine.head_range
             complete_head(machine, nbytes=50_000 * (last - first))  # 100 KB for a position: chunks of 335 at most
             found.add(machine.head_range)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.source import Source
-from datarax_ray.feed.stream import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.grain import DataLoader
 from datarax_ray.grain.translation import sampling_of, size_of

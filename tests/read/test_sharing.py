@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from datarax_ray.plan.lanes import Cursor, LaneTicket
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.sharing import SharedBlocks
+from datarax_ray.read.sharing import Shared, SharedBlocks, merged, part_of
 
 
 class Maker:
@@ -29,65 +28,85 @@ class Maker:
 
 def test_a_block_is_made_once_for_all_trainers_and_then_forgotten() -> None:
     make, shared = Maker(), SharedBlocks(1000)
-    ticket = Ticket(0, 10, num_readers=3)
-    blocks = [shared.block(replace(ticket), make) for _ in range(3)]
+    blocks = [shared.answer(Shared(Ticket(0, 10), 3), make) for _ in range(3)]
     assert make.made == [(0, 10)]
     assert all(block is blocks[0] for block in blocks)
     assert shared.nbytes == 0
-    shared.block(ticket, make)
+    shared.answer(Shared(Ticket(0, 10), 3), make)
     assert make.made == [(0, 10)] * 2
 
 
 def test_nothing_is_kept_for_a_trainer_alone() -> None:
     make, shared = Maker(), SharedBlocks(1000)
     for _ in range(2):
-        shared.block(Ticket(0, 10), make)
+        shared.answer(Ticket(0, 10), make)
     assert make.made == [(0, 10)] * 2
     assert shared.nbytes == 0
 
 
 def test_tickets_that_ask_for_something_else_are_made_alone() -> None:
     make, shared = Maker(), SharedBlocks(1000)
-    for ticket in [Ticket(0, 10, num_readers=2), Ticket(0, 9, num_readers=2), Ticket(0, 10, None, (1,), num_readers=2)]:
-        shared.block(ticket, make)
+    for ticket in [Ticket(0, 10), Ticket(0, 9), Ticket(0, 10, None, (1,))]:
+        shared.answer(Shared(ticket, 2), make)
     assert len(make.made) == 3
 
 
 def test_cursors_are_no_part_of_what_is_asked() -> None:
     make, shared = Maker(), SharedBlocks(1000)
     for cursor in (Cursor(), Cursor(5, {"shard": 1})):
-        shared.block(LaneTicket(0, 10, ((3, cursor),), num_readers=2), make)
-    shared.block(LaneTicket(0, 10, ((4, Cursor()),), num_readers=2), make)
+        shared.answer(Shared(LaneTicket(0, 10, ((3, cursor),)), 2), make)
+    shared.answer(Shared(LaneTicket(0, 10, ((4, Cursor()),)), 2), make)
     assert make.made == [(0, 10)] * 2
 
 
 def test_the_latest_blocks_within_the_bound_are_kept() -> None:
     make, shared = Maker(), SharedBlocks(160)
-    tickets = [Ticket(10 * i, 10 * i + 10, num_readers=2) for i in range(3)]
+    tickets = [Shared(Ticket(10 * i, 10 * i + 10), 2) for i in range(3)]
     for ticket in tickets:
-        shared.block(ticket, make)
+        shared.answer(ticket, make)
     assert shared.nbytes == 160
     for ticket in reversed(tickets):
-        shared.block(ticket, make)
+        shared.answer(ticket, make)
     assert make.made == [(0, 10), (10, 20), (20, 30), (0, 10)]
     assert shared.nbytes == 80
 
 
 def test_a_block_beyond_the_bound_is_not_kept() -> None:
     make, shared = Maker(), SharedBlocks(79)
-    assert len(shared.block(Ticket(0, 10, num_readers=2), make).positions) == 10
+    assert len(shared.answer(Shared(Ticket(0, 10), 2), make).positions) == 10
     assert shared.nbytes == 0
 
 
 def test_what_failed_is_tried_again() -> None:
     make, shared = Maker(), SharedBlocks(1000)
     make.failure = OSError("the disk is away")
-    ticket = Ticket(0, 10, num_readers=2)
-    assert shared.block(ticket, make).failure is make.failure
+    ticket = Shared(Ticket(0, 10), 2)
+    assert shared.answer(ticket, make).failure is make.failure
     make.failure = None
-    assert shared.block(ticket, make).failure is None
+    assert shared.answer(ticket, make).failure is None
 
 
-@pytest.mark.parametrize("kind", [Ticket, lambda *of, **named: LaneTicket(*of, (), **named)])
-def test_tickets_of_every_kind_can_be_looked_up(kind: Any) -> None:
-    assert hash(kind(0, 1, num_readers=2).asked) == hash(kind(0, 1, num_readers=2).asked)
+def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block() -> None:
+    make, shared = Maker(), SharedBlocks(1000)
+    places = [shared.answer(Shared(Ticket(5, 15), 2, "places"), make) for _ in range(2)]
+    for told in places:
+        assert (told.positions.tolist(), told.columns.shape, told.whole_nbytes) == (list(range(5, 15)), (0,), 80)
+    picked = [np.array([0, 2, 9]), np.array([4])]
+    parts = [shared.answer(Shared(Ticket(5, 15), 2, rows), make) for rows in picked]
+    assert [part.columns.tolist() for part in parts] == [[5, 7, 14], [9]]
+    assert make.made == [(5, 15)]
+    assert shared.nbytes == 0  # both trainers had their rows
+    whole = merged(places[0], parts[0], picked[0])
+    assert (whole.positions.tolist(), whole.columns.tolist()) == (list(range(5, 15)), [5, 7, 14])
+    assert whole.picked is picked[0]
+
+
+def test_a_part_of_another_block_than_was_told_of_is_an_error() -> None:
+    told = part_of(Maker()(Ticket(0, 10)), "places")
+    for rows in ([8, 9], [3]):
+        part = part_of(Maker()(Ticket(1, 9)), np.array(rows))
+        with pytest.raises(RuntimeError, match=f"from position {rows[0]} on were others when they were read again"):
+            merged(told, part, np.array(rows))
+    failed = Block(np.arange(2), np.arange(2), failure=OSError("the disk is away"))
+    with pytest.raises(OSError, match="the disk is away"):
+        merged(told, part_of(failed, np.array([1, 5])), np.array([1, 5]))

@@ -1,0 +1,172 @@
+"""The flow: the parts of a window's chunks, sent to a pool and received from it, a moment at a time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from datarax_ray.feed.dealing import Dealer
+from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.window import Part, Window
+from datarax_ray.read.blocks import Block, timed
+from datarax_ray.read.description import Described
+
+logger = logging.getLogger("datarax_ray")
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A part's block is here."""
+
+    part: Part
+    block: Block
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it."""
+
+    part: Part
+    reason: str
+    was_read: bool = True
+
+
+class Pool(Protocol):
+    """Who reads: actors that are sent parts and answer with blocks."""
+
+    def actors(self) -> tuple[int, ...]:
+        """Ids of those that read now. Waits a moment where there is none, and gives () where there still is none."""
+        ...
+
+    def weights(self) -> Mapping[int, float]:
+        """How much an actor should own of what is even, for those of which that is not 1.0."""
+        ...
+
+    def send(self, part: Part) -> Any:
+        """Ask part.actor for the part. Does not wait; returns what to receive it by."""
+        ...
+
+    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost | None:
+        """Wait a moment until one of these parts is here or lost; None where none is. sent: what `send` returned."""
+        ...
+
+    def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
+        """Those of these parts that are known to be lost now. Does not wait."""
+        ...
+
+    def discard(self, sent: Mapping[Part, Any]) -> None:
+        """Forget these parts, sent and not received."""
+        ...
+
+
+class LocalPool:
+    """Reads in this process, and only when a part is waited for."""
+
+    def __init__(self, description: Described) -> None:
+        self._description = description
+
+    def actors(self) -> tuple[int, ...]:
+        return (0,)
+
+    def weights(self) -> Mapping[int, float]:
+        return {}
+
+    def send(self, part: Part) -> None:
+        pass
+
+    def receive(self, sent: Mapping[Part, Any]) -> Arrived:
+        part = next(iter(sent))
+        return Arrived(part, timed(self.read, part.ticket))
+
+    def read(self, ticket: Any) -> Block:
+        return self._description.read(ticket)
+
+    def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
+        return ()
+
+    def discard(self, sent: Mapping[Part, Any]) -> None:
+        pass
+
+
+class Flow:
+    """One window over a pool, turned by hand: `look`, then take what is ready, or `receive` where nothing is."""
+
+    def __init__(self, dealer: Dealer, window: Window, pool: Pool, stall: Stall) -> None:
+        self._dealer = dealer
+        self._window = window
+        self._pool = pool
+        self._stall = stall
+        self._asked_of: Any = None
+        self._sent: dict[Part, Any] = {}
+        self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything that the dealer has dealt, and has to deal as far as it knows, was released."""
+        return self._window.is_finished
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self._window.num_open
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the first chunk is complete."""
+        return not self.is_idle and not self._window.head
+
+    def look(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
+        """Ask these actors for what may be asked for. Does not wait.
+
+        Returns whether something is lost, so that it is to be seen who can be asked now.
+        """
+        if actors and (actors, weights) != self._asked_of:
+            self._asked_of = actors, weights
+            self._window.reassign(actors, weights)
+        if actors:  # or parts would be asked of those who cannot answer
+            for part in self._window.asks():
+                self._sent[part] = self._pool.send(part)
+        losses = self._pool.lost(self._sent)
+        for loss in losses:  # all at once: an actor had a part of every chunk in flight
+            self._lose(loss)
+        return bool(losses)
+
+    def receive(self) -> None:
+        """Wait a moment for a part of the first chunk."""
+        waiting = self._window.head
+        going = {part: self._sent[part] for part in waiting if part in self._sent}
+        event = self._pool.receive(going) if going else None
+        if isinstance(event, Lost):
+            self._lose(event)
+        elif event is not None:
+            self._arrive(event)
+        elif message := self._stall.waited(time.monotonic(), waiting):
+            logger.warning(message)
+
+    def first(self) -> tuple[int, int, list[Part], list[Block]]:
+        """(start, stop, parts, blocks) of the first chunk, which is ready. The blocks are no longer held here."""
+        arrived, self._arrived = sorted(self._arrived, key=lambda each: each[0].index), []
+        return *self._window.head_range, [part for part, _ in arrived], [block for _, block in arrived]
+
+    def release(self) -> None:
+        """The first chunk is done with."""
+        self._window.release()
+
+    def close(self) -> None:
+        """Forget what is in flight."""
+        self._pool.discard(self._sent)
+
+    def _lose(self, loss: Lost) -> None:
+        del self._sent[loss.part]
+        self._window.lost(loss.part, loss.reason, was_read=loss.was_read)
+
+    def _arrive(self, event: Arrived) -> None:
+        part, block = event.part, event.block
+        del self._sent[part]
+        self._stall.over()
+        self._window.arrived(part, block.whole_nbytes or block.nbytes, block.read_s)
+        self._dealer.arrived(part.ticket, block)
+        self._arrived.append((part, block))

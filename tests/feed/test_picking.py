@@ -1,0 +1,88 @@
+"""Which elements a trainer picks, by value, and against a plain loop over rows."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.feed.picking import Picker
+from datarax_ray.plan.position import trainer_rows
+from datarax_ray.read.blocks import Block
+
+
+def picker(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, process_count=2) -> Picker:
+    return Picker(
+        stop=stop,
+        offset=offset,
+        batch_size=batch_size,
+        is_fixed=is_fixed,
+        process_index=rank,
+        process_count=process_count,
+    )
+
+
+def block(*positions) -> Block:
+    return Block(np.array(positions, np.int64), None)
+
+
+def picked(machine: Picker, start: int, stop: int, *blocks: Block) -> list[list[int]]:
+    return [found.tolist() for found in machine.pick(start, stop, blocks)]
+
+
+def test_of_every_batch_its_rows_whoever_has_them():
+    # elements 0 1 3 4 | 6 7 8 9 of two blocks; rank 1 of 2 takes the last two of each batch
+    assert picked(picker(), 0, 10, block(0, 4, 6, 9), block(1, 3, 7, 8)) == [[1, 3], [1, 3]]
+
+
+def test_of_a_batch_that_goes_on_all_that_may_be_a_trainers():
+    blocks = block(0, 1, 2, 3, 4, 5, 6), block()
+    assert picked(picker(0), 0, 10, *blocks) == [[0, 1, 4, 5], []]
+    assert picked(picker(1), 0, 10, *blocks) == [[2, 3, 4, 5, 6], []]
+    assert picked(picker(1, is_fixed=True), 0, 10, *blocks) == [[2, 3, 6], []]
+
+
+def test_the_last_batch_is_split_evenly_once_it_is_known_to_be_the_last():
+    for rank, wanted in ((0, [0, 1, 4]), (1, [2, 3, 5, 6])):
+        assert picked(picker(rank, stop=10), 0, 10, block(0, 1, 2, 3, 4, 5, 6)) == [wanted]
+
+
+def test_a_batch_goes_on_in_the_next_chunk():
+    machine = picker(1)
+    assert picked(machine, 0, 10, block(0, 1, 2)) == [[0, 1, 2]]
+    assert picked(machine, 10, 20, block(10, 11, 12, 13, 14)) == [[0, 3, 4]]
+
+
+def test_several_elements_of_a_position_and_those_that_were_delivered_before():
+    assert picked(picker(1, offset=2), 0, 10, block(0, 0, 0, 4), block(2, 2)) == [[3], [1]]
+
+
+@given(st.data())
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_trainers_pick_what_a_loop_over_rows_gives_them(data):
+    process_count = data.draw(st.integers(1, 4))
+    batch_size = process_count * data.draw(st.integers(1, 5))
+    is_fixed = data.draw(st.booleans())
+    sizes = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=5))
+    offset = data.draw(st.integers(0, sizes[0]))
+    total = sum(sizes) - offset
+    machines = [
+        picker(rank, stop=len(sizes), offset=offset, batch_size=batch_size, is_fixed=is_fixed,
+               process_count=process_count)
+        for rank in range(process_count)
+    ]  # fmt: skip
+    row = -offset
+    for start, size in enumerate(sizes):  # each chunk is one position, with any number of elements, in one block
+        found = [set(m.pick(start, start + 1, [block(*[start] * size)])[0].tolist()) for m in machines]
+        for index in range(size):
+            if row < 0:
+                assert not any(index in picks for picks in found)
+            else:
+                rows = min(batch_size, total - row // batch_size * batch_size)
+                at = row % batch_size
+                for rank, picks in enumerate(found):
+                    lo, hi = trainer_rows(rows, rank, process_count, padded=batch_size if is_fixed else None)
+                    assert index in picks or not lo <= at < hi
+                    if is_fixed or (
+                        rows == batch_size and (row // batch_size + 1) * batch_size <= sum(sizes[: start + 1]) - offset
+                    ):
+                        assert (index in picks) == (lo <= at < hi)
+            row += 1
