@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,9 @@ class StreamOptions:
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        for name in ("batch_size", "chunk_size"):
+            if (value := getattr(self, name)) is not None or name == "batch_size":
+                object.__setattr__(self, name, _whole(name, value))
         check_trainers(self.batch_size, self.process_index, self.process_count)
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
@@ -73,6 +77,14 @@ class StreamOptions:
     @property
     def is_cancelled(self) -> bool:
         return self.cancelled is not None and self.cancelled()
+
+
+def _whole(name: str, value: Any) -> int:
+    """The number as a plain int: NumPy's are not JSON, and a state holds them."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, got {value!r}") from None
 
 
 def batches(

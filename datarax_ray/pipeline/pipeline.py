@@ -110,10 +110,9 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         else:
             graph = StageGraph.dag(nodes, edges or {}, sink)
         self.source = source
-        self.batch_size = batch_size
         self.rngs = rngs
-        self.drop_remainder = drop_remainder
-        self.pad_remainder = pad_remainder
+        self.drop_remainder = bool(drop_remainder)
+        self.pad_remainder = bool(pad_remainder)
         self.packing = packing
         self.sharding = sharding
         self._prefetch = prefetch
@@ -125,6 +124,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             pad_remainder=pad_remainder,
             packing=packing,
         )
+        self.batch_size = self._options.batch_size
         self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)

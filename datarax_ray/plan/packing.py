@@ -77,7 +77,7 @@ class ConcatThenSplit:
         return {
             "kind": "concat_then_split",
             **_common(self),
-            "bos_token_id": self.bos_token_id,
+            "bos_token_id": _plain(self.bos_token_id),
             "bos_fields": list(self.bos_fields or ()),
         }
 
@@ -221,9 +221,15 @@ def _check(packing: Any) -> None:
         raise ValueError(f"pad_id names {sorted(unknown)}, and the fields are {list(packing.fields)}")
 
 
+def _plain(value: Any) -> Any:
+    """A NumPy number as Python's: settings are JSON."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _names(fields: str | Iterable[str]) -> tuple[str, ...]:
     return (fields,) if isinstance(fields, str) else tuple(fields)
 
 
 def _common(packing: Packing) -> dict[str, Any]:
-    return {"seq_len": packing.seq_len, "fields": list(packing.fields), "pad_id": padding(packing)}
+    pad_id = {name: _plain(value) for name, value in padding(packing).items()}
+    return {"seq_len": packing.seq_len, "fields": list(packing.fields), "pad_id": pad_id}

@@ -7,6 +7,7 @@ its elements get the positions of the mixture.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -51,6 +52,9 @@ class MixtureDescription:
                 f"got {len(self.components)} components and {len(self.weights)} weights; give one for each"
             )
         object.__setattr__(self, "weights", whole_weights(self.weights))
+        object.__setattr__(self, "seed", operator.index(self.seed))  # NumPy's integers are not JSON
+        if self.length is not None:
+            object.__setattr__(self, "length", operator.index(self.length))
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
         if len(paths := {path for c in self.components if (path := c.skipped_path) is not None}) > 1:

@@ -173,3 +173,15 @@ def test_a_document_that_is_too_long_names_record_and_remedy() -> None:
     pipeline = make(make_source(shuffle=False), FirstFitPack(30))
     with pytest.raises(ValueError, match=r"Squares\(23\)\[5\] \(position 5\): .*'tokens' has 35 tokens.*too_long="):
         list(pipeline)
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [
+        ConcatThenSplit(16, pad_id=np.int64(-1), bos_token_id=np.int32(1)),
+        FirstFitPack(np.int64(40), pad_id={"tokens": np.int8(-1)}),
+    ],
+)
+def test_numpys_numbers_as_token_ids_are_saved_as_plain_ones(packing: Any) -> None:
+    state = make(make_source(), packing).get_state()
+    assert json.loads(json.dumps(state)) == state

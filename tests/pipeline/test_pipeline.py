@@ -397,6 +397,16 @@ class TestState:
         pipeline.step()
         assert pipeline.get_state()["position"] == 32
 
+    def test_numpys_numbers_as_options_are_saved_as_plain_ones(self, files: list[Path]) -> None:
+        numbers = {"batch_size": np.int64(32), "options": {"drop_remainder": np.bool_(True)}, "seed": np.int64(3)}
+        plain = {"batch_size": 32, "options": {"drop_remainder": True}, "seed": 3}
+        state = json.loads(json.dumps(make(files, **numbers).get_state()))
+        make(files, **plain).set_state(state)
+
+    def test_a_batch_size_that_is_no_whole_number_is_refused_at_once(self, files: list[Path]) -> None:
+        with pytest.raises(TypeError, match="batch_size is a whole number, got 32.0"):
+            make(files, batch_size=32.0)  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("position", [10**12, 2**31 - 3, 2**40])
     def test_positions_far_beyond_32_bits_cost_nothing(self, files: list[Path], position: int) -> None:
         pipeline = make(files, num_epochs=-1, options={"stages": [add_keys]})

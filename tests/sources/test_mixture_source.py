@@ -369,3 +369,9 @@ class TestErrors:
         pipeline.set_state(state)
         with pytest.raises(ValueError, match="origin must have the positions of 2 components"):
             pipeline.step()
+
+
+def test_numpys_numbers_as_options_are_saved_as_plain_ones() -> None:
+    parts = [RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(10)}) for _ in range(2)]
+    mixture = MixtureSource(parts, weights=np.array([3, 1]), seed=np.int64(1), length=np.int64(12))
+    assert json.loads(json.dumps(mixture.get_state())) == mixture.get_state()
