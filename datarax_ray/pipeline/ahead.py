@@ -6,6 +6,7 @@ is a daemon: a program that ends, or is interrupted, does not wait for an item t
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections import deque
@@ -35,7 +36,7 @@ class Ahead(Generic[T]):
         threading.Thread(target=self._work, name="datarax_ray-prefetch", daemon=True).start()
 
     def next(self) -> T:
-        """The next item, or the error that came in its place."""
+        """The next item, or the error that came in its place. Raises: RuntimeError once it is closed."""
         while len(self._pending) < max(1, self._ahead):
             self._submit()
         item = self._pending[0].result()  # it stays in line where the wait is interrupted
@@ -58,8 +59,6 @@ class Ahead(Generic[T]):
         wait was too short, in the thread. Returns whether it is over.
         """
         self._cancelled.set()
-        for future in self._pending:
-            future.cancel()
         self._asked.put(None)
         is_over = self._is_over.wait(timeout_s)
         with self._lock:
@@ -74,14 +73,25 @@ class Ahead(Generic[T]):
         future: Future[T | None] = Future()
         self._pending.append(future)
         self._asked.put(future)
+        if self._cancelled.is_set():  # by another thread, or a signal's handler: it may stand behind the end
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Answer what is asked for and that nobody makes. No lock, which a signal's handler would wait for."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (future := self._asked.get_nowait()) is not None:
+                    future.set_exception(_closed())
+        self._asked.put(None)
 
     def _work(self) -> None:
         while (future := self._asked.get()) is not None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(next(self._items, None))
-                except BaseException as error:  # raised where the item is asked for
-                    future.set_exception(error)
+            try:
+                if self._cancelled.is_set():
+                    raise _closed()
+                future.set_result(next(self._items, None))
+            except BaseException as error:  # raised where the item is asked for
+                future.set_exception(error)
             del future  # or it keeps its item until the next one is asked for
         try:
             self._items.close()
@@ -90,3 +100,7 @@ class Ahead(Generic[T]):
                 self._is_over.set()
             if self._at_end is not None:
                 self._at_end()
+
+
+def _closed() -> RuntimeError:
+    return RuntimeError("what makes the batches was closed, by another thread or a signal, while one was asked for")

@@ -15,6 +15,7 @@ from flax import nnx
 
 from datarax_ray import Pipeline
 from datarax_ray.pipeline import prefetch_to_device
+from datarax_ray.pipeline.ahead import Ahead
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, FailAt, decode
@@ -192,6 +193,26 @@ class TestClosing:
             next(batches)
             assert set(threading.enumerate()) - before
         assert not set(threading.enumerate()) - before
+
+    @SIZES
+    def test_who_asks_of_one_that_another_thread_closes_is_told_and_does_not_wait_for_ever(self, size: int) -> None:
+        ahead = Ahead((number for number in range(100)), size)
+        assert ahead.next() == 0
+        ahead.close(None)
+        told: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                for _ in range(size + 1):  # what is made already may be had
+                    ahead.next()
+            except BaseException as error:
+                told.append(error)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(10)
+        assert [type(error) for error in told] == [RuntimeError]
+        assert "was closed, by another thread or a signal" in str(told[0])
 
     def test_afterwards_it_gives_nothing_until_it_is_told_where(self) -> None:
         batches = prefetch_to_device(Counting(10), 3)
