@@ -37,6 +37,7 @@ class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
     def __init__(self, description: Described, num_actors: int, options: ActorOptions) -> None:
+        self._session = _session()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
         self._roster = Roster(num_actors, options, digest(description.settings()))
@@ -106,7 +107,7 @@ class RayPool:
                 if ask.ref is not None:
                     for member in self._members.values():
                         member.sent.pop(ask.ref, None)
-                    if ray.is_initialized() and not self._is_closed:
+                    if not self._is_closed and self._has_ray():
                         ray.cancel(ask.ref)  # what has not begun will not; what runs ends by itself and is dropped
 
     def stats(self) -> dict[int, dict[str, Any]]:
@@ -155,8 +156,12 @@ class RayPool:
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("this RaySource is closed, its actors are gone; make a new one")
-        if not ray.is_initialized():  # or the next call would start another Ray, from this thread
+        if not self._has_ray():  # or the next call would start another Ray, from this thread, or ask another one
             raise RuntimeError("Ray was shut down, and the actors of this RaySource with it; make a new one")
+
+    def _has_ray(self) -> bool:
+        """Whether the Ray that the actors were made in is there, and not another one, started since."""
+        return ray.is_initialized() and _session() == self._session
 
     def _fetch(self, ask: Sent) -> Block | None:
         """The block that has come; None where it is lost, and then the outcome says so."""
@@ -194,6 +199,12 @@ class RayPool:
         ask.outcome = Lost(ask.part, first_line(error))
         where = member.where if member is not None else "gone"
         self._roster.recoveries.add(Recovery("reread", ask.part.actor, where, first_line(error), 0.0, 1))
+
+
+def _session() -> tuple[str, str]:
+    """What tells this connection to Ray from every other."""
+    context = ray.get_runtime_context()
+    return context.get_job_id(), context.get_node_id()
 
 
 def _put(description: Described) -> ray.ObjectRef | bytes:

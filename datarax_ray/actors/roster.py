@@ -121,7 +121,8 @@ class Roster:
         for member in members:
             member.sent.clear()
             if ray.is_initialized() and self._options.name is None:
-                ray.kill(member.handle)
+                with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
+                    ray.kill(member.handle)
 
     def _has_gathered(self, num_ready: int) -> bool:
         """Whether to begin: all run, or the first has waited long enough for the others."""

@@ -1,0 +1,61 @@
+"""A RaySource and the Ray of its program: started by it, shut down under it, started anew."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START = """
+import os, sys, threading
+import ray
+from datarax_ray import RaySource
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import decode
+
+def start():
+    ray.init("local", num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False)
+
+def source(**options):
+    module = ArrayRecordSourceModule(ArrayRecordSourceConfig(), sys.argv[1:], transforms=[decode])
+    return RaySource(module, num_actors=1, num_cpus=0.5, **options)
+"""
+
+
+def run(body: str, files: list[Path]) -> Any:
+    """A program of its own: a Ray that is shut down here would be that of other tests."""
+    return subprocess.run(
+        [sys.executable, "-c", START + body, *map(str, files)], capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.slow
+def test_a_source_whose_ray_was_shut_down_says_so_though_another_was_started_and_can_be_closed(
+    files: list[Path],
+) -> None:
+    done = run(
+        """
+start()
+used, left = source(), source()
+used.get_batch(4), left.get_batch(4)
+ray.shutdown()
+start()
+for ask in (used.stats, lambda: used.add_actors(1), lambda: used.get_batch(8)):
+    try:
+        ask()
+    except RuntimeError as error:
+        assert "Ray was shut down, and the actors of this RaySource with it; make a new one" in str(error), error
+    else:
+        raise AssertionError(ask)
+used.close()
+with source() as another:
+    assert another.get_batch(4)["index"].tolist() == [0, 1, 2, 3]
+print("ok")
+""",
+        files,
+    )
+    assert done.stdout == "ok\n", done.stderr
+    assert "Traceback" not in done.stderr  # of the one that was left open as well
