@@ -19,7 +19,7 @@ class ActorOptions:
     start_timeout_s: how long to wait for an actor where none runs. ticket_timeout_s: how long an actor may be at one
     ticket before it is taken for hung, ended and replaced.
 
-    Raises: ValueError for a ticket_timeout_s that is not positive.
+    Raises: ValueError for a timeout that is not positive.
     """
 
     num_cpus: float = 1.0
@@ -32,8 +32,9 @@ class ActorOptions:
     ticket_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
-        if not self.ticket_timeout_s > 0:
-            raise ValueError(f"ticket_timeout_s must be more than 0, got {self.ticket_timeout_s}")
+        for name in ("start_timeout_s", "ticket_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
 
 
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:

@@ -103,7 +103,7 @@ def test_an_actor_that_hangs_at_a_ticket_is_ended_and_the_ticket_sent_again(
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
-@pytest.mark.parametrize("option", ["ticket_timeout_s", "stall_after_s"])
+@pytest.mark.parametrize("option", ["start_timeout_s", "ticket_timeout_s", "stall_after_s"])
 def test_timeouts_out_of_range_are_refused(files: list[Path], option: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{option} must be more than 0, got {value}"):
         RaySource(make(files), **{option: value})
