@@ -6,6 +6,7 @@ import atexit
 import logging
 import math
 import os
+import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
@@ -29,6 +30,9 @@ from datarax_ray.read.errors import Skipped
 
 logger = logging.getLogger("datarax_ray")
 
+# Two threads may make their first sources at once, and ray.init is for one.
+_CONNECTING = threading.Lock()
+
 
 class Describes(Protocol):
     """A source that can be distributed: it gives everything that decides its stream as a picklable value."""
@@ -40,9 +44,9 @@ class RaySource(Source, Closing):
     """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
-    cluster but one. num_cpus: that each actor reserves. chunk_size: positions read at a time by all actors together,
-    None to choose it by the size of the elements. max_nbytes: bound on the blocks in flight in the object store;
-    None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
+    cluster but one, fewer where each reserves more. num_cpus: that each actor reserves. chunk_size: positions read at a
+    time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on the blocks in
+    flight in the object store; None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
     one Ray namespace share the actors, which read once what all of them ask for. start_timeout_s: how long to wait
     where no actor runs. ticket_timeout_s: how long an actor may be at one part of a chunk (a second is usual) before it
@@ -85,7 +89,7 @@ class RaySource(Source, Closing):
         )
         connect(num_cpus * (num_actors or 0))
         if num_actors is None:
-            num_actors = max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 0.01)) - 1)
+            num_actors = _default_num_actors(num_cpus)
         self._chunk_size = chunk_size
         self._stall_after_s = stall_after_s
         self._is_named = name is not None
@@ -183,6 +187,11 @@ def _check_at_least_one(name: str, value: int) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}")
 
 
+def _default_num_actors(num_cpus: float) -> int:
+    """One per CPU but one; of those that reserve less there is room for more, but no CPU to read with."""
+    return max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 1.0)) - 1)
+
+
 def _default_max_nbytes(num_actors: int) -> int:
     """Bytes in flight that keep every actor at work with blocks of the best size, and leave most of the store free."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -198,13 +207,22 @@ def connect(num_cpus: float) -> None:
 
     A running cluster is what ray.init() takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
     """
-    if ray.is_initialized():
-        return
+    with _CONNECTING:
+        if not ray.is_initialized():
+            _connect(num_cpus)
+
+
+def _connect(num_cpus: float) -> None:
     # Room for every actor that was asked for, and the driver: in a local Ray they share this machine's cores anyway.
     cpus = max(os.cpu_count() or 1, math.ceil(num_cpus) + 1)
     try:
         start_local(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
         logger.info("no Ray cluster is running here: started a local one, which ends with this program")
+        if threading.current_thread() is not threading.main_thread():  # Ray's processes ask for PR_SET_PDEATHSIG
+            logger.warning(
+                "this local Ray also ends with the thread that started it, and the program a minute later; call "
+                "ray.init() in the main thread before, or keep this one"
+            )
     except ValueError:  # num_cpus is not for clusters that run already
         ray.init(log_to_driver=False)
         logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)

@@ -18,6 +18,7 @@ import ray
 from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
+from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -403,3 +404,10 @@ def test_threads_that_share_a_pipeline_get_different_batches(files: list[Path]) 
             thread.join()
         want = [batch["index"].tolist() for batch in itertools.islice(pipeline(make(files, num_epochs=10), 4), 240)]
     assert sorted(rows) == sorted(want)
+
+
+@pytest.mark.parametrize(("num_cpus", "num_actors"), [(0.0, 15), (0.25, 15), (1, 15), (4, 3), (16, 1), (64, 1)])
+def test_by_default_there_is_an_actor_for_each_cpu_but_one_however_little_it_reserves(
+    num_cpus: float, num_actors: int
+) -> None:
+    assert _default_num_actors(num_cpus) == num_actors  # of 16 CPUs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,11 @@ def source(**options):
 def run(body: str, files: list[Path]) -> Any:
     """A program of its own: a Ray that is shut down here would be that of other tests."""
     return subprocess.run(
-        [sys.executable, "-c", START + body, *map(str, files)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", START + body, *map(str, files)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"RAY_ADDRESS": "local"},  # never a cluster that happens to run on this machine
     )
 
 
@@ -59,3 +64,23 @@ print("ok")
     )
     assert done.stdout == "ok\n", done.stderr
     assert "Traceback" not in done.stderr  # of the one that was left open as well
+
+
+@pytest.mark.slow
+def test_threads_that_make_the_first_sources_at_once_start_one_ray(files: list[Path]) -> None:
+    done = run(
+        """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(2) as pool:
+    both = threading.Barrier(2)
+    made = list(pool.map(lambda _: (both.wait(), source())[1], range(2)))
+    print([each.get_batch(2)["index"].tolist() for each in made])
+    for each in made:
+        each.close()
+    ray.shutdown()  # a local one ends with the thread that started it
+""",
+        files,
+    )
+    assert done.stdout == "[[0, 1], [0, 1]]\n", done.stderr
+    assert "Traceback" not in done.stderr
+    assert "this local Ray also ends with the thread that started it" in done.stderr
