@@ -65,6 +65,7 @@ class Roster:
         self._identity = identity
         self._is_gathered = False
         self._tended_at = 0.0
+        self._looked_at = 0.0
         self._none_since: float | None = None
         self._first_at: float | None = None
         self._why_not = ""
@@ -146,12 +147,15 @@ class Roster:
     def _check_hope(self) -> None:
         """Raise RuntimeError where no actor runs, and none will."""
         now = time.monotonic()
-        self._none_since = now if self._none_since is None else self._none_since
+        if self._none_since is None or now - self._looked_at > _GATHER_S:  # nobody waited meanwhile
+            self._none_since = now
+        self._looked_at = now
         failures = min(member.num_failures for member in self.members.values())
         if self._why_not and failures >= _MAX_START_FAILURES:
             raise RuntimeError(f"no reader actor can start, each was tried {failures} times; the last: {self._why_not}")
-        if now - self._none_since > self._options.start_timeout_s:
-            raise RuntimeError(self._why_none(now - self._none_since))
+        if (waited_s := now - self._none_since) > self._options.start_timeout_s:
+            self._none_since = None  # whoever asks again waits again
+            raise RuntimeError(self._why_none(waited_s))
 
     def _why_none(self, waited_s: float) -> str:
         has, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -102,9 +103,8 @@ def batches(
     stop = description.stop
     if stop is not None and start >= stop:
         return ()
-    while not (actors := pool.actors()):
-        if options.is_cancelled:
-            return ()
+    if not (actors := _first_actors(description, pool, options)):
+        return ()
     sharing = _sharing(description, options)
     dealer = _dealer(description, actors, start, options, others, sharing)
     batcher = _batcher(description, start, offset, options)
@@ -133,10 +133,19 @@ def chunks(
     """
     if description.stop is not None and start >= description.stop:
         return
+    if actors := _first_actors(description, pool, options):
+        yield from _dealt(description, pool, _dealer(description, actors, start, options, {}, None), options)
+
+
+def _first_actors(description: Described, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
+    """Those that read, once some do; a long wait is told. () where the stream was cancelled meanwhile."""
+    stall = Stall(description, options.stall_after_s)
     while not (actors := pool.actors()):
         if options.is_cancelled:
-            return
-    yield from _dealt(description, pool, _dealer(description, actors, start, options, {}, None), options)
+            return ()
+        if message := stall.waited(time.monotonic(), ()):
+            logger.warning(message)
+    return actors
 
 
 def _dealt(

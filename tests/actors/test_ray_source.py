@@ -411,3 +411,15 @@ def test_by_default_there_is_an_actor_for_each_cpu_but_one_however_little_it_res
     num_cpus: float, num_actors: int
 ) -> None:
     assert _default_num_actors(num_cpus) == num_actors  # of 16 CPUs
+
+
+def test_a_wait_for_the_first_actor_is_told_and_begins_anew_for_who_asks_again(
+    files: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    room = {"resources": {"tpu_host": 1}, "start_timeout_s": 0.6, "stall_after_s": 0.2}
+    with RaySource(make(files), num_actors=1, **room) as homeless:
+        for _ in range(2):
+            caplog.clear()
+            with pytest.raises(RuntimeError, match=r"none of 1 reader actors runs after 1 s"):
+                next(homeless.batches(0, StreamOptions(8)))
+            assert "the stream has waited 0 s for an actor that runs" in caplog.text
