@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -19,42 +19,23 @@ from datarax_ray.feed.source import position_in, state_of, statistics_in
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.ahead import Ahead
 from datarax_ray.pipeline.graph import StageGraph
-from datarax_ray.pipeline.padding import VALID_MASK, pad
+from datarax_ray.pipeline.making import Maker, Ready, Source
+from datarax_ray.pipeline.padding import VALID_MASK
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
-from datarax_ray.plan.packing import Packing, padding
-from datarax_ray.plan.position import Rest, check_position, element_ids, with_offset
+from datarax_ray.pipeline.transfer import check_sharding
+from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.position import Rest, check_position
 from datarax_ray.read.closing import Closing
-from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.ledger import Ledger, ledger_of
-from datarax_ray.sources.device import narrow
 
 logger = logging.getLogger("datarax_ray")
 
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
 _MAX_SKIPPED_LISTED = 1000  # the count goes on; the list is for people
-
-
-class Source(Protocol):
-    """What a Pipeline needs of a source: what it is, and its batches from any position on."""
-
-    def describe(self) -> Described: ...
-
-    def batches(self, start: int, options: StreamOptions, rest: Rest = None) -> Generator[HostBatch, None, Any]: ...
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """A batch, and the state of the stream once it is consumed; no batch but the state at its end."""
-
-    batch: Any
-    stop: int
-    rest: Rest
-    skipped: tuple[Skipped, ...]
 
 
 class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -128,12 +109,13 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
+        self._maker = Maker(source, self._options, self._stages, sharding)
         self._scanner = Scanner(self._stages, sharding)
         self._position = 0
         self._rest: Rest = None
-        self._session: Ahead[_Ready] | None = None
+        self._session: Ahead[Ready] | None = None
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
-        self._prepare: Callable[[HostBatch], Any] = self._transfer  # what the session does to its batches
+        self._prepare: Callable[[HostBatch], Any] = self._maker.transfer  # what the session does to its batches
         self._settings_of_session = JaxSettings.of_this_thread()
         self._ledger = self._new_ledger()
         self.skipped: list[Skipped] = []
@@ -197,7 +179,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             return self._step()
 
     def _step(self) -> Any:
-        session = self._open(self._transfer)
+        session = self._open(self._maker.transfer)
         with self._ended_by_errors():
             ready = session.next()
             self._ledger.check(ready.skipped)
@@ -240,8 +222,8 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         left = self._num_full_left()
         if left is not None and left < length:
             raise self._too_few(left, length)
-        session = self._open(self._feed)
-        ends: list[_Ready] = []
+        session = self._open(self._maker.feed)
+        ends: list[Ready] = []
 
         def take() -> FedBatch:
             ready = session.next()
@@ -310,6 +292,11 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         else:  # after what is being read: to close files under a read would crash
             session.close(_CLOSE_S, then=close)
 
+    def __del__(self) -> None:
+        session = vars(self).get("_session")
+        if session is not None:  # not by _end_session: in the middle of a trace, NNX lets no attribute be set
+            session.close(0)
+
     @property
     def _is_at_end(self) -> bool:
         stop = self.source.describe().stop
@@ -361,7 +348,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
         )
 
-    def _open(self, prepare: Callable[[HostBatch], Any]) -> Ahead[_Ready]:
+    def _open(self, prepare: Callable[[HostBatch], Any]) -> Ahead[Ready]:
         """The session that prepares batches in this way, under JAX's settings here; one that does it otherwise ends."""
         settings = JaxSettings.of_this_thread()
         if self._prepare != prepare or self._settings_of_session != settings:
@@ -369,7 +356,8 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         if self._session is None:
             self._ledger.rewind(self._position)
             cancelled = threading.Event()
-            self._session = Ahead(self._make(prepare, settings, cancelled.is_set), self._prefetch, cancelled)
+            items = self._maker.batches(self._position, self._rest, prepare, settings, cancelled.is_set)
+            self._session = Ahead(items, self._prefetch, cancelled)
             self._prepare, self._settings_of_session = prepare, settings
         return self._session
 
@@ -382,60 +370,6 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             waiting = self._session is not None and self._session.is_waiting
             self._end_session(wait=not waiting)
             raise
-
-    def _make(
-        self, prepare: Callable[[HostBatch], Any], settings: JaxSettings, cancelled: Callable[[], bool]
-    ) -> Generator[_Ready, None, None]:
-        """Batches from the position on, prepared for their use, and after the last one what is left to say."""
-        position, rest = self._position, self._rest
-        options = replace(self._options, cancelled=cancelled)
-        with contextlib.closing(self.source.batches(position, options, rest)) as stream:
-            while True:
-                try:
-                    host_batch = next(stream)
-                except StopIteration as end:
-                    if cancelled():
-                        raise RuntimeError("the pipeline was closed while it waited for a batch") from None
-                    stop = self.source.describe().stop
-                    if not self.drop_remainder and stop is not None and position < stop:
-                        position, rest = stop, with_offset(rest, 0)
-                    yield _Ready(None, position, rest, end.value or ())
-                    return
-                position, rest = host_batch.stop, host_batch.rest
-                if self.pad_remainder:
-                    rows = self.batch_size // self._options.process_count
-                    fill = {} if self.packing is None else padding(self.packing)
-                    host_batch = pad(host_batch, rows, self.batch_size, fill)
-                with settings.applied():
-                    batch = prepare(host_batch)
-                yield _Ready(batch, position, rest, host_batch.skipped)
-
-    def _transfer(self, host_batch: HostBatch) -> Any:
-        """The batch for iteration: on the device, after the stages."""
-        on_device, on_host = split_host(host_batch.columns)
-        if on_device is not None:
-            check_sharding(self.sharding, host_batch.global_rows, "the last batch")  # after filters nobody knew
-            row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
-            on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
-            on_device = self._stages(on_device, element_ids(host_batch.start, host_batch.offset), row_words)
-        elif self.stages:
-            raise ValueError(
-                "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
-                "nothing to run on; decode the records in transforms, DecodeFields for example"
-            )
-        return merge_host(on_device, on_host)
-
-    def _feed(self, host_batch: HostBatch) -> FedBatch | None:
-        """The batch for scan: on the host, before the stages; None for a short one."""
-        if host_batch.global_rows < self.batch_size:
-            return None
-        on_device, _ = split_host(host_batch.columns)
-        if on_device is None:
-            raise ValueError(
-                "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate"
-            )
-        row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
-        return FedBatch(narrow(on_device), row_words, words(element_ids(host_batch.start, host_batch.offset)))
 
     def _end_session(self, *, wait: bool = True) -> None:
         session, self._session = self._session, None

@@ -64,8 +64,8 @@ class DevicePrefetcher(Closing):
         if self._consumed is not None and self._consumed.is_last:
             raise StopIteration
         if self._ahead is None:
-            self._consumed = _Made(None, self._state_of_iterable())
-            self._ahead = Ahead(self._make(JaxSettings.of_this_thread()), self._size)
+            self._consumed = _Made(None, _state_of(self._iterable))
+            self._ahead = Ahead(_made(self._iterable, JaxSettings.of_this_thread()), self._size)
         try:
             made = self._ahead.next()
         except Exception:
@@ -80,7 +80,7 @@ class DevicePrefetcher(Closing):
     def get_state(self) -> Any:
         """The iterable's state as it was after the last batch consumed. Raises: TypeError where it has none."""
         self._check_has("get_state")
-        return self._state_of_iterable() if self._consumed is None else self._consumed.state
+        return _state_of(self._iterable) if self._consumed is None else self._consumed.state
 
     def set_state(self, state: Any) -> None:
         """Drop what was made ahead, and go on from a state. Raises: TypeError where the iterable has none."""
@@ -97,27 +97,33 @@ class DevicePrefetcher(Closing):
         if close is not None:
             close()
 
-    def _make(self, settings: JaxSettings) -> Generator[_Made, None, None]:
-        iterator = iter(self._iterable)
-        try:
-            for batch in iterator:
-                with settings.applied():
-                    on_device = put(batch)
-                yield _Made(on_device, self._state_of_iterable())
-            yield _Made(None, self._state_of_iterable(), is_last=True)
-        finally:
-            if isinstance(iterator, Generator) and iterator is not self._iterable:
-                iterator.close()
-
-    def _state_of_iterable(self) -> Any:
-        get_state = getattr(self._iterable, "get_state", None)
-        return None if get_state is None else get_state()
-
     def _check_has(self, method: str) -> None:
         if not callable(getattr(self._iterable, method, None)):
             raise TypeError(f"{type(self._iterable).__name__} has no {method}, so there is no state to resume from")
 
-    def _stop(self) -> None:
+    def __del__(self) -> None:
+        self._stop(0)
+
+    def _stop(self, timeout_s: float | None = None) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            ahead.close(None)
+            ahead.close(timeout_s)
+
+
+def _made(iterable: Iterable[Any], settings: JaxSettings) -> Generator[_Made, None, None]:
+    """What the thread does; it does not know the prefetcher, which ends it when it is dropped."""
+    iterator = iter(iterable)
+    try:
+        for batch in iterator:
+            with settings.applied():
+                on_device = put(batch)
+            yield _Made(on_device, _state_of(iterable))
+        yield _Made(None, _state_of(iterable), is_last=True)
+    finally:
+        if isinstance(iterator, Generator) and iterator is not iterable:
+            iterator.close()
+
+
+def _state_of(iterable: Iterable[Any]) -> Any:
+    get_state = getattr(iterable, "get_state", None)
+    return None if get_state is None else get_state()

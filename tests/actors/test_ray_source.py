@@ -25,7 +25,7 @@ from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, loaded_modules, write_file, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
-from tests.waiting import until_all_run
+from tests.waiting import until, until_all_run
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -423,3 +423,14 @@ def test_a_wait_for_the_first_actor_is_told_and_begins_anew_for_who_asks_again(
             with pytest.raises(RuntimeError, match=r"none of 1 reader actors runs after 1 s"):
                 next(homeless.batches(0, StreamOptions(8)))
             assert "the stream has waited 0 s for an actor that runs" in caplog.text
+
+
+def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[Path]) -> None:
+    """As where a notebook's cell that makes one is run again: else there would soon be no room for actors."""
+    source = ray_source(make(files), 2)
+    dropped = pipeline(source)
+    dropped.step()
+    mine = [stats["pid"] for stats in source.stats().values()]
+    assert len(mine) == 2
+    del source, dropped
+    until(lambda: gc.collect() >= 0 and not any(Path(f"/proc/{pid}").exists() for pid in mine))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.waiting import until
 
 
 def make(files: Any, transforms: Any = (decode,), batch_size: int = 32, options: Any = None, **config: Any) -> Pipeline:
@@ -454,6 +457,16 @@ class TestClosing:
         pipeline.close()
         assert threading.active_count() == before
         assert pipeline.get_state()["position"] == 32
+
+    def test_one_that_is_dropped_without_it_ends_too_and_keeps_no_batch(self, files: list[Path]) -> None:
+        threads = set(threading.enumerate())
+        pipeline = make(files, num_epochs=-1)
+        pipeline.step()
+        source = weakref.ref(pipeline.source)
+        held = [pipeline]
+        del pipeline
+        jax.jit(lambda x: held.clear() or x)(1)  # NNX lets no attribute of a module be set in a trace
+        until(lambda: gc.collect() >= 0 and source() is None and not set(threading.enumerate()) - threads)
 
     def test_an_error_comes_when_its_batch_is_due_and_ends_the_thread(self, files: list[Path]) -> None:
         before = threading.active_count()

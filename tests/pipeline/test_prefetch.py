@@ -20,6 +20,7 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, FailAt, decode
 from tests.resume import assert_equal, on_host
+from tests.waiting import until
 
 SIZES = pytest.mark.parametrize("size", [0, 1, 2, 5])
 
@@ -193,6 +194,14 @@ class TestClosing:
             next(batches)
             assert set(threading.enumerate()) - before
         assert not set(threading.enumerate()) - before
+
+    def test_one_that_is_dropped_without_it_ends_the_thread_too(self) -> None:
+        before = set(threading.enumerate())
+        batches = prefetch_to_device(Counting(100), 3)
+        next(batches)
+        assert set(threading.enumerate()) - before
+        del batches
+        until(lambda: not set(threading.enumerate()) - before)
 
     @SIZES
     def test_who_asks_of_one_that_another_thread_closes_is_told_and_does_not_wait_for_ever(self, size: int) -> None:

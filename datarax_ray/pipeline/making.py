@@ -1,0 +1,110 @@
+"""Making batches: what a pipeline's thread does. It does not know the pipeline, which ends it when it is dropped."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from jax.sharding import NamedSharding
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.pipeline.padding import pad
+from datarax_ray.pipeline.scan import FedBatch
+from datarax_ray.pipeline.settings import JaxSettings
+from datarax_ray.pipeline.stages import Stages, words
+from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
+from datarax_ray.plan.packing import padding
+from datarax_ray.plan.position import Rest, element_ids, with_offset
+from datarax_ray.read.description import Described
+from datarax_ray.read.errors import Skipped
+from datarax_ray.sources.device import narrow
+
+
+class Source(Protocol):
+    """What a Pipeline needs of a source: what it is, and its batches from any position on."""
+
+    def describe(self) -> Described: ...
+
+    def batches(self, start: int, options: StreamOptions, rest: Rest = None) -> Generator[HostBatch, None, Any]: ...
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A batch, and the state of the stream once it is consumed; no batch but the state at its end."""
+
+    batch: Any
+    stop: int
+    rest: Rest
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes the batches of a source. stages: applied on the device. sharding: where batches go, None for the default
+    device."""
+
+    source: Source
+    options: StreamOptions
+    stages: Stages
+    sharding: NamedSharding | None
+
+    def batches(
+        self,
+        position: int,
+        rest: Rest,
+        prepare: Callable[[HostBatch], Any],
+        settings: JaxSettings,
+        cancelled: Callable[[], bool],
+    ) -> Generator[Ready, None, None]:
+        """Batches from the position on, prepared for their use, and after the last one what is left to say."""
+        options = replace(self.options, cancelled=cancelled)
+        with contextlib.closing(self.source.batches(position, options, rest)) as stream:
+            while True:
+                try:
+                    host_batch = next(stream)
+                except StopIteration as end:
+                    if cancelled():
+                        raise RuntimeError("the pipeline was closed while it waited for a batch") from None
+                    stop = self.source.describe().stop
+                    if not options.drop_remainder and stop is not None and position < stop:
+                        position, rest = stop, with_offset(rest, 0)
+                    yield Ready(None, position, rest, end.value or ())
+                    return
+                position, rest = host_batch.stop, host_batch.rest
+                if options.pad_remainder:
+                    rows = options.batch_size // options.process_count
+                    fill = {} if options.packing is None else padding(options.packing)
+                    host_batch = pad(host_batch, rows, options.batch_size, fill)
+                with settings.applied():
+                    batch = prepare(host_batch)
+                yield Ready(batch, position, rest, host_batch.skipped)
+
+    def transfer(self, host_batch: HostBatch) -> Any:
+        """The batch for iteration: on the device, after the stages."""
+        on_device, on_host = split_host(host_batch.columns)
+        if on_device is not None:
+            check_sharding(self.sharding, host_batch.global_rows, "the last batch")  # after filters nobody knew
+            row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
+            on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
+            on_device = self.stages(on_device, element_ids(host_batch.start, host_batch.offset), row_words)
+        elif self.stages.graph.nodes:
+            raise ValueError(
+                "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
+                "nothing to run on; decode the records in transforms, DecodeFields for example"
+            )
+        return merge_host(on_device, on_host)
+
+    def feed(self, host_batch: HostBatch) -> FedBatch | None:
+        """The batch for scan: on the host, before the stages; None for a short one."""
+        if host_batch.global_rows < self.options.batch_size:
+            return None
+        on_device, _ = split_host(host_batch.columns)
+        if on_device is None:
+            raise ValueError(
+                "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate"
+            )
+        row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
+        return FedBatch(narrow(on_device), row_words, words(element_ids(host_batch.start, host_batch.offset)))
