@@ -35,7 +35,7 @@ logger = logging.getLogger("datarax_ray")
 
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
-_MAX_SKIPPED_LISTED = 1000  # the count goes on; the list is for people
+_MAX_SKIPPED_LISTED = 1000  # the count goes on; the list and the log are for people
 
 
 class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -242,9 +242,16 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def _note(self, skipped: tuple[Skipped, ...]) -> None:
         self._ledger.enter(skipped)
-        self.skipped += skipped[: _MAX_SKIPPED_LISTED - len(self.skipped)]
-        for skip in skipped:
+        listed = skipped[: _MAX_SKIPPED_LISTED - len(self.skipped)]
+        self.skipped += listed
+        for skip in listed:
             logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
+        if listed and len(self.skipped) == _MAX_SKIPPED_LISTED:
+            logger.warning(
+                "%d records were skipped; those from here on are counted (num_skipped) and no longer logged. A "
+                "skipped_path lists them all, max_skipped stops",
+                len(self.skipped),
+            )
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.

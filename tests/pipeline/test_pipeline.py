@@ -498,3 +498,13 @@ class TestSkipping:
             resumed.set_state(pipeline.get_state())
             assert indices(resumed) == []
             assert resumed.num_skipped == 1
+
+    def test_records_beyond_a_thousand_are_counted_and_no_longer_logged(
+        self, files: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("datarax_ray.pipeline.pipeline._MAX_SKIPPED_LISTED", 3)
+        pipeline = make(files, [decode, FailAt(5)], num_epochs=20, on_error="skip")
+        list(pipeline)
+        assert pipeline.num_skipped == 20
+        assert [message.split()[0] for message in caplog.messages] == ["skipped"] * 3 + ["3"]
+        assert "3 records were skipped; those from here on are counted" in caplog.messages[-1]
