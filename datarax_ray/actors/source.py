@@ -156,7 +156,10 @@ class RaySource(Source, Closing):
         """Stop reading and end the actors. The state can still be taken, and the source that is read stays open."""
         atexit.unregister(self._at_exit)
         self._actors.close()  # first, so that nobody waits for actors any more
-        self._drop_stream()
+        try:
+            self._drop_stream()
+        except ValueError:  # it runs in another thread, or below this signal's handler, and is told that this is closed
+            self._stream, self._pending = None, []
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
         return replace(

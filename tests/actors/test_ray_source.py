@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -434,3 +435,28 @@ def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[P
     assert len(mine) == 2
     del source, dropped
     until(lambda: gc.collect() >= 0 and not any(Path(f"/proc/{pid}").exists() for pid in mine))
+
+
+def test_a_source_can_be_closed_while_another_thread_iterates_it(files: list[Path], tmp_path: Path) -> None:
+    """Or by a signal's handler, below which it is iterated: a generator that runs cannot be closed."""
+    waits = WaitsFor(tmp_path / "go", 100)
+    source = ray_source(make(files, [decode, waits], shuffle_files=False), 1, chunk_size=100)
+    assert source.get_batch(100)["index"][0] == 0
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(source.get_batch, 100)
+        until(lambda: (stream := source._stream) is not None and stream.gi_running)
+        source.close()
+        with pytest.raises(RuntimeError, match="this RaySource is closed"):
+            waiting.result(timeout=10)
+
+
+class WaitsFor:
+    """Waits at one element for a file that never comes."""
+
+    def __init__(self, path: Path, index: int) -> None:
+        self.path, self.index = path, index
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        while element["index"] == self.index and not self.path.exists():
+            time.sleep(0.05)
+        return element
