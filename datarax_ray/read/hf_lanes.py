@@ -8,12 +8,11 @@ Source: datasets.iterable_dataset (IterableDataset.shard, iter, state_dict, load
 
 from __future__ import annotations
 
-import abc
 import functools
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
@@ -69,19 +68,21 @@ class HFLanes:
         return PatientRun(functools.partial(self._run, epoch, lane), state)
 
     def _run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
-        # a dataset of its own for each run: a dataset has one state, that of what it was last iterated for
+        if state is not None and state.get("epoch") != epoch:  # `datasets` would begin at the start, and say nothing
+            raise ValueError(f"the cursor of lane {lane} is of epoch {state.get('epoch')!r}, and epoch {epoch} is read")
+        open_at = functools.partial(self._open, epoch, lane)
+        if self._layout is not None:
+            return _TableRun(open_at(state), self._batch_size, self._layout)
+        return _ElementRun(open_at, state, self._batch_size)
+
+    def _open(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> Any:
+        """The lane's part of the dataset, an object for each run: its state is of what it was last iterated for."""
         dataset = self._dataset.shard(self.num_lanes, lane)
         dataset = dataset.with_format("arrow") if self._layout is not None else _without_tables(dataset)
         dataset.set_epoch(epoch)
         if state is not None:
-            if state.get("epoch") != epoch:  # `datasets` would begin at the start, and say nothing
-                raise ValueError(
-                    f"the cursor of lane {lane} is of epoch {state.get('epoch')!r}, and epoch {epoch} is read"
-                )
             dataset.load_state_dict(state)
-        if self._layout is not None:
-            return _TableRun(dataset, self._batch_size, self._layout)
-        return _ElementRun(dataset, self._batch_size)
+        return dataset
 
     def locate(self, lane: int, index: int) -> str:
         files = iterable_tree.files_of(self._dataset.shard(self.num_lanes, lane))
@@ -103,29 +104,12 @@ class HFLanes:
         self._batch_size = max(_MIN_ROWS, min(_MAX_ROWS, 1 << max(0, rows.bit_length() - 1)))
 
 
-class _Run(abc.ABC):
-    """A pass through a lane by the dataset's own iterator, which is nowhere ahead of what it gave."""
-
-    def __init__(self, dataset: Any, iterator: Any) -> None:
-        self._dataset = dataset
-        self._iterator = iterator
-
-    @abc.abstractmethod
-    def next(self) -> list[Rows] | None: ...
-
-    def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads(json.dumps(self._dataset.state_dict()))
-        return state
-
-    def close(self) -> None:
-        self._iterator.close()
-
-
-class _TableRun(_Run):
-    """Portions of columns."""
+class _TableRun:
+    """Portions of columns, by the dataset's own iterator, which is nowhere ahead of what it gave."""
 
     def __init__(self, dataset: Any, batch_size: int, layout: Layout) -> None:
-        super().__init__(dataset, dataset.iter(batch_size))
+        self._dataset = dataset
+        self._iterator = dataset.iter(batch_size)
         self._layout = layout
 
     def next(self) -> list[Rows] | None:
@@ -140,27 +124,55 @@ class _TableRun(_Run):
                 f"decided what columns become ({error}); name the column in host_keys to have it as objects"
             ) from error
 
+    def state(self) -> dict[str, Any]:
+        return _state(self._dataset)
 
-class _ElementRun(_Run):
-    """Portions of elements; where one cannot be read, those before it come first."""
+    def close(self) -> None:
+        self._iterator.close()
 
-    def __init__(self, dataset: Any, batch_size: int) -> None:
-        super().__init__(dataset, iter(dataset))
+
+class _ElementRun:
+    """Portions of elements. Where one cannot be read, those before it come first, and the state is the one before it.
+
+    open_at: the lane's part of the dataset from a state on.
+    """
+
+    def __init__(
+        self, open_at: Callable[[Mapping[str, Any] | None], Any], state: Mapping[str, Any] | None, batch_size: int
+    ) -> None:
+        self._open_at = open_at
+        self._state = state
         self._batch_size = batch_size
-        self._failure: Exception | None = None
+        self._dataset = open_at(state)
+        self._iterator = iter(self._dataset)
 
     def next(self) -> list[Rows] | None:
-        if self._failure is not None:
-            raise self._failure
         elements: list[Any] = []
         try:
             for element in itertools.islice(self._iterator, self._batch_size):
                 elements.append(element)
-        except Exception as error:
+        except Exception:
             if not elements:
                 raise
-            self._failure = error
+            # The dataset's state may be behind what failed, which would be missing from what is read from there on.
+            self.close()
+            self._dataset = self._open_at(self._state)
+            self._iterator = iter(self._dataset)
+            elements = list(itertools.islice(self._iterator, len(elements)))
+        self._state = _state(self._dataset)
         return [elements] if elements else None
+
+    def state(self) -> Mapping[str, Any]:
+        assert self._state is not None  # asked for behind some elements
+        return self._state
+
+    def close(self) -> None:
+        self._iterator.close()
+
+
+def _state(dataset: Any) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(json.dumps(dataset.state_dict()))
+    return state
 
 
 def _needs_decoding(dataset: Any) -> bool:

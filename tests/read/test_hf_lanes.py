@@ -104,6 +104,50 @@ def test_from_behind_every_portion_a_run_gives_exactly_the_rest(
             assert rest(reader, epoch, lane, state)[0] == portions[number + 1 :]
 
 
+BROKEN: set[int] = set()  # what cannot be read now
+
+
+def whole(element: dict[str, Any]) -> bool:
+    if element["x"] in BROKEN:
+        raise ZeroDivisionError(f"cannot read {element['x']}")
+    return True
+
+
+def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
+    for x in range(20):
+        whole({"x": x})
+        yield {"x": x}
+
+
+FAILING = {
+    "generator": lambda: datasets.IterableDataset.from_generator(numbers, gen_kwargs={"shards": [0]}),
+    "map": lambda: rows().map(lambda element: {"y": whole(element)}),
+    "map of batches": lambda: rows().map(
+        lambda b: {"y": [whole({"x": x}) for x in b["x"]]}, batched=True, batch_size=4
+    ),
+    "filter": lambda: rows().filter(whole),
+}
+
+
+def rows() -> datasets.IterableDataset:
+    return datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset()
+
+
+@pytest.mark.parametrize("inside", FAILING)
+def test_a_state_stands_before_what_could_not_be_read(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf_lanes, "_PORTION_ELEMENTS", 8)
+    run = HFLanes(dataset := FAILING[inside](), "test").run(0, 0, None)
+    monkeypatch.setitem(globals(), "BROKEN", {13})
+    before = [[row["x"] for rows in run.next() or () for row in plain(rows)] for _ in range(2)]
+    assert before == [list(range(8)), list(range(8, 12 if "batches" in inside else 13))]
+    for _ in range(2):  # and stays there
+        with pytest.raises(ZeroDivisionError, match="cannot read 13"):
+            run.next()
+    BROKEN.clear()
+    portions, _ = rest(HFLanes(dataset, "test"), 0, 0, run.state())
+    assert [row["x"] for portion in portions for row in portion] == list(range(before[-1][-1] + 1, 20))
+
+
 def test_a_state_of_another_epoch_is_refused(dataset: datasets.IterableDataset) -> None:
     reader = HFLanes(dataset, "test")
     _, (state, *_) = rest(reader, 0, 0, None)
