@@ -3,6 +3,9 @@
 Where the dataset reads Arrow tables, lanes give columns, in portions of batch_size rows: its state is exact behind such
 a portion, and the portions of a resumed run must be those of the first. Else lanes give elements, one by one.
 
+Images and audio are decoded when they are delivered: a window holds them as they are stored, and one that is broken
+does not end the dataset's iterator.
+
 Source: datasets.iterable_dataset (IterableDataset.shard, iter, state_dict, load_state_dict, set_epoch).
 """
 
@@ -48,20 +51,24 @@ class HFLanes:
 
         if not isinstance(dataset, datasets.IterableDataset):
             raise TypeError(f"a stream is a datasets.IterableDataset, got {type(dataset).__name__}")
-        iterable_tree.check_resumable(dataset)
+        self.decode: _Decoder | None = None
         self._dataset = dataset
+        holds_files = _holds_files(dataset)
+        if holds_files and iterable_tree.decodes_last(dataset):  # else a map or a filter inside saw them decoded
+            self.decode, self._dataset = _Decoder(dataset), dataset.decode(False).with_format(None)
+        iterable_tree.check_resumable(self._dataset)
         self._name = name
         self.num_lanes = int(dataset.num_shards)
         self._layout: Layout | None = None
         self._batch_size = _PORTION_ELEMENTS
-        if self.num_lanes and iterable_tree.has_arrow(dataset) and not _needs_decoding(dataset):
+        if self.num_lanes and iterable_tree.has_arrow(self._dataset) and not holds_files:
             self._look(on_host)
         self._fingerprint = {
             "num_lanes": self.num_lanes,
             "columns": digest(str(dataset.features)),
             "batch_size": self._batch_size,
             "on_host": [] if self._layout is None else list(self._layout.on_host),
-            "digest": iterable_tree.tree_fingerprint(dataset),
+            "digest": iterable_tree.tree_fingerprint(self._dataset),
         }
 
     def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
@@ -87,7 +94,7 @@ class HFLanes:
     def locate(self, lane: int, index: int) -> str:
         files = iterable_tree.files_of(self._dataset.shard(self.num_lanes, lane))
         where = f" ({os.path.basename(files[0])})" if len(files) == 1 else ""
-        return f"{self._name}, lane {lane}{where}, element {index}"
+        return f"{self._name}, lane {lane}{where}[{index}]"
 
     def fingerprint(self) -> dict[str, Any]:
         """The number of lanes, and digests of columns, files (names and sizes) and what the dataset does inside."""
@@ -175,8 +182,32 @@ def _state(dataset: Any) -> dict[str, Any]:
     return state
 
 
-def _needs_decoding(dataset: Any) -> bool:
-    """Whether columns hold files that `datasets` decodes (images, audio): element by element, then."""
+class _Decoder:
+    """Decodes elements that hold files as `datasets` would; in its pool of threads, where the dataset has one.
+
+    It has one where what is read is on the hub, so that files of their own are fetched many at a time.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._features = dataset.features
+        self._tokens = dataset._token_per_repo_id
+        self._format = None if dataset._formatting is None else dataset._formatting.format_type
+        self._pool = iterable_tree.decoding_pool(dataset)
+
+    def __call__(self, element: Any) -> Callable[[], Any]:
+        decode = functools.partial(patiently, functools.partial(self._decoded, element))
+        return decode if self._pool is None else self._pool.submit(decode).result
+
+    def _decoded(self, element: Any) -> Any:
+        from datasets.formatting import TensorFormatter, get_formatter
+
+        decoded = self._features.decode_example(element, token_per_repo_id=self._tokens)
+        formatter = get_formatter(self._format)
+        return formatter.recursive_tensorize(decoded) if isinstance(formatter, TensorFormatter) else decoded
+
+
+def _holds_files(dataset: Any) -> bool:
+    """Whether columns hold files that are decoded (images, audio): element by element, then."""
     from datasets.features.features import require_decoding
 
     return any(require_decoding(feature) for feature in (dataset.features or {}).values())

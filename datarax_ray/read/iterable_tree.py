@@ -1,7 +1,7 @@
 """What a datasets.IterableDataset is made of: a tree of iterables, from what reads files up to map and interleave.
 
-`datasets` has no public way to ask; this relies on the attributes `_ex_iterable`, `ex_iterable`, `ex_iterables` and
-`kwargs` of its iterable_dataset module, and on the names of its classes there.
+`datasets` has no public way to ask; this relies on the attributes `_ex_iterable`, `ex_iterable`, `ex_iterables`,
+`kwargs`, `is_typed` and `decoding_pool` of its iterable_dataset module, and on the names of its classes there.
 """
 
 from __future__ import annotations
@@ -71,6 +71,16 @@ def check_resumable(dataset: Any) -> None:
 def has_arrow(dataset: Any) -> bool:
     """Whether the dataset reads whole Arrow tables rather than single elements."""
     return dataset._ex_iterable.iter_arrow is not None
+
+
+def decodes_last(dataset: Any) -> bool:
+    """Whether files in columns (images, audio) are decoded after all that is done inside, by the dataset's features."""
+    return decoding_pool(dataset) is not None or not dataset._ex_iterable.is_typed
+
+
+def decoding_pool(dataset: Any) -> Any:
+    """The threads that decode such files, where the dataset has some (IterableDataset.decode); else None."""
+    return getattr(dataset._ex_iterable, "decoding_pool", None)
 
 
 def tree_fingerprint(dataset: Any) -> str:

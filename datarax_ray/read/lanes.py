@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +44,11 @@ class LaneReader(Protocol):
 
         The same elements in the same portions wherever it is called: a run from a state goes on as the first would.
         """
+        ...
+
+    @property
+    def decode(self) -> Callable[[Any], Callable[[], Any]] | None:
+        """What begins to decode an element and returns what to call for it decoded; None where they come decoded."""
         ...
 
     def locate(self, lane: int, index: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.description import check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.lanes import LaneReader, LiveLanes, Portion
+from datarax_ray.read.lanes import LaneReader, LiveLane, LiveLanes, Portion
 from datarax_ray.read.rows import Pick, gather
 from datarax_ray.read.transforms import OnError, Progress, steps
 
@@ -160,7 +159,7 @@ def _read_lanes(description: StreamDescription, live_lanes: LiveLanes, ticket: L
         ends.append(LaneEnd(lane, live.cursor, live.length))
         if live.failure is not None:
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
-            failures.append(_failure(description.reader.locate(lane, live.ordinal), position, live.failure))
+            failures.append(_end(description, lane, live, position, live.failure))
         live_lanes.put_back(live)
     block = _block(description, pieces, ticket.documents)
     failures += [block.failure] if isinstance(block.failure, RecordError) else []
@@ -203,12 +202,21 @@ def _block(description: StreamDescription, pieces: list[_Piece], documents: Docu
         on_error=description.on_error,
         locate=locate,
     )
+    if (decode := description.reader.decode) is not None:
+        progress.elements = [decode(element) for element in progress.elements]  # all of them, before the first is due
+        progress.run(lambda decoded, *_: decoded(), "decoding")
     return block_of(
         progress, transformed(progress, columns, steps(description.transforms), description.order.seed), documents
     )
 
 
-def _failure(where: str, position: int, error: Exception) -> RecordError:
-    failure = RecordError(f"{where} (position {position}): reading raised {type(error).__name__}: {error}", position)
-    failure.add_note("".join(traceback.format_exception(error)).rstrip())
+def _end(description: StreamDescription, lane: int, live: LiveLane, position: int, error: Exception) -> RecordError:
+    """Why the lane gives nothing from here on."""
+    where = description.reader.locate(lane, live.ordinal)
+    failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {error}", error)
+    if description.on_error != "raise":
+        failure.add_note(
+            "The lane cannot be read on behind this, so on_error has no say in it. What a map or a filter inside the "
+            "dataset raises can be left out where it is one of the transforms instead."
+        )
     return failure

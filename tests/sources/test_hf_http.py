@@ -119,7 +119,7 @@ def test_a_server_that_stays_busy_is_an_error_that_says_so(server: Server, monke
     monkeypatch.setattr(datasets.config, "STREAMING_OPEN_RETRY_INTERVAL", 0.001)
     source = make(server)
     server.refusals = 10**6
-    with pytest.raises(RecordError, match=r"lane 0 \(part-0.jsonl\), element 0 \(position 0\): reading raised"):
+    with pytest.raises(RecordError, match=r"lane 0 \(part-0.jsonl\)\[0\] \(position 0\): reading raised"):
         source.get_batch(10)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import io
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import PIL.Image
 import pytest
 from datasets.distributed import split_dataset_by_node
 from flax import nnx
@@ -69,9 +71,9 @@ def pipeline(source: Any, batch_size: int = 64, **options: Any) -> Pipeline:
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def plain(dataset: Any, **options: Any) -> Iterator[Any]:
+def plain(dataset: Any, num_epochs: int = NUM_EPOCHS, **options: Any) -> Iterator[Any]:
     options = {"turn_size": TURN, "seed": SEED, "window": WINDOW} | options
-    return lanes_oracle.hugging_face(dataset, NUM_EPOCHS, **options)
+    return lanes_oracle.hugging_face(dataset, num_epochs, **options)
 
 
 def texts(batches: Any) -> list[tuple[str, int, str]]:
@@ -358,7 +360,7 @@ def test_a_line_that_cannot_be_read_is_an_error_in_its_place(corpus: list[str], 
     dataset = datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": [0, 1]})
     source = make(dataset, shuffle=False, turn_size=4)
     seen = []
-    where = r"lane 1, element 13 \(position 29\): reading raised OSError: the cable was cut"
+    where = r"lane 1\[13\] \(position 29\): reading raised OSError: the cable was cut"
     with pytest.raises(RecordError, match=where):
         seen.extend((element["shard"], element["number"]) for element in source)
     rotation = lanes_oracle.rotation([20, 20], 4)
@@ -371,13 +373,73 @@ def test_a_transform_that_fails_names_lane_element_position_and_actor(corpus: li
         return {"x": 1 // (int(element["number"]) - 21)}
 
     source = make(stream(corpus[1:]), [fail], shuffle=False)
-    where = r"json/train, lane 0 \(heapq.jsonl\), element 21 \(position 53\): transform .*fail raised ZeroDivisionError"
+    where = r"json/train, lane 0 \(heapq.jsonl\)\[21\] \(position 53\): transform .*fail raised ZeroDivisionError"
     with RaySource(source, num_actors=2, num_cpus=0.5) as distributed, pytest.raises(RecordError, match=where) as info:
         list(pipeline(distributed))
     assert any("in reader actor" in note for note in info.value.__notes__)
     skipping = pipeline(make(stream(corpus[1:]), [fail], shuffle=False, on_error="skip", num_epochs=1))
     list(skipping)
     assert skipping.num_skipped == 3
+
+
+def picture(number: int) -> dict[str, Any]:
+    """A PNG of one grey, and nothing of the kind for number 13."""
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(np.full((2, 3), number, np.uint8)).save(buffer, "PNG")
+    return {"n": number, "image": {"bytes": b"junk" if number == 13 else buffer.getvalue(), "path": None}}
+
+
+def pictures(shards: list[int], without: frozenset[int] = frozenset()) -> Iterator[dict[str, Any]]:
+    for shard in shards:
+        yield from (picture(n) for n in range(20 * shard, 20 * shard + 20) if n not in without)
+
+
+PICTURES = datasets.Features({"n": datasets.Value("int32"), "image": datasets.Image()})
+AS = {
+    "elements": lambda d: d,
+    "tables": lambda d: datasets.Dataset.from_list(list(d.decode(False)), PICTURES).to_iterable_dataset(2),
+    "numpy": lambda d: d.with_format("numpy"),
+    "decoded in threads": lambda d: d.decode(num_threads=2),
+    "selected": lambda d: d.select_columns(["n", "image"]).take(200),
+}
+
+
+def as_arrays(element: dict[str, Any]) -> dict[str, Any]:
+    return {key: np.asarray(value) for key, value in element.items()}
+
+
+@pytest.mark.parametrize("kind", AS)
+def test_a_picture_that_does_not_decode_is_left_out_or_named(kind: str) -> None:
+    def dataset(kind: str = kind, **kwargs: Any) -> datasets.IterableDataset:
+        shards = {"shards": [0, 1], **kwargs}
+        return AS[kind](datasets.IterableDataset.from_generator(pictures, PICTURES, gen_kwargs=shards))
+
+    by = "elements" if "threads" in kind else kind  # `datasets` leaves the event loop of its threads open
+    whole = plain(dataset(by, without=frozenset({13})), num_epochs=1, seed=None, window=1, turn_size=1)
+    want = sorted(map(as_arrays, whole), key=lambda element: int(element["n"]))
+    source = make(dataset(), [as_arrays], num_epochs=2, on_error="skip")
+    epoch = sorted(itertools.islice(source, 39), key=lambda element: int(element["n"]))
+    assert_equal(epoch, want)
+    state = source.get_state()
+    second = list(source)
+    assert len(second) == 39
+    assert ["lane 0[13]" in skip.where for skip in source.skipped] == [True, True]
+    resumed = source.copy()
+    resumed.set_state(state)
+    assert_equal(list(resumed), second)
+    named = make(dataset(), [as_arrays], shuffle=False, turn_size=20)
+    with pytest.raises(RecordError, match=r"lane 0\[13\] \(position 13\): decoding raised UnidentifiedImageError"):
+        list(named)
+    assert named.get_state()["position"] == 13
+
+
+def test_what_a_map_inside_raises_ends_the_lane_and_says_what_to_do() -> None:
+    numbers = datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset()
+    source = make(numbers.map(lambda e: {"y": 1 // (e["x"] - 13)}), shuffle=False, on_error="skip")
+    with pytest.raises(RecordError, match=r"lane 0\[13\] \(position 13\): reading raised ZeroDivision") as info:
+        list(source)
+    assert any("one of the transforms instead" in note for note in info.value.__notes__)
+    assert (source.get_state()["position"], source.skipped) == (13, [])
 
 
 @pytest.mark.parametrize(
