@@ -74,6 +74,16 @@ class Described(Protocol):
         ...
 
     @property
+    def max_skipped(self) -> int | None:
+        """The most broken records that may be left out, None for no limit; no part of what the stream is."""
+        ...
+
+    @property
+    def skipped_path(self) -> str | None:
+        """The file that lists them, None for none; no part of what the stream is."""
+        ...
+
+    @property
     def num_records(self) -> int:
         """Records in one epoch, before filters. Raises: TypeError where that is not known before they are read."""
         ...

@@ -10,9 +10,12 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datarax_ray.read.errors import Skipped, SkippedError
+
+if TYPE_CHECKING:  # a description checks its options by what is here
+    from datarax_ray.read.description import Described
 
 
 class Ledger:
@@ -62,13 +65,12 @@ class Ledger:
             os.replace(part, self._path)
 
 
-def ledger_of(description: Any, *, is_listing: bool = True) -> Ledger:
-    """A new ledger for one who consumes this stream; without limit and file where its kind has no such options.
+def ledger_of(description: Described, *, is_listing: bool = True) -> Ledger:
+    """A new ledger for one who consumes this stream.
 
     is_listing: False for all trainers but the first, who all leave out the same.
     """
-    path = getattr(description, "skipped_path", None)
-    return Ledger(getattr(description, "max_skipped", None), path if is_listing else None)
+    return Ledger(description.max_skipped, description.skipped_path if is_listing else None)
 
 
 def _entry(skip: Skipped) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from datarax_ray.read.blocks import Block, read_records
 from datarax_ray.read.description import Reader
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.operations import Item, Operation, expand
-from datarax_ray.read.transforms import OnError
 from datarax_ray.read.trees import Boxed, Elements, gather
 
 Rng = np.random.Generator | None
@@ -39,6 +38,10 @@ class SampledDescription:
     # Operations cost more than reads here, and neighbours lie together only without a shuffle: small runs give every
     # actor a share of the first batch.
     max_run_records: ClassVar[int] = 16
+    # Grain's loader raises what its operations raise, and has no options to leave records out.
+    on_error: ClassVar[Literal["raise"]] = "raise"
+    max_skipped: ClassVar[int | None] = None
+    skipped_path: ClassVar[str | None] = None
 
     reader: Reader
     sampler: Any
@@ -50,7 +53,6 @@ class SampledDescription:
     carries: bool
     stacks: bool
     identity: Mapping[str, Any]
-    on_error: OnError = "raise"
 
     @property
     def order(self) -> Order:

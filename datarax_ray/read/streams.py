@@ -17,6 +17,7 @@ from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.description import check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.lanes import LaneReader, LiveLane, LiveLanes, Portion
+from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.rows import Pick, gather
 from datarax_ray.read.transforms import OnError, Progress, steps
 
@@ -39,7 +40,7 @@ class LaneBlock(Block):
 
 @dataclass(frozen=True)
 class StreamDescription:
-    """What a stream of lanes is made of; see Description for num_epochs, transforms and on_error.
+    """What a stream of lanes is made of; see Description for num_epochs, transforms, on_error and the ledger's options.
 
     What is broken in a way that the lane cannot be read on is an error also with on_error="skip".
     max_lanes: lanes read at the same time by all actors together, None for one by each. No part of the stream.
@@ -50,6 +51,8 @@ class StreamDescription:
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
+    max_skipped: int | None = None
+    skipped_path: str | None = None
     max_lanes: int | None = None
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
     _live: LiveLanes = field(init=False, repr=False, compare=False)
@@ -58,6 +61,7 @@ class StreamDescription:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
+        ledger_of(self)
         for step in steps(self.transforms):
             if step.kind == "decode":
                 raise TypeError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.plan import cipher
+from datarax_ray.read.transforms import OnError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +53,17 @@ class EpochsConfig(SourceConfig):
         cipher.check_seed(self.seed)
         if self.num_epochs < 1 and self.num_epochs != -1:
             raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorsConfig(EpochsConfig):
+    """What becomes of broken records; see EpochsConfig and SourceConfig for the other fields.
+
+    on_error: "raise", or "skip" records that cannot be read, decoded or transformed, and count and list them; or a
+    function of the RecordError, True to skip. max_skipped: more skipped records are an error, None for no limit.
+    skipped_path: a JSON-lines file that lists them, each once a pass whatever the resumes; None for none.
+    """
+
+    on_error: OnError = "raise"
+    max_skipped: int | None = None
+    skipped_path: str | None = None

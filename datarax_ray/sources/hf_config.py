@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read import hugging_face
-from datarax_ray.sources.config import EpochsConfig
+from datarax_ray.sources.config import ErrorsConfig
 
 # Arguments of load_dataset that have a field of their own, with the field's name.
 _OWN_FIELDS = {"path": "name", "split": "split", "data_dir": "data_dir", "streaming": "streaming"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class HFConfig(EpochsConfig):
-    """Which dataset, split and columns; see EpochsConfig and SourceConfig for the other fields.
+class HFConfig(ErrorsConfig):
+    """Which dataset, split and columns; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
     name, split: as of datasets.load_dataset, or a folder made by save_to_disk; not needed where the source is given a
     dataset. data_dir: of the data files within it. include_keys, exclude_keys: the columns to keep or to leave out, not

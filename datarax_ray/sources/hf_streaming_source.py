@@ -13,21 +13,23 @@ from datarax_ray.read import hugging_face
 from datarax_ray.read.columns import Columns, leaves
 from datarax_ray.read.hf_lanes import HFLanes
 from datarax_ray.read.streams import StreamDescription
-from datarax_ray.read.transforms import OnError
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.hf_config import HFConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class HFStreamingConfig(HFConfig):
-    """How a dataset is streamed; see HFConfig, EpochsConfig and SourceConfig for the other fields.
+    """How a dataset is streamed; see HFConfig, ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
     streaming: read files as they come, without keeping them; False downloads them first. shuffle: shuffle windows of
     shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch. turn_size: elements
     of a shard in a row before the next shard's turn. host_keys: columns to have as objects on the host, whatever they
     hold: lists that only sometimes differ in length. max_connections: shards that are read at the same time by all
-    actors together, so the connections to where they are stored; None for one by each actor. on_error: "raise", or
-    "skip" elements that a transform fails on, and count and list them.
+    actors together, so the connections to where they are stored; None for one by each actor.
+
+    on_error: has a say in pictures and audio that do not decode, and in what a transform raises. What `datasets` raises
+    while it reads (a corrupt file, a map or filter inside the dataset) ends the shard's iterator, and is an error in
+    its place whatever on_error is; give such a function as a transform instead.
 
     Raises: ValueError for a value outside its range.
 
@@ -40,7 +42,6 @@ class HFStreamingConfig(HFConfig):
     turn_size: int = 16
     host_keys: tuple[str, ...] = ()
     max_connections: int | None = None
-    on_error: OnError = "raise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +102,14 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
             config.shuffle_buffer_size if config.shuffle else 1,
         )
         description = StreamDescription(
-            reader, order, config.num_epochs, tuple(transforms), config.on_error, config.max_connections
+            reader,
+            order,
+            config.num_epochs,
+            tuple(transforms),
+            config.on_error,
+            config.max_skipped,
+            config.skipped_path,
+            config.max_connections,
         )
         super().__init__(config, description, rngs=rngs, name=name)
         self._transforms = description.transforms

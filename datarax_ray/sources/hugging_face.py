@@ -8,6 +8,7 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.hugging_face import known_nbytes
+from datarax_ray.read.transforms import OnError
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 
@@ -32,13 +33,16 @@ def from_hf(
     local_files_only: bool = False,
     num_epochs: int = 1,
     transforms: Iterable[Any] = (),
+    on_error: OnError = "raise",
+    max_skipped: int | None = None,
+    skipped_path: str | None = None,
 ) -> Any:
     """An HFEagerSource where the dataset is known to be below 1 GB, else an HFStreamingSource.
 
     name: as of HFConfig, a dataset on the hub or a local folder; or a built datasets.Dataset (eager) or
     datasets.IterableDataset (streaming), which needs no split. eager, streaming: True or False decides; None leaves it
     to the size, which is asked for without downloading the dataset. seed: of the order, in both. The others: as in
-    HFConfig.
+    HFConfig and ErrorsConfig.
 
     Raises: ValueError where eager and streaming contradict each other or the dataset; what the sources raise.
 
@@ -58,6 +62,9 @@ def from_hf(
         "shuffle": shuffle,
         "seed": seed,
         "num_epochs": num_epochs,
+        "on_error": on_error,
+        "max_skipped": max_skipped,
+        "skipped_path": skipped_path,
     }
     config = HFEagerConfig(**fields)
     if _is_eager(config, dataset, eager, streaming):

@@ -19,26 +19,20 @@ from datarax_ray.plan.order import WINDOW_BLOCKS, Order, Shuffle
 from datarax_ray.read.cache import cached
 from datarax_ray.read.columns import Columns
 from datarax_ray.read.description import Described, Description, Reader
-from datarax_ray.read.transforms import OnError
-from datarax_ray.sources.config import EpochsConfig, SourceConfig
+from datarax_ray.sources.config import ErrorsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexedSourceConfig(EpochsConfig):
-    """How records are ordered; see EpochsConfig and SourceConfig for the other fields.
+class IndexedSourceConfig(ErrorsConfig):
+    """How records are ordered; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
-    rounds: of the permutation's cipher; 4 gives Grain's order bit for bit. on_error: "raise", or "skip" records that
-    cannot be read, decoded or transformed, and count and list them; or a function of the RecordError, True to skip.
-    max_skipped: more skipped records are an error, None for no limit. skipped_path: a JSON-lines file that lists them.
+    rounds: of the permutation's cipher; 4 gives Grain's order bit for bit.
 
     Raises: ValueError for a value outside its range.
     """
 
     rounds: int = 8
-    on_error: OnError = "raise"
-    max_skipped: int | None = None
-    skipped_path: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

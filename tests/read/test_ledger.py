@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
-from datarax_ray import Pipeline
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
 from datarax_ray.read.ledger import Ledger
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, HFStreamingConfig, HFStreamingSource
 from tests.data import FailAt, decode
 
 BAD = [FailAt(13), FailAt(50), FailAt(51)]
@@ -59,41 +65,91 @@ def test_more_than_allowed_is_an_error_and_not_entered() -> None:
         Ledger(-1)
 
 
-def make(files: list[Path], **config: Any) -> ArrayRecordSourceModule:
-    options = {"num_epochs": 2, "on_error": "skip", "shuffle_files": True} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=[decode, *BAD])
+def of_files(files: list[Path], transforms: Any = (decode, *BAD), **config: Any) -> ArrayRecordSourceModule:
+    options = {"num_epochs": 2, "on_error": "skip", "shuffle_files": config.pop("shuffle", True)} | config
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
 
 
-def pipeline(files: list[Path], **config: Any) -> Pipeline:
-    return Pipeline(source=make(files, **config), batch_size=8)
+def of_stream(files: list[Path], transforms: Any = BAD, **config: Any) -> HFStreamingSource:
+    options = {"num_epochs": 2, "on_error": "skip", "shuffle": True, "shuffle_buffer_size": 10} | config
+    dataset = datasets.Dataset.from_dict({"index": list(range(120))}).to_iterable_dataset(num_shards=4)
+    return HFStreamingSource(HFStreamingConfig(**options), dataset=dataset, transforms=transforms)
 
 
-def test_after_every_resume_the_file_lists_each_record_once_a_pass(files: list[Path], tmp_path: Path) -> None:
+WHERE = {
+    of_files: {("part-00002.array_record", 1), ("part-00003.array_record", 30), ("part-00003.array_record", 31)},
+    of_stream: {("dataset, lane 0", 13), ("dataset, lane 1", 20), ("dataset, lane 1", 21)},
+}
+
+
+@pytest.fixture(params=WHERE, ids=["files", "stream"])
+def make(request: pytest.FixtureRequest, files: list[Path]) -> Callable[..., Any]:
+    """A source with three broken records, one kind after the other."""
+    return functools.partial(request.param, files)
+
+
+def positions_of(make: Any, **config: Any) -> list[int]:
+    """Where the broken ones stand, found in the stream with nothing that breaks on them."""
+    whole = make([decode] if make.func is of_files else (), **config)
+    batches = [(batch.positions[0], batch.columns["index"][0]) for batch in whole.batches(0, StreamOptions(1))]
+    assert len(batches) == 240
+    return [int(position) for position, index in batches if index in (13, 50, 51)]
+
+
+def pipeline(source: Any, **options: Any) -> Pipeline:
+    return Pipeline(source=source, batch_size=8, **options)
+
+
+def test_after_every_resume_the_file_lists_each_record_once_a_pass(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "skipped.jsonl"
-    states = []
-    with pipeline(files, skipped_path=str(path)) as running:
+    with pipeline(make(skipped_path=str(path))) as running:
         states = [running.get_state() for _ in running]
         assert running.num_skipped == 6
     want = listed(path)
-    source = make(files)
-    positions = [p for p in range(240) if not source.get_batch_at(p, 1)]
-    assert [entry["position"] for entry in want] == positions
-    assert {(Path(entry["file"]).name, entry["record"]) for entry in want} == {
-        ("part-00002.array_record", 1),
-        ("part-00003.array_record", 30),
-        ("part-00003.array_record", 31),
-    }
+    assert [entry["position"] for entry in want] == positions_of(make)
+    assert {(Path(entry["file"]).name, entry["record"]) for entry in want} == WHERE[make.func]
     assert all("FailAt raised ZeroDivisionError: cannot divide element" in entry["reason"] for entry in want)
     for state in states[::5]:
-        with pipeline(files, skipped_path=str(path)) as resumed:
+        with pipeline(make(skipped_path=str(path))) as resumed:
             resumed.set_state(state)
             for _ in resumed:
                 pass
             assert resumed.num_skipped == 6
         assert listed(path) == want
-    with pipeline(files, skipped_path=str(path)) as anew:
+    with pipeline(make(skipped_path=str(path))) as anew:
         anew.step()
-    assert listed(path) == [entry for entry in want if entry["position"] < anew.position]
+        assert listed(path) == [entry for entry in want if entry["position"] < anew.position]
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_killed_actors_other_numbers_of_them_and_trainers_list_the_same(make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "skipped.jsonl"
+    with pipeline(make(skipped_path=str(path))) as alone:
+        run(alone, [])
+    want = listed(path)
+    path.unlink()
+    source = make(skipped_path=str(path))
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=8, max_nbytes=1) as distributed:
+        trainers = [pipeline(distributed, process_index=index, process_count=2) for index in range(2)]
+        for step in range(12):
+            for trainer in trainers:
+                trainer.step()
+            if step == 5:
+                os.kill(distributed.stats()[0]["pid"], signal.SIGKILL)
+        states = [trainer.get_state() for trainer in trainers]
+    assert states[0] == states[1]
+    with RaySource(source, num_actors=3, num_cpus=0.5) as distributed:
+        for index in range(2):
+            trainer = pipeline(distributed, process_index=index, process_count=2)
+            trainer.set_state(states[0])
+            run(trainer, [])
+            assert trainer.num_skipped == 6
+            assert listed(path) == want
+    with pipeline(source) as resumed:
+        resumed.set_state(states[0])
+        run(resumed, [])
+        assert resumed.num_skipped == 6
+    assert listed(path) == want
 
 
 def run(running: Pipeline, states: list[Any]) -> None:
@@ -101,8 +157,8 @@ def run(running: Pipeline, states: list[Any]) -> None:
         states.append(running.get_state())
 
 
-def test_the_cap_stops_the_pipeline_before_the_batch_and_stays(files: list[Path]) -> None:
-    with pipeline(files, max_skipped=2) as capped:
+def test_the_cap_stops_the_pipeline_before_the_batch_and_stays(make: Any) -> None:
+    with pipeline(make(max_skipped=2)) as capped:
         states = []
         for _ in range(2):
             with pytest.raises(SkippedError, match="more than max_skipped=2 allows"):
@@ -110,22 +166,31 @@ def test_the_cap_stops_the_pipeline_before_the_batch_and_stays(files: list[Path]
             last = capped.get_state()
             assert last == states[-1]
         assert capped.num_skipped <= 2
-    with pipeline(files, max_skipped=6) as enough:
+    with pipeline(make(max_skipped=5)) as counting:
+        counting.set_state(last)  # the count goes on where the state was taken
+        with pytest.raises(SkippedError, match="6 records .* more than max_skipped=5 allows"):
+            run(counting, [])
+    with pipeline(make(max_skipped=6)) as enough:
         enough.set_state(last)  # the cap is no part of what the stream is
-        for _ in enough:
-            pass
+        run(enough, [])
         assert enough.num_skipped == 6
 
 
-def test_the_cap_holds_for_elements_one_by_one(files: list[Path], tmp_path: Path) -> None:
+def test_the_cap_holds_for_elements_one_by_one(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "skipped.jsonl"
-    capped = make(files, max_skipped=2, shuffle_files=False)
+    capped = make(max_skipped=2, shuffle=False)
+    third = positions_of(make, shuffle=False)[2]
     for _ in range(2):
         with pytest.raises(SkippedError, match="3 records .* max_skipped=2"):
             list(capped)
-        assert capped.get_state()["position"] == 50
-    assert len(list(make(files, max_skipped=6, skipped_path=str(path)))) == 234
+        assert third - 1 <= capped.get_state()["position"] <= third
+    assert len(list(make(max_skipped=6, skipped_path=str(path)))) == 234
     assert len(listed(path)) == 6
+
+
+def test_a_negative_cap_is_refused_by_every_source(make: Any) -> None:
+    with pytest.raises(ValueError, match="max_skipped must be at least 0"):
+        make(max_skipped=-1)
 
 
 def of_large(error: RecordError) -> bool:
@@ -141,7 +206,7 @@ def always(error: RecordError) -> bool:
 
 
 def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> None:
-    source = make(files, on_error=of_large, shuffle_files=False)
+    source = of_files(files, on_error=of_large, shuffle=False)
     assert [e["index"] for e in source.get_batch_at(45, 8)] == [45, 46, 47, 48, 49, 52]
     two = [decode, FailAt(50), FailAt(13), FailAt(51), FailAt(5)]  # what is skipped after a failure ends nothing
     mixed = ArrayRecordSourceModule(ArrayRecordSourceConfig(on_error=of_small), files, transforms=two)
@@ -151,9 +216,9 @@ def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> Non
     assert block.failure_position == 50
     with pytest.raises(RecordError, match=r"part-00002.array_record\[1\] \(position 13\): transform FailAt"):
         source.get_batch_at(10, 8)
-    with Pipeline(source=source, batch_size=8) as stops:
+    with pipeline(source) as stops:
         with pytest.raises(RecordError, match="position 13"):
             list(stops)
         state = stops.get_state()
     with pytest.raises(ValueError, match="on_error"):
-        Pipeline(source=make(files, on_error=always, shuffle_files=False), batch_size=8).set_state(state)
+        pipeline(of_files(files, on_error=always, shuffle=False)).set_state(state)
