@@ -126,7 +126,10 @@ class RaySource(Source, Closing):
 
     @property
     def recoveries(self) -> Recoveries:
-        """What was lost and came back since this source was made: counts by kind, tickets retried, the last ones."""
+        """What was lost and came back since this source was made: counts by kind, tickets retried, the last ones.
+
+        No part of a state, which is the same whatever was lost on the way to it.
+        """
         return self._actors.recoveries
 
     def add_actors(self, num_actors: int) -> tuple[int, ...]:

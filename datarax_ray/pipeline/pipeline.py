@@ -41,11 +41,12 @@ _MAX_SKIPPED_LISTED = 1000  # the count goes on; the list and the log are for pe
 class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
-    source: of datarax_ray.sources, or a RaySource over one. stages: NNX modules or functions, batch -> batch, applied
-    in order under one jit; see datarax_ray.pipeline.stages for random ones. batch_size: rows of the global batch.
-    rngs: what random stages start from. drop_remainder: leave out a short last batch; by default it is yielded short.
-    pad_remainder: fill it up instead, with zeros (None on the host), and give every batch a field valid_mask, bool
-    (rows,): True for its own rows; stages see it, and where they leave it out it is put back.
+    source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries. stages:
+    NNX modules or functions, batch -> batch, applied in order under one jit; see datarax_ray.pipeline.stages for random
+    ones. batch_size: rows of the global batch. rngs: what random stages start from. drop_remainder: leave out a short
+    last batch; by default it is yielded short. pad_remainder: fill it up instead, with zeros (None on the host), and
+    give every batch a field valid_mask, bool (rows,): True for its own rows; stages see it, and where they leave it out
+    it is put back.
     packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
     prefetch: batches made ahead, 0 for none. sharding: where batches go, over one process's devices or the global mesh;
     None for the default device. process_index, process_count: which trainer of how many this is; None to ask JAX.
