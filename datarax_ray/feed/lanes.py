@@ -54,8 +54,8 @@ class _Epoch:
 class LaneDealer:
     """Deals positions of an order over lanes: each actor gets those of its lanes.
 
-    rest: of a state, what is known of the lanes at start; None to read them from their beginning. max_lanes: lanes that
-    are read at the same time, so actors that get any; None for all.
+    rest: of a state, what is known of the lanes at start; None to read them from their beginning. sharing: as
+    of a RecordDealer.
 
     Raises: ValueError for a rest that is none of this stream's.
     """
@@ -72,11 +72,9 @@ class LaneDealer:
         stop: int | None,
         rest: Rest = None,
         documents: Documents | None = None,
-        max_lanes: int | None = None,
         sharing: Sharing | None = None,
     ) -> None:
         self._order = order
-        self._max_lanes = max_lanes
         self._sharing = sharing
         self.is_shared = sharing is not None
         self._layout = Layout(1, order.num_lanes)
@@ -131,7 +129,7 @@ class LaneDealer:
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         order = Order(self._order.num_lanes)  # lanes are dealt round robin
-        self._owners = assign(self._layout, order, actors[: self._max_lanes], self._owners, weights)
+        self._owners = assign(self._layout, order, actors, self._owners, weights)
 
     def arrived(self, ticket: AnyTicket, block: Block) -> None:
         if isinstance(block, LaneBlock):  # a block that failed as a whole says nothing of lanes

@@ -18,21 +18,18 @@ from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.feed.picking import PickedDealer, Picker
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.plan.lanes import LaneOrder
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import Rest, Rows, check_trainers
-from datarax_ray.plan.shards import RunRecords, cut, smallest_run
+from datarax_ray.plan.shards import cut, smallest_run
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Described, Description
+from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.mixture import MixtureDescription
-from datarax_ray.read.sampled import SampledDescription
-from datarax_ray.read.streams import StreamDescription
 
 logger = logging.getLogger("datarax_ray")
 
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
-_RUN_NBYTES = 256 * 2**10  # a small part of a block
 AnyDealer: TypeAlias = RecordDealer | LaneDealer
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
@@ -140,7 +137,7 @@ def chunks(
 def _first_actors(description: Described, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
     """Those that read, once some do; a long wait is told. () where the stream was cancelled meanwhile."""
     stall = Stall(description, options.stall_after_s)
-    while not (actors := pool.actors()):
+    while not (actors := pool.actors()[: description.max_actors]):
         if options.is_cancelled:
             return ()
         if message := stall.waited(time.monotonic(), ()):
@@ -156,7 +153,7 @@ def _dealt(
     flow = Flow(dealer, _window(description, dealer, options, options.max_nbytes), pool, stall)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
-            if flow.look(pool.actors(), pool.weights()):
+            if flow.look(pool.actors()[: description.max_actors], pool.weights()):
                 continue
             if not flow.is_ready:
                 flow.receive()
@@ -185,7 +182,7 @@ def _picked(
     )
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
-            reading, weights = pool.actors(), pool.weights()
+            reading, weights = pool.actors()[: description.max_actors], pool.weights()
             is_lost = places.look(reading, weights)
             while places.is_ready and picked.is_exhausted:  # what is known is dealt when there is room for it
                 picked.know(*places.first())
@@ -210,7 +207,7 @@ def _window(description: Described, dealer: AnyDealer, options: StreamOptions, m
         dealer,
         chunk_size=options.chunk_size,
         # two of them are asked for before the size of an element is known
-        first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(run_records(description))),
+        first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(description.run_records)),
         max_nbytes=max_nbytes,
     )
 
@@ -266,21 +263,11 @@ def _dealer(
     sharing: Sharing | None,
 ) -> AnyDealer:
     """What deals this kind of stream. rest: what it needs to know to begin there; {} for nothing."""
-    stop, packing = description.stop, options.packing
+    order, stop, packing = description.order, description.stop, options.packing
     documents = None if packing is None else packing.documents
-    if isinstance(description, StreamDescription):
-        return LaneDealer(
-            description.order,
-            actors,
-            start=start,
-            stop=stop,
-            rest=rest,
-            documents=documents,
-            max_lanes=description.max_lanes,
-            sharing=sharing,
-        )
-    assert isinstance(description, Description | MixtureDescription | SampledDescription)
-    origin = description.origin_in(rest) if isinstance(description, MixtureDescription) else None
+    if isinstance(order, LaneOrder):
+        return LaneDealer(order, actors, start=start, stop=stop, rest=rest, documents=documents, sharing=sharing)
+    origin = order.origin_in(rest)
     if rest and origin is None:
         raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
     rows = None
@@ -288,8 +275,8 @@ def _dealer(
         trainer = (options.process_index, options.process_count)
         rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
     return RecordDealer(
-        description.order,
-        cut(description.order, run_records(description)),
+        order,
+        cut(order, description.run_records),
         actors,
         start=start,
         stop=stop,
@@ -319,19 +306,3 @@ def _offset(description: Described, packing: Packing | None, rest: Rest) -> tupl
             "restore with the transforms that it was written with, or seek to its position to have all of that record"
         )
     return offset, others
-
-
-def run_records(description: Described) -> RunRecords:
-    """Records that one actor reads in a row in file order: 256 KiB of them, at most the description's bound.
-
-    Of a mixture, those of each component.
-
-    Small, so that every chunk has runs for every actor; large enough that a run is one read. The most where nothing is
-    known of their size.
-    """
-    if isinstance(description, MixtureDescription):
-        return tuple(run_records(component) for component in description.components)
-    if not isinstance(description, Description | SampledDescription):
-        return Description.max_run_records
-    mean = max(1, description.reader.mean_nbytes)
-    return max(1, min(description.max_run_records, _RUN_NBYTES // mean))

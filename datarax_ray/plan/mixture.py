@@ -22,6 +22,7 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.order import Order
+from datarax_ray.plan.position import Rest
 
 AnyOrder: TypeAlias = "Order | MixtureOrder"
 
@@ -138,6 +139,11 @@ class MixtureOrder:
     def bases(self) -> Indices:
         """The number of each component's first record, and after the last component the end: int64 (k + 1,)."""
         return np.cumsum([0, *(order.num_records for order in self.orders)], dtype=np.int64)
+
+    def origin_in(self, rest: Rest) -> Origin | None:
+        """Where the weights begin to hold, as a state's rest says; None for the beginning of the stream."""
+        plain = None if rest is None else rest.get("origin")
+        return None if plain is None else origin_of(plain, len(self.orders))
 
     @property
     def shortest_epoch(self) -> int:

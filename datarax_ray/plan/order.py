@@ -12,6 +12,7 @@ import numpy as np
 from datarax_ray.plan import cipher
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.groups import Groups, slots
+from datarax_ray.plan.position import Rest
 
 Shuffle = Literal["none", "global", "block"]
 
@@ -88,6 +89,9 @@ class Order:
     def cycle(self) -> int:
         """So many positions hold every record, from the beginning of an epoch on."""
         return self.num_records
+
+    def origin_in(self, rest: Rest) -> None:
+        """None: a state says nothing of such an order; see MixtureOrder."""
 
     def records(self, positions: Indices) -> Indices:
         """The record at each position. positions: int64 (k,), ascending, >= 0. Returns int64 (k,), in [0, N)."""

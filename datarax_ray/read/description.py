@@ -11,14 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.lanes import LaneOrder
+from datarax_ray.plan.mixture import AnyOrder
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rest
-from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.shards import RunRecords, Ticket
 from datarax_ray.read.blocks import Block, block_at, elements_at, read_block, read_elements
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.transforms import OnError, steps
+
+_RUN_NBYTES = 256 * 2**10  # a small part of a block
+MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
 
 
 class Reader(Protocol):
@@ -61,6 +66,21 @@ class Described(Protocol):
     @property
     def stop(self) -> int | None:
         """The position after the last, None for an endless stream."""
+        ...
+
+    @property
+    def order(self) -> AnyOrder | LaneOrder:
+        """What stands at each position: records, which are read by index, or elements of lanes, read forwards."""
+        ...
+
+    @property
+    def run_records(self) -> RunRecords:
+        """Records that one actor should read in a row in file order; of a mixture, those of each component."""
+        ...
+
+    @property
+    def max_actors(self) -> int | None:
+        """How many actors may read it at the same time, None for all."""
         ...
 
     @property
@@ -132,6 +152,14 @@ def on_error_setting(on_error: OnError) -> Any:
     return code_fingerprint((on_error,)) if callable(on_error) else on_error
 
 
+def run_of(reader: Reader, most: int) -> int:
+    """Records that one actor should read in a row: 256 KiB of them, at most `most`.
+
+    Small, so that every chunk has runs for every actor; large enough that a run is one read.
+    """
+    return max(1, min(most, _RUN_NBYTES // max(1, reader.mean_nbytes)))
+
+
 @dataclass(frozen=True)
 class Description:
     """What a stream is made of.
@@ -142,9 +170,6 @@ class Description:
     the Ledger of whoever consumes the stream, and no part of what it is.
     """
 
-    # Of a row of records that one actor reads: more of them make a read no cheaper.
-    max_run_records: ClassVar[int] = 1024
-
     reader: Reader
     order: Order
     num_epochs: int = -1
@@ -152,6 +177,7 @@ class Description:
     on_error: OnError = "raise"
     max_skipped: int | None = None
     skipped_path: str | None = None
+    max_actors: ClassVar[int | None] = None
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
 
@@ -160,6 +186,11 @@ class Description:
         ledger_of(self)
         steps(self.transforms)
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
+
+    @property
+    def run_records(self) -> int:
+        """See run_of."""
+        return run_of(self.reader, MAX_RUN_RECORDS)
 
     @property
     def stop(self) -> int | None:

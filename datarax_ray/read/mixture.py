@@ -16,10 +16,10 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.plan.mixture import Mixture, MixtureOrder, Origin, origin_of, whole_weights
+from datarax_ray.plan.mixture import Mixture, MixtureOrder, Origin, whole_weights
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rest, with_offset
-from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.shards import RunRecords, Ticket
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.description import Description
@@ -45,6 +45,8 @@ class MixtureDescription:
     seed: int = 42
     length: int | None = None
     allow_new_weights: bool = False
+
+    max_actors = None
 
     def __post_init__(self) -> None:
         if len(self.components) != len(self.weights) or not self.components:
@@ -73,6 +75,10 @@ class MixtureDescription:
         """Which record stands at each position, with these weights from the beginning on."""
         orders = tuple(component.order for component in self.components)
         return MixtureOrder(Mixture(self.weights, self.seed), orders)
+
+    @property
+    def run_records(self) -> RunRecords:
+        return tuple(component.run_records for component in self.components)
 
     @property
     def stop(self) -> int | None:
@@ -123,7 +129,7 @@ class MixtureDescription:
 
     def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked, by the weights that hold with this rest."""
-        order = self._order_from(self.origin_in(rest))
+        order = self._order_from(self.order.origin_in(rest))
         return self._elements(order, *Ticket(start, stop).select(order))[1]
 
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
@@ -140,11 +146,6 @@ class MixtureDescription:
             "components": {str(index): each for index, each in enumerate(settings)},
         }
 
-    def origin_in(self, rest: Rest) -> Origin | None:
-        """Where the weights begin to hold, as a state's rest says; None for the beginning of the stream."""
-        plain = None if rest is None else rest.get("origin")
-        return None if plain is None else origin_of(plain, len(self.components))
-
     def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
         """The rest to go on with from a state with these settings, and the settings that may differ.
 
@@ -156,7 +157,7 @@ class MixtureDescription:
             return rest, ()
         if len(old) != len(self.weights):
             return rest, ()  # another number of components: refused as drift
-        before = Mixture(whole_weights(old), self.seed, self.origin_in(rest))
+        before = Mixture(whole_weights(old), self.seed, self.order.origin_in(rest))
         others = with_offset(rest, 0, "origin")
         origin = before.origin_at(position, is_inside=others is not None)
         return {**(others or {}), "origin": origin.plain()}, ("mixture.weights",)

@@ -17,12 +17,16 @@ from datarax_ray.plan.position import Rest
 from datarax_ray.plan.sampling import Sampling
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block, read_records
-from datarax_ray.read.description import Reader
+from datarax_ray.read.description import Reader, run_of
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.operations import Item, Operation, expand
 from datarax_ray.read.trees import Boxed, Elements, gather
 
 Rng = np.random.Generator | None
+
+# Operations cost more than reads here, and neighbours lie together only without a shuffle: small runs give every
+# actor a share of the first batch.
+_MAX_RUN_RECORDS = 16
 
 
 @dataclass(frozen=True)
@@ -35,13 +39,11 @@ class SampledDescription:
     stacks: whether to make arrays of like elements. identity: what the stream depends on, in plain values.
     """
 
-    # Operations cost more than reads here, and neighbours lie together only without a shuffle: small runs give every
-    # actor a share of the first batch.
-    max_run_records: ClassVar[int] = 16
     # Grain's loader raises what its operations raise, and has no options to leave records out.
     on_error: ClassVar[Literal["raise"]] = "raise"
     max_skipped: ClassVar[int | None] = None
     skipped_path: ClassVar[str | None] = None
+    max_actors: ClassVar[int | None] = None
 
     reader: Reader
     sampler: Any
@@ -61,6 +63,10 @@ class SampledDescription:
         Endless, since an epoch that gives nothing is no error where Grain gives nothing.
         """
         return Order(MAX_NUM_RECORDS)
+
+    @property
+    def run_records(self) -> int:
+        return run_of(self.reader, _MAX_RUN_RECORDS)
 
     @property
     def stop(self) -> int | None:

@@ -14,7 +14,7 @@ from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rest
 from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
-from datarax_ray.read.description import check_settings, on_error_setting
+from datarax_ray.read.description import MAX_RUN_RECORDS, check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.lanes import LaneReader, LiveLane, LiveLanes, Portion
 from datarax_ray.read.ledger import ledger_of
@@ -43,7 +43,7 @@ class StreamDescription:
     """What a stream of lanes is made of; see Description for num_epochs, transforms, on_error and the ledger's options.
 
     What is broken in a way that the lane cannot be read on is an error also with on_error="skip".
-    max_lanes: lanes read at the same time by all actors together, None for one by each. No part of the stream.
+    max_actors: those that read it at the same time, each a lane; None for all. No part of the stream.
     """
 
     reader: LaneReader
@@ -53,10 +53,11 @@ class StreamDescription:
     on_error: OnError = "raise"
     max_skipped: int | None = None
     skipped_path: str | None = None
-    max_lanes: int | None = None
+    max_actors: int | None = None
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
     _live: LiveLanes = field(init=False, repr=False, compare=False)
 
+    run_records = MAX_RUN_RECORDS  # nothing is known of the size of elements before they are read
     may_drop = True  # whether a position has an element is known only when the lanes were read
 
     def __post_init__(self) -> None:

@@ -143,13 +143,6 @@ def test_an_epoch_without_an_element_is_an_error():
         machine.released(8, has_elements=False)
 
 
-def test_only_so_many_actors_read_as_lanes_may_be_read_at_once():
-    machine = dealer(6, actors=(4, 5, 6), max_lanes=2)
-    assert set(dict(machine.deal(12).tickets)) == {4, 5}
-    machine.reassign((5, 6))
-    assert set(dict(machine.deal(12).tickets)) == {5, 6}
-
-
 def test_a_block_that_failed_as_a_whole_says_nothing_of_lanes():
     machine = dealer(2)
     deal = machine.deal(8)
