@@ -104,7 +104,7 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
         return _convert(array.dictionary, name, fill)[array.indices.to_numpy()]
     if name in fill and not t.is_struct(kind):
         if fill[name] is None:
-            return _objects(array)
+            return objects(array)
         array = _filled(array, name, fill[name])
     if t.is_struct(kind):
         # flatten() hands a null of the struct down to its fields, where it is met
@@ -116,16 +116,16 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
         _refuse_nulls(array, name)
         inner = _convert(array.flatten(), name, {})
         if not isinstance(inner, np.ndarray):
-            return _objects(array)
+            return objects(array)
         return inner.reshape(len(array), kind.list_size, *inner.shape[1:])
     if t.is_map(kind):
-        return _objects(array)
+        return objects(array)
     if _is_list(kind):
         return _lists(array, name)
     if t.is_time(kind):
         width = array.cast(pa.int32()).cast(pa.int64()) if t.is_time32(kind) else array.cast(pa.int64())
         array = width.view(pa.duration(kind.unit))
-    elif t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind):
+    elif is_number(kind):
         _refuse_nulls(array, name)
     if t.is_integer(kind) or t.is_floating(kind):
         return _view(array)
@@ -162,11 +162,9 @@ def _tensor_shape(kind: Any) -> list[int] | None:
 
 
 def _lists(array: Any, name: str) -> np.ndarray:
-    import pyarrow as pa
-
     inner = array.type.value_type
-    if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
-        return _objects(array)
+    if not is_number(inner):
+        return objects(array)
     if array.flatten().null_count:
         raise ValueError(
             f"field {name!r} has nulls inside its lists, and an array of {inner} has no place for them; fill them in "
@@ -197,8 +195,16 @@ def _refuse_nulls(array: Any, name: str) -> None:
         )
 
 
-def _objects(array: Any) -> np.ndarray:
+def objects(array: Any) -> np.ndarray:
+    """The values of an array or a column as Python has them."""
     return np.fromiter(array.to_pylist(), object, len(array))
+
+
+def is_number(kind: Any) -> bool:
+    """Whether this is a number or a bool."""
+    from pyarrow import types as t
+
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind))
 
 
 def _is_list(kind: Any) -> bool:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.read.column_types import ColumnTypes
 from datarax_ray.read.columns import Columns, map_leaves, unstack
-from datarax_ray.read.layout import Layout
 from datarax_ray.read.sample import rows_digest, spread
 
 # Rows for the digest: of images of 100 KB, 25 MB to read, once.
@@ -34,9 +34,9 @@ class UndecodableError(ValueError):
 class DatasetReader:
     """The rows of a datasets.Dataset, after its select, shuffle and filter, with its format's columns.
 
-    What a column becomes is decided over all its rows (read.layout): numbers, bools, and lists of them of one length,
-    are dense; strings, bytes, ragged lists, and what holds None, are objects on the host; times are datetime64. Image
-    features are decoded to arrays.
+    What a column becomes is decided over all its rows (read.column_types): numbers, bools, and lists of them of one
+    length, are dense; strings, bytes, ragged lists, and what holds None, are objects on the host; times are datetime64.
+    Image features are decoded to arrays.
 
     name: how the dataset is called, for people.
 
@@ -56,7 +56,7 @@ class DatasetReader:
         self.num_records = len(dataset)
         self._decoded = tuple(key for key, needed in self._features._column_requires_decoding.items() if needed)
         self._has_images = any(type(self._features[key]).__name__ == _IMAGE for key in self._decoded)
-        self._layout = Layout.of(dataset.data.table, self._tables.rows, self._decoded)
+        self._types = ColumnTypes.of(dataset.data.table, self._tables.rows, self._decoded)
         self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
 
     def read(self, records: Indices) -> Columns | list[Any]:
@@ -106,7 +106,7 @@ class DatasetReader:
         mapping = self._tables.rows
         rows = records if mapping is None else mapping[records]
         wanted, where = np.unique(rows, return_inverse=True)
-        columns = self._layout.columns(self._tables.take(wanted))
+        columns = self._types.columns(self._tables.take(wanted))
         if len(wanted) == len(rows) and (np.diff(where) == 1).all():
             return columns
         return map_leaves(lambda column: column[where], columns)

@@ -20,8 +20,8 @@ from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import iterable_tree
+from datarax_ray.read.column_types import ColumnTypes
 from datarax_ray.read.lanes import LaneRun
-from datarax_ray.read.layout import Layout
 from datarax_ray.read.patience import PatientRun, patiently
 from datarax_ray.read.rows import Rows
 
@@ -59,7 +59,7 @@ class HFLanes:
         iterable_tree.check_resumable(self._dataset)
         self._name = name
         self.num_lanes = int(dataset.num_shards)
-        self._layout: Layout | None = None
+        self._types: ColumnTypes | None = None
         self._batch_size = _PORTION_ELEMENTS
         if self.num_lanes and iterable_tree.has_arrow(self._dataset) and not holds_files:
             self._look(on_host)
@@ -67,7 +67,7 @@ class HFLanes:
             "num_lanes": self.num_lanes,
             "columns": digest(str(dataset.features)),
             "batch_size": self._batch_size,
-            "on_host": [] if self._layout is None else list(self._layout.on_host),
+            "on_host": [] if self._types is None else list(self._types.on_host),
             "digest": iterable_tree.tree_fingerprint(self._dataset),
         }
 
@@ -78,14 +78,14 @@ class HFLanes:
         if state is not None and state.get("epoch") != epoch:  # `datasets` would begin at the start, and say nothing
             raise ValueError(f"the cursor of lane {lane} is of epoch {state.get('epoch')!r}, and epoch {epoch} is read")
         open_at = functools.partial(self._open, epoch, lane)
-        if self._layout is not None:
-            return _TableRun(open_at(state), self._batch_size, self._layout)
+        if self._types is not None:
+            return _TableRun(open_at(state), self._batch_size, self._types)
         return _ElementRun(open_at, state, self._batch_size)
 
     def _open(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> Any:
         """The lane's part of the dataset, an object for each run: its state is of what it was last iterated for."""
         dataset = self._dataset.shard(self.num_lanes, lane)
-        dataset = dataset.with_format("arrow") if self._layout is not None else _without_tables(dataset)
+        dataset = dataset.with_format("arrow") if self._types is not None else _without_tables(dataset)
         dataset.set_epoch(epoch)
         if state is not None:
             dataset.load_state_dict(state)
@@ -106,7 +106,7 @@ class HFLanes:
         first = patiently(lambda: next(dataset.iter(_FIRST_ROWS), None))
         if first is None:
             return
-        self._layout = Layout.of(first, as_objects=on_host)
+        self._types = ColumnTypes.of(first, as_objects=on_host)
         rows = _PORTION_NBYTES * first.num_rows // max(1, first.nbytes)
         self._batch_size = max(_MIN_ROWS, min(_MAX_ROWS, 1 << max(0, rows.bit_length() - 1)))
 
@@ -114,17 +114,17 @@ class HFLanes:
 class _TableRun:
     """Portions of columns, by the dataset's own iterator, which is nowhere ahead of what it gave."""
 
-    def __init__(self, dataset: Any, batch_size: int, layout: Layout) -> None:
+    def __init__(self, dataset: Any, batch_size: int, types: ColumnTypes) -> None:
         self._dataset = dataset
         self._iterator = dataset.iter(batch_size)
-        self._layout = layout
+        self._types = types
 
     def next(self) -> list[Rows] | None:
         table = next(self._iterator, None)
         if table is None:
             return None
         try:  # each batch where it lies: joining them would copy all
-            return [self._layout.columns(table.from_batches([batch])) for batch in table.to_batches()]
+            return [self._types.columns(table.from_batches([batch])) for batch in table.to_batches()]
         except ValueError as error:  # Arrow's errors are ValueErrors
             raise ValueError(
                 f"the next {table.num_rows} rows are not like the first {_FIRST_ROWS} of the dataset, by which it was "

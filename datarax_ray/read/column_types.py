@@ -1,4 +1,4 @@
-"""How a whole Arrow table is read as columns, decided once, so that all its blocks agree in shape and dtype.
+"""The types that the columns of a whole Arrow table are read as, decided once, so that all its blocks agree.
 
 Arrow's types alone do not say it: a list column may hold lists of one length (dense) or of many (ragged), and any
 column may hold nulls. Both are properties of the data, so the whole column is asked, by its offsets and null counts.
@@ -10,10 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.read.arrow import table_columns
+from datarax_ray.read.arrow import is_number, objects, table_columns
 from datarax_ray.read.columns import Columns
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ _STRIP = 2**16  # rows that are copied at a time, to look at them
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnTypes:
     """types: what columns are cast to before they are read: lists of one length as fixed_size_list. on_host: fields, by
     dotted path, that are Python objects because they hold nulls or ragged lists. whole: top-level columns of these.
     """
@@ -34,8 +32,8 @@ class Layout:
     whole: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: pa.Table, rows: Indices | None = None, as_objects: Iterable[str] = ()) -> Layout:
-        """The layout in which every column is as dense as its data allow.
+    def of(cls, table: pa.Table, rows: Indices | None = None, as_objects: Iterable[str] = ()) -> ColumnTypes:
+        """The types by which every column is as dense as its data allow.
 
         rows: the rows that are used of the table, None for all. as_objects: columns to leave as objects.
         """
@@ -43,17 +41,17 @@ class Layout:
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name in on_host:
                 continue
-            types[name], objects = _target(column.chunks, column.type, name)
-            if objects and rows is not None:  # what is odd may be in the other rows
-                types[name], objects = _target_of_rows(column, rows, name)
-            on_host |= {name} if _WHOLE in objects else objects
+            types[name], odd = _target(column.chunks, column.type, name)
+            if odd and rows is not None:  # what is odd may be in the other rows
+                types[name], odd = _target_of_rows(column, rows, name)
+            on_host |= {name} if _WHOLE in odd else odd
         changed = {name: kind for name, kind in types.items() if kind != table.schema.field(name).type}
         return cls(changed, tuple(sorted(on_host)), tuple(sorted(on_host & set(table.column_names))))
 
     def columns(self, table: pa.Table) -> Columns:
         """The columns of a part of the table: dense arrays may be read-only views of it."""
         dense = [name for name in table.column_names if name not in self.whole]
-        found: dict[str, Any] = {name: _objects(table.column(name)) for name in self.whole}
+        found: dict[str, Any] = {name: objects(table.column(name)) for name in self.whole}
         part = table.select(dense)
         for index, name in enumerate(dense):
             if name in self.types:
@@ -88,9 +86,9 @@ def _struct_target(chunks: list[Any], kind: Any, path: str) -> tuple[Any, set[st
 
     fields, on_host = [], set()
     for index, part in enumerate(kind):
-        target, objects = _target([chunk.field(index) for chunk in chunks], part.type, f"{path}.{part.name}")
+        target, odd = _target([chunk.field(index) for chunk in chunks], part.type, f"{path}.{part.name}")
         fields.append(pa.field(part.name, target))
-        on_host |= objects
+        on_host |= odd
     return pa.struct(fields), on_host
 
 
@@ -99,9 +97,9 @@ def _target_of_rows(column: Any, rows: Indices, path: str) -> tuple[Any, set[str
     found = None
     for start in range(0, len(rows), _STRIP):
         part = column.take(rows[start : start + _STRIP])
-        target, objects = _target(part.chunks, part.type, path)
-        if objects or (found is not None and target != found):
-            return column.type, objects or {path}
+        target, odd = _target(part.chunks, part.type, path)
+        if odd or (found is not None and target != found):
+            return column.type, odd or {path}
         found = target
     return found, set()
 
@@ -117,7 +115,7 @@ def _fixed(chunks: Iterable[Any], kind: Any) -> Any:
     chunks = [chunk for chunk in chunks if len(chunk)]
     if any(chunk.null_count for chunk in chunks):
         return None
-    if _is_number(kind):
+    if is_number(kind):
         return kind
     if not _is_list(kind):
         return None
@@ -140,10 +138,6 @@ def _cast(column: Any, kind: Any) -> Any:
     return column.cast(kind)
 
 
-def _objects(column: Any) -> np.ndarray:
-    return np.fromiter(column.to_pylist(), object, len(column))
-
-
 def _is_shaped(kind: Any) -> bool:
     """Whether this is one of the Array2D to Array5D of `datasets`, of one shape."""
     return hasattr(kind, "storage_dtype") and None not in kind.shape
@@ -158,12 +152,6 @@ def _shaped(kind: Any) -> Any:
     for size in reversed(kind.shape):
         inner = pa.list_(inner, size)
     return inner
-
-
-def _is_number(kind: Any) -> bool:
-    from pyarrow import types as t
-
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind))
 
 
 def _is_list(kind: Any) -> bool:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from datarax_ray.read.column_types import ColumnTypes
 from datarax_ray.read.columns import spec
-from datarax_ray.read.layout import Layout
 
 
 def chunked(*chunks: Any, kind: Any = None) -> pa.Table:
@@ -43,21 +43,21 @@ def chunked(*chunks: Any, kind: Any = None) -> pa.Table:
     ],
 )
 def test_every_part_has_the_dtype_and_shape_of_the_whole(table: pa.Table, dtype: str, shape: tuple[int, ...]) -> None:
-    layout = Layout.of(table)
+    types = ColumnTypes.of(table)
     want = table.column("x").to_pylist()
     for start in range(3):
         for stop in range(start + 1, 4):
-            column = layout.columns(table.slice(start, stop - start))["x"]
+            column = types.columns(table.slice(start, stop - start))["x"]
             assert (str(column.dtype), column.shape) == (dtype, (stop - start, *shape))
             assert column.tolist() == want[start:stop]
-    taken = layout.columns(table.take(np.array([2, 0, 2])))["x"]
+    taken = types.columns(table.take(np.array([2, 0, 2])))["x"]
     assert (str(taken.dtype), taken.tolist()) == (dtype, [want[2], want[0], want[2]])
 
 
 def test_a_struct_is_a_dict_of_columns() -> None:
     rows = [{"a": i, "b": {"c": [i, i], "d": None if i == 1 else i, "e": [0] * i}} for i in range(3)]
     table = pa.table({"x": rows})
-    columns = Layout.of(table).columns(table.slice(1))["x"]
+    columns = ColumnTypes.of(table).columns(table.slice(1))["x"]
     assert columns["a"].tolist() == [1, 2]
     assert columns["b"]["c"].tolist() == [[1, 1], [2, 2]]
     assert columns["b"]["d"].tolist() == [None, 2]
@@ -66,7 +66,7 @@ def test_a_struct_is_a_dict_of_columns() -> None:
 
 def test_numbers_of_one_chunk_are_not_copied() -> None:
     table = pa.table({"x": np.arange(100), "v": pa.FixedSizeListArray.from_arrays(np.arange(200.0), 2)})
-    columns = Layout.of(table).columns(table.slice(10, 50))
+    columns = ColumnTypes.of(table).columns(table.slice(10, 50))
     address = table.column("x").chunk(0).buffers()[1].address
     assert columns["x"].__array_interface__["data"][0] == address + 10 * 8
     assert not columns["x"].flags.writeable
@@ -84,7 +84,7 @@ def test_numbers_of_one_chunk_are_not_copied() -> None:
 )
 def test_only_the_rows_that_are_used_count(values: list[Any], rows: list[int], dtype: str, shape: Any) -> None:
     table = pa.table({"x": pa.array(values)})
-    found = Layout.of(table, np.array(rows)).columns(table.take(rows))["x"]
+    found = ColumnTypes.of(table, np.array(rows)).columns(table.take(rows))["x"]
     if dtype is None:
         assert found["y"].tolist() == [1, 2]
     else:
@@ -93,8 +93,8 @@ def test_only_the_rows_that_are_used_count(values: list[Any], rows: list[int], d
 
 
 def test_rows_are_looked_at_strip_by_strip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datarax_ray.read.layout._STRIP", 2)
+    monkeypatch.setattr("datarax_ray.read.column_types._STRIP", 2)
     table = pa.table({"x": [[1], [2], None, [3, 4], [5, 6]], "y": [[1], [2], None, [3], [5]]})
-    found = Layout.of(table, np.array([0, 1, 3, 4])).columns(table.take([0, 1]))
+    found = ColumnTypes.of(table, np.array([0, 1, 3, 4])).columns(table.take([0, 1]))
     assert found["x"].tolist() == [[1], [2]]
     assert {key: str(field.dtype) for key, field in spec(found).items()} == {"x": "object", "y": "int64"}
