@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from datarax_ray.feed.dealing import AnyTicket, unshared
+from datarax_ray.feed.dealing import unshared
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.lanes import LaneTicket
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.description import Described, Description
+from datarax_ray.read.description import Described
 
 # Of the wait from one report to the next: a wait of a day is told 12 times, not 3,000.
 BACKOFF = 2.0
-_MAX_NAMED = 4  # parts, and files of each: a line is for people
+_MAX_NAMED = 4  # parts: a line is for people
 
 
 class Stall:
@@ -47,22 +43,5 @@ class Stall:
 
     def _name(self, part: Part) -> str:
         ticket = part.ticket
-        where = self._where(unshared(ticket))
+        where = ", ".join(self._description.names(unshared(ticket)))
         return f"actor {part.actor}: positions [{ticket.start}, {ticket.stop}){where and f' of {where}'}"
-
-    def _where(self, ticket: AnyTicket) -> str:
-        """The files of its first records, its last, and some between; the lanes of a stream."""
-        if isinstance(ticket, LaneTicket):
-            return "lanes " + ", ".join(str(lane) for lane, _ in ticket.lanes)
-        if not isinstance(ticket, Ticket) or not isinstance(self._description, Description):
-            return ""
-        _, records = ticket.select(self._description.order)
-        where = [self._description.reader.locate(record) for record in _some(records)]
-        return ", ".join(dict.fromkeys(name.rpartition("[")[0] or name for name in where))
-
-
-def _some(records: np.ndarray) -> list[int]:
-    """First, last, and between."""
-    if not len(records):
-        return []
-    return [int(r) for r in records[np.unique(np.linspace(0, len(records) - 1, _MAX_NAMED).astype(int))]]

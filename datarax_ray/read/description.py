@@ -6,9 +6,11 @@ Sources make it, actors receive it, checkpoints record its settings. It holds no
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
+
+import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import LaneOrder
@@ -23,6 +25,7 @@ from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.transforms import OnError, steps
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
+MAX_NAMES = 4  # of files, in a line for people
 MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
 
 
@@ -117,6 +120,10 @@ class Described(Protocol):
         """The block that a ticket of this kind asks for: the same wherever and whenever it is called."""
         ...
 
+    def names(self, ticket: Any) -> list[str]:
+        """Some of the files or lanes in which a ticket's elements are, for people."""
+        ...
+
     def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         """The elements at positions [start, stop), of the stream that stands somewhere with this rest.
 
@@ -158,6 +165,14 @@ def run_of(reader: Reader, most: int) -> int:
     Small, so that every chunk has runs for every actor; large enough that a run is one read.
     """
     return max(1, min(most, _RUN_NBYTES // max(1, reader.mean_nbytes)))
+
+
+def names_of(records: Indices, locate: Callable[[int], str]) -> list[str]:
+    """The files of the first of these records, the last, and some between, each once."""
+    if not len(records):
+        return []
+    some = records[np.unique(np.linspace(0, len(records) - 1, MAX_NAMES).astype(int))].tolist()
+    return list(dict.fromkeys(name.rpartition("[")[0] or name for name in map(locate, some)))
 
 
 @dataclass(frozen=True)
@@ -220,6 +235,14 @@ class Description:
     def read(self, ticket: Ticket) -> Block:
         """The block that the ticket asks for; see read_block. What an actor does, for every kind of description."""
         return read_block(self, ticket)
+
+    def names(self, ticket: Ticket) -> list[str]:
+        """Some of the files in which the ticket's records are."""
+        return names_of(ticket.select(self.order)[1], self.locate)
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people."""
+        return self.reader.locate(record)
 
     def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing."""

@@ -22,7 +22,7 @@ from datarax_ray.plan.position import Rest, with_offset
 from datarax_ray.plan.shards import RunRecords, Ticket
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, leaves, map_leaves, odd_one, spec
-from datarax_ray.read.description import Description
+from datarax_ray.read.description import Description, names_of
 from datarax_ray.read.errors import RecordError
 
 AnyDescription: TypeAlias = "Description | MixtureDescription"
@@ -122,6 +122,15 @@ class MixtureDescription:
         """The block that the ticket asks for, of all components."""
         order = self._order_from(ticket.origin)
         return self._read(order, *ticket.select(order), ticket.documents)
+
+    def names(self, ticket: Ticket) -> list[str]:
+        """Some of the files in which the ticket's records are."""
+        return names_of(ticket.select(self._order_from(ticket.origin))[1], self.locate)
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people. record: numbered through all components."""
+        index = int(np.searchsorted(self.order.bases, record, "right")) - 1
+        return self.components[index].locate(record - int(self.order.bases[index]))
 
     def block_at(self, positions: Indices, records: Indices, documents: Documents | None) -> Block:
         """The block of single positions, for a mixture that this is a component of."""

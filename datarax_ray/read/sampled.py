@@ -93,6 +93,10 @@ class SampledDescription:
         """The rest as it is: nothing may differ."""
         return rest, ()
 
+    def names(self, ticket: Ticket) -> list[str]:
+        """None: to say which records they are, the sampler would be asked again."""
+        return []
+
     def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         raise TypeError("a loader gives its outputs in order; index its data source for single records")
 

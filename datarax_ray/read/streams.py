@@ -14,7 +14,7 @@ from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.position import Rest
 from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
-from datarax_ray.read.description import MAX_RUN_RECORDS, check_settings, on_error_setting
+from datarax_ray.read.description import MAX_NAMES, MAX_RUN_RECORDS, check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.lanes import LaneReader, LiveLane, LiveLanes, Portion
 from datarax_ray.read.ledger import ledger_of
@@ -95,6 +95,10 @@ class StreamDescription:
     def read(self, ticket: LaneTicket) -> Block:
         """The elements that the ticket asks for, by position. The same block wherever and whenever it is read."""
         return _read_lanes(self, self._live, ticket)
+
+    def names(self, ticket: LaneTicket) -> list[str]:
+        """Some of the lanes that the ticket asks for."""
+        return [self.reader.locate(lane, 0).rpartition("[")[0] for lane, _ in ticket.lanes[:MAX_NAMES]]
 
     def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
         """The rest as it is: nothing may differ."""

@@ -1,12 +1,17 @@
 """When a wait is told, and in what words."""
 
+import datasets
+
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.lanes import Cursor, LaneTicket
+from datarax_ray.plan.lanes import Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.shards import Layout, Ticket
 from datarax_ray.read.array_record import ArrayRecordReader
 from datarax_ray.read.description import Description
+from datarax_ray.read.hf_lanes import HFLanes
+from datarax_ray.read.mixture import MixtureDescription
+from datarax_ray.read.streams import StreamDescription
 from tests.data import write_files
 
 PARTS = [
@@ -46,8 +51,27 @@ def test_many_parts_are_counted_and_none_at_all_is_said(tmp_path):
     assert stall.waited(9.0, []) == "the stream has waited 9 s for an actor that runs"
 
 
-def test_lanes_are_named_where_there_are_no_files(tmp_path):
-    stall = Stall(described(tmp_path), 1.0)
-    part = Part(0, 0, 3, LaneTicket(0, 8, ((2, Cursor()), (4, Cursor())), None))
+def test_lanes_of_a_stream_are_named_with_their_files(tmp_path):
+    paths = [tmp_path / f"{name}.jsonl" for name in "abc"]
+    for path in paths:
+        path.write_text('{"x": 1}\n')
+    lines = datasets.load_dataset("json", data_files=list(map(str, paths)), split="train", streaming=True)
+    stall = Stall(StreamDescription(HFLanes(lines, "lines"), LaneOrder(3, 2)), 1.0)
+    part = Part(0, 0, 3, LaneTicket(0, 8, ((0, Cursor()), (2, Cursor())), None))
     stall.waited(0.0, [part])
-    assert stall.waited(1.0, [part]) == "the stream has waited 1 s for actor 3: positions [0, 8) of lanes 2, 4"
+    assert stall.waited(1.0, [part]) == (
+        "the stream has waited 1 s for actor 3: positions [0, 8) of lines, lane 0 (a.jsonl), lines, lane 2 (c.jsonl)"
+    )
+
+
+def test_files_of_a_mixture_are_those_of_its_components(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    inner = MixtureDescription((described(tmp_path / "two"),), (1,))
+    stall = Stall(MixtureDescription((described(tmp_path / "one"), inner), (1, 1)), 1.0)
+    part = Part(0, 0, 3, Ticket(20, 24))
+    stall.waited(0.0, [part])
+    one, two = (tmp_path / name / "part-00001.array_record" for name in ("one", "two"))
+    told = stall.waited(1.0, [part]) or ""
+    assert told.startswith("the stream has waited 1 s for actor 3: positions [20, 24) of ")
+    assert sorted(told.partition(" of ")[2].split(", ")) == [str(one), str(two)]
