@@ -100,6 +100,11 @@ class HFLanes:
         """The number of lanes, and digests of columns, files (names and sizes) and what the dataset does inside."""
         return self._fingerprint
 
+    def close(self) -> None:
+        """End the threads that decode; decoding starts them again."""
+        if self.decode is not None:
+            self.decode.close()
+
     def _look(self, on_host: Iterable[str]) -> None:
         """Decide by the first rows what columns become, and how many rows a portion has."""
         dataset = self._dataset.with_format("arrow")
@@ -197,6 +202,10 @@ class _Decoder:
     def __call__(self, element: Any) -> Callable[[], Any]:
         decode = functools.partial(patiently, functools.partial(self._decoded, element))
         return decode if self._pool is None else self._pool.submit(decode).result
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
 
     def _decoded(self, element: Any) -> Any:
         from datasets.formatting import TensorFormatter, get_formatter

@@ -59,6 +59,10 @@ class LaneReader(Protocol):
         """Plain values that identify the data, of constant size."""
         ...
 
+    def close(self) -> None:
+        """Close what is open; reading opens it again."""
+        ...
+
 
 @dataclass(frozen=True)
 class Portion:

@@ -111,6 +111,7 @@ class StreamDescription:
     def close(self) -> None:
         """Close what is open; reading opens it again."""
         self._live.close()
+        self.reader.close()
 
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""

@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -408,6 +409,11 @@ def as_arrays(element: dict[str, Any]) -> dict[str, Any]:
     return {key: np.asarray(value) for key, value in element.items()}
 
 
+def gone(thread: threading.Thread) -> bool:
+    thread.join(10)
+    return not thread.is_alive()
+
+
 @pytest.mark.parametrize("kind", AS)
 def test_a_picture_that_does_not_decode_is_left_out_or_named(kind: str) -> None:
     def dataset(kind: str = kind, **kwargs: Any) -> datasets.IterableDataset:
@@ -431,6 +437,9 @@ def test_a_picture_that_does_not_decode_is_left_out_or_named(kind: str) -> None:
     with pytest.raises(RecordError, match=r"lane 0\[13\] \(position 13\): decoding raised UnidentifiedImageError"):
         list(named)
     assert named.get_state()["position"] == 13
+    for each in (source, resumed, named):
+        each.close()
+    assert not [thread for thread in threading.enumerate() if "datasets_decode" in thread.name and not gone(thread)]
 
 
 def test_what_a_map_inside_raises_ends_the_lane_and_says_what_to_do() -> None:
