@@ -16,12 +16,14 @@ from datarax_ray.read.blocks import Block
 class Sent:
     """A ticket on its way. ref: what it will answer, None where there was nobody to send it to.
 
-    outcome: the loss or the block, where it is known before anyone asks for it.
+    outcome: the loss or the block, where it is known before anyone asks for it. is_here: whether it was seen on this
+    node.
     """
 
     part: Part
     ref: ray.ObjectRef | None
     outcome: Lost | Block | None = None
+    is_here: bool = False
 
 
 @dataclass(frozen=True)

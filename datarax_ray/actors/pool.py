@@ -29,6 +29,8 @@ from datarax_ray.read.description import Described
 _MAX_INLINE_NBYTES = 16 * 2**10
 # What actors that live say within.
 _ANSWER_S = 5.0
+# A look at all that is in flight takes 0.2 ms for 64 parts; bringing 16 MB from another node 15 and more.
+_FETCH_EVERY_S = 0.02
 # An answer that Ray says is there is here: only the copying is waited for.
 _FETCH_S = 60.0
 
@@ -40,6 +42,7 @@ class RayPool:
         self._session = _session()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
+        self._fetch_at = 0.0
         self._roster = Roster(num_actors, options, digest(description.settings()))
         self._lock = self._roster.lock
         self._members = self._roster.members
@@ -99,7 +102,22 @@ class RayPool:
         return Arrived(ask.part, block)
 
     def lost(self, sent: Mapping[Part, Sent]) -> list[Lost]:
+        self._fetch_ahead(sent)
         return [ask.outcome for ask in sent.values() if isinstance(ask.outcome, Lost)]
+
+    def _fetch_ahead(self, sent: Mapping[Part, Sent]) -> None:
+        """Have what was read on other nodes brought to this one, while something else is waited for or used.
+
+        Ray brings an object where it is waited for, and goes on with that when the wait is over; one that is not made
+        yet it brings only if it is waited for again.
+        """
+        if (now := time.monotonic()) < self._fetch_at:
+            return
+        self._fetch_at = now + _FETCH_EVERY_S
+        away = {ask.ref: ask for ask in sent.values() if ask.ref is not None and not ask.is_here}
+        if away:
+            for ref in ray.wait(list(away), num_returns=len(away), timeout=0)[0]:
+                away[ref].is_here = True
 
     def discard(self, sent: Mapping[Part, Sent]) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.experimental import get_object_locations
 
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
@@ -133,3 +134,18 @@ def test_more_in_flight_than_the_stores_hold_is_spilled_and_changes_nothing(clus
         until(lambda: sum(stats["num_blocks"] for stats in distributed.stats().values()) >= 16)
         got += [batch.columns["x"].tobytes()[:: 8 * 512] for batch in stream]
     assert got == want
+
+
+def test_what_was_read_elsewhere_comes_here_while_something_else_is_used(
+    cluster: Cluster, source: ArrayRecordSourceModule
+) -> None:
+    here = ray.get_runtime_context().get_node_id()
+    with on_hosts(source, 2, chunk_size=400) as distributed:
+        until_all_run(distributed)
+        stream = distributed.batches(0, StreamOptions(400))
+        rows(itertools.islice(stream, 3))  # the size of an element is known, and the window full
+        in_flight = [ref for member in distributed._actors._members.values() for ref in member.sent]
+        assert len(in_flight) >= 4
+        ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)  # all are read, there
+        next(stream)  # of one chunk; the others come meanwhile, though nobody asks for them
+        until(lambda: all(here in where["node_ids"] for where in get_object_locations(in_flight).values()))
