@@ -17,13 +17,14 @@ class Sent:
     """A ticket on its way. ref: what it will answer, None where there was nobody to send it to.
 
     outcome: the loss or the block, where it is known before anyone asks for it. is_here: whether it was seen on this
-    node.
+    node. waited_since: when it was first seen to be read while the stream waits for it; time.monotonic.
     """
 
     part: Part
     ref: ray.ObjectRef | None
     outcome: Lost | Block | None = None
     is_here: bool = False
+    waited_since: float | None = None
 
 
 @dataclass(frozen=True)

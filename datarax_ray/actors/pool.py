@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, ObjectLostError, RayTaskError
+from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
-from datarax_ray.actors.member import Member, Sent
+from datarax_ray.actors.member import Sent
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.roster import ACTOR_GONE, POLL_S, Roster, first_line
@@ -31,8 +31,9 @@ _MAX_INLINE_NBYTES = 16 * 2**10
 _ANSWER_S = 5.0
 # A look at all that is in flight takes 0.2 ms for 64 parts; bringing 16 MB from another node 15 and more.
 _FETCH_EVERY_S = 0.02
-# An answer that Ray says is there is here: only the copying is waited for.
-_FETCH_S = 60.0
+# A block that was read comes here in less than a second, be it from another node or from the disk it was spilled to.
+# For one that is nowhere any more, Ray asks again and again, without end and without a word.
+_FETCH_S = 30.0
 
 
 class RayPool:
@@ -94,7 +95,7 @@ class RayPool:
         ready, _ = ray.wait(list(refs), num_returns=1, timeout=POLL_S)
         self._check_open()
         if not ready:
-            return None
+            return self._missing(refs)
         ask = refs[ready[0]]
         block = self._fetch(ask)
         if block is None:
@@ -195,7 +196,9 @@ class RayPool:
                 if isinstance(cause, ACTOR_GONE) and member is not None:
                     self._roster.gone(member, cause)
                 elif isinstance(cause, (*ACTOR_GONE, ObjectLostError, GetTimeoutError)):
-                    self._lose_one(ask, member, cause)
+                    self._lose_one(ask, first_line(cause))
+                elif isinstance(cause, (ObjectStoreFullError, OutOfDiskError)):
+                    raise RuntimeError(_no_room(ask.part, cause)) from None
                 else:
                     raise (cause if isinstance(cause, Exception) else error) from None
             return ask.outcome if isinstance(ask.outcome, Block) else None
@@ -210,13 +213,36 @@ class RayPool:
                     self._roster.pace.read(member.index, len(block.positions), block.read_s, self._roster.ready)
         return block
 
-    def _lose_one(self, ask: Sent, member: Member | None, error: Exception) -> None:
-        """The actor lives, but what it read is gone: evicted, or with its node."""
+    def _missing(self, asks: Mapping[ray.ObjectRef, Sent]) -> Lost | None:
+        """One of these that was read long ago and has not come."""
+        now = time.monotonic()
+        for ref in ray.wait(list(asks), num_returns=len(asks), timeout=0, fetch_local=False)[0]:
+            ask = asks[ref]
+            ask.waited_since = now if ask.waited_since is None else ask.waited_since
+            if now - ask.waited_since > _FETCH_S:
+                with self._lock:
+                    if ask.outcome is None:
+                        self._lose_one(ask, f"it was read, and did not come within {_FETCH_S:g} s")
+                return ask.outcome if isinstance(ask.outcome, Lost) else None
+        return None
+
+    def _lose_one(self, ask: Sent, reason: str) -> None:
+        """The actor lives, but what it read is gone: evicted, or with its node or its disk."""
+        member = self._members.get(ask.part.actor)
         if member is not None:
             member.sent.pop(ask.ref, None)
-        ask.outcome = Lost(ask.part, first_line(error))
+        ask.outcome = Lost(ask.part, reason)
         where = member.where if member is not None else "gone"
-        self._roster.recoveries.add(Recovery("reread", ask.part.actor, where, first_line(error), 0.0, 1))
+        self._roster.recoveries.add(Recovery("reread", ask.part.actor, where, reason, 0.0, 1))
+
+
+def _no_room(part: Part, error: Exception) -> str:
+    return (
+        f"the block of positions [{part.ticket.start}, {part.ticket.stop}) fits nowhere on the node of reader actor "
+        f"{part.actor}: its object store is full, and Ray may not put more on its disk ({first_line(error)}). Lower "
+        "RaySource's max_nbytes (of all blocks in flight), free disk for Ray to spill to, or give the nodes a larger "
+        "object_store_memory; `ray memory` lists what else is in the store. The last state that was saved goes on."
+    )
 
 
 def _session() -> tuple[str, str]:

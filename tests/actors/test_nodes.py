@@ -14,6 +14,7 @@ from ray.cluster_utils import Cluster
 from ray.experimental import get_object_locations
 
 from datarax_ray import RaySource
+from datarax_ray.actors import pool as pool_module
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import write_file
@@ -121,18 +122,57 @@ def test_a_node_that_is_drained_with_notice_changes_nothing(cluster: Cluster, so
     assert got == want
 
 
-def test_more_in_flight_than_the_stores_hold_is_spilled_and_changes_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    path = tmp_path / "large.array_record"
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
+    """190 MB in elements of 32 KB."""
+    path = tmp_path_factory.mktemp("large") / "large.array_record"
     write_file(path, (i.to_bytes(8, "little") * 8 for i in range(2000)), group_size=16)
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=3)
-    large = ArrayRecordSourceModule(config, path, transforms=[Inflate()])  # 32 KB each, 190 MB
-    want = [batch.columns["x"].tobytes()[:: 8 * 512] for batch in large.batches(0, StreamOptions(100))]
+    return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
+
+
+def sample(batches: Any) -> list[bytes]:
+    return [batch.columns["x"].tobytes()[:: 8 * 512] for batch in batches]
+
+
+def overfill(distributed: RaySource, batches: Any) -> list[bytes]:
+    """The first batches, when the actors have read on as far as they may."""
+    until_all_run(distributed)
+    got = sample(itertools.islice(batches, 6))
+    until(lambda: sum(stats["num_blocks"] for stats in distributed.stats().values()) >= 16)
+    return got
+
+
+def test_more_in_flight_than_the_stores_hold_is_spilled_and_changes_nothing(
+    cluster: Cluster, large: ArrayRecordSourceModule
+) -> None:
+    want = sample(large.batches(0, StreamOptions(100)))
     with on_hosts(large, 2, chunk_size=500, max_nbytes=10 * STORE_NBYTES) as distributed:
-        until_all_run(distributed)
         stream = distributed.batches(0, StreamOptions(100))
-        got = [batch.columns["x"].tobytes()[:: 8 * 512] for batch in itertools.islice(stream, 6)]
-        until(lambda: sum(stats["num_blocks"] for stats in distributed.stats().values()) >= 16)
-        got += [batch.columns["x"].tobytes()[:: 8 * 512] for batch in stream]
+        got = overfill(distributed, stream)
+        got += sample(stream)
+        assert distributed.recoveries.counts == {}
+    assert got == want
+
+
+def test_objects_that_are_lost_alone_are_read_again(
+    cluster: Cluster, large: ArrayRecordSourceModule, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(pool_module, "_FETCH_S", 1.0)
+    want = sample(large.batches(0, StreamOptions(100)))
+    with on_hosts(large, 2, chunk_size=500, max_nbytes=10 * STORE_NBYTES) as distributed:
+        stream = distributed.batches(0, StreamOptions(100))
+        got = overfill(distributed, stream)
+        actors = distributed.stats()
+        session = Path(ray._private.worker._global_node.get_session_dir_path())
+        spilled = until(lambda: [path for path in session.glob("ray_spilled_objects_*/*") if path.is_file()])
+        for path in spilled:  # the disk of a host that lives on
+            path.unlink()
+        got += sample(stream)
+        recoveries = distributed.recoveries
+        assert set(recoveries.counts) == {"reread"}
+        assert recoveries.num_retried == recoveries.counts["reread"] == caplog.text.count(" reread after")
+        assert {(i, s["pid"]) for i, s in distributed.stats().items()} == {(i, s["pid"]) for i, s in actors.items()}
     assert got == want
 
 
