@@ -12,10 +12,13 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import ray
 from ray.exceptions import (
     ActorUnavailableError,
+    AuthenticationError,
     NodeDiedError,
     OutOfMemoryError,
     RayActorError,
@@ -52,6 +55,10 @@ _MAX_START_FAILURES = 3
 _MAX_BACKOFF_S = 60.0
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
 _GATHER_S = 5.0
+_FORGOTTEN = (
+    "the head of the Ray cluster was started again and knows nothing of this program (it keeps its memory in a Redis, "
+    "or not at all), so no actor can be started; start this program again, the last state that was saved goes on"
+)
 
 
 class Roster:
@@ -101,6 +108,16 @@ class Roster:
             handle = start_actor(index, self._options, self._identity)
             self.members[index] = Member(index, handle, handle.stats.remote(), time.monotonic())
         return added
+
+    def _start(self, index: int) -> Any:
+        try:
+            return start_actor(index, self._options, self._identity)
+        except AuthenticationError as error:
+            if "WrongClusterID" not in str(error):
+                raise
+            # logged too: Ray's own sys.excepthook asks that head as well, and aborts before it prints what was raised
+            logger.error(_FORGOTTEN)
+            raise RuntimeError(_FORGOTTEN) from None
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End so many, those that do not run first, then the newest. Returns their ids."""
@@ -181,7 +198,7 @@ class Roster:
                 self._silent(member, now)
             elif member.start_at is not None:
                 if now >= member.start_at:
-                    member.handle, member.start_at = start_actor(member.index, self._options, self._identity), None
+                    member.handle, member.start_at = self._start(member.index), None
                     member.due_at = now + _MAX_BACKOFF_S
                     member.pings(now)
             elif not member.is_ready or (member.sent and now - member.heard_at > _QUIET_S):
@@ -233,7 +250,7 @@ class Roster:
         self._take(member, "replaced", "it did not come back")
         member.num_failures += 1
         member.due_at = now + min(_MAX_BACKOFF_S, _RETURN_S * 2.0 ** (member.num_failures - 1))
-        member.handle = start_actor(member.index, self._options, self._identity)
+        member.handle = self._start(member.index)
         member.pings(now)
 
     def _check_progress(self, member: Member, now: float) -> None:

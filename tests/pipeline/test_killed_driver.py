@@ -42,25 +42,37 @@ if __name__ == "__main__":
 """
 
 HEADLESS = """
-import json, sys
-from pathlib import Path
+import json, os, signal, sys
 
 if __name__ == "__main__":
+    import orbax.checkpoint as ocp
     import ray
     from ray.cluster_utils import Cluster
     from datarax_ray import Pipeline, RaySource
+    from datarax_ray.checkpoint import PipelineRestore, PipelineSave
     from tests.pipeline import slow_stream
 
-    _, data, state = sys.argv
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 100 * 2**20})
+    _, data, run, rows, num_steps, then = sys.argv
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
     ray.init(cluster.address, log_to_driver=False)
-    pipeline = Pipeline(source=RaySource(slow_stream.make(data), num_actors=2, num_cpus=1), batch_size=4)
-    for number, batch in enumerate(pipeline):
-        written = Path(state).with_suffix(".part")
-        written.write_text(json.dumps(pipeline.get_state()))
-        written.rename(state)
-        if number == 3:
-            cluster.head_node.all_processes["gcs_server"][0].process.kill()
+    source = RaySource(slow_stream.make(data), num_actors=2, num_cpus=1)
+    pipeline = Pipeline(source=source, batch_size=4)
+    with pipeline, ocp.CheckpointManager(run) as manager, open(rows, "w") as delivered:
+        if manager.latest_step() is not None:
+            manager.restore(manager.latest_step(), args=ocp.args.Composite(data=PipelineRestore(pipeline)))
+        for step in range(pipeline.position // 4, int(num_steps)):
+            index = pipeline.step()["index"].tolist()
+            print(json.dumps([step, index]), file=delivered, flush=True)
+            manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+            manager.wait_until_finished()
+            if step == 3 and then != "go on":
+                cluster.head_node.kill_gcs_server()
+                if then == "restart":
+                    cluster.head_node.start_gcs_server()
+            if step == 10 and then == "restart":
+                os.kill(source.stats()[0]["pid"], signal.SIGKILL)
+    ray.shutdown()
+    cluster.shutdown()
 """
 
 
@@ -74,6 +86,14 @@ def start(directory: Path, text: str, *arguments: Any, **env: str) -> subprocess
         text=True,
         env=os.environ | {"PYTHONPATH": os.getcwd()} | env,
     )
+
+
+def end_of(driver: subprocess.Popen[str]) -> str:
+    """What it has said when it has ended by itself."""
+    try:
+        return driver.communicate(timeout=150)[0]
+    finally:
+        driver.kill()
 
 
 def rest(pipeline: Pipeline, stop: int = 300) -> list[Any]:
@@ -113,18 +133,33 @@ def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path: 
 
 
 @pytest.mark.slow  # 40 s: a cluster of its own, and Ray waits for its head
-def test_without_its_head_ray_ends_the_program_with_a_reason_and_the_state_goes_on(tmp_path: Path) -> None:
-    write_files(tmp_path, (60, 40))
-    state = tmp_path / "state.json"
-    driver = start(tmp_path, HEADLESS, tmp_path, state, RAY_gcs_rpc_server_reconnect_timeout_s="5", SLOW_STREAM="1")
-    output, _ = driver.communicate(timeout=150)
+@pytest.mark.parametrize(
+    ("then", "reason"),
+    [
+        ("stay down", "Failed to connect to GCS within 5 seconds"),
+        # at the old one's address, and remembering nothing; reading goes on until an actor is to be started
+        ("restart", "the head of the Ray cluster was started again and knows nothing of this program"),
+    ],
+)
+def test_without_its_head_ray_ends_the_program_with_a_reason_and_a_new_head_goes_on(
+    tmp_path: Path, then: str, reason: str
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    write_files(data, (60, 40))
+    env = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+    driver = start(tmp_path, HEADLESS, data, run, tmp_path / "first", 10_000, then, SLOW_STREAM="1", **env)
+    output = end_of(driver)
     assert driver.returncode != 0
-    assert "Failed to connect to GCS within 5 seconds" in output
-    with (
-        Pipeline(source=slow_stream.make(tmp_path), batch_size=4) as whole,
-        Pipeline(source=slow_stream.make(tmp_path), batch_size=4) as resumed,
-    ):
-        resumed.set_state(json.loads(state.read_text()))
-        number = resumed.position // 4
-        assert number >= 4
-        assert_equal(rest(resumed, 4000), rest(whole, 4000)[number:])
+    assert reason in output
+    driver = start(tmp_path, HEADLESS, data, run, tmp_path / "second", 300, "go on")
+    output = end_of(driver)
+    assert driver.returncode == 0, output
+    first, second = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("first", "second")
+    )
+    with Pipeline(source=slow_stream.make(data), batch_size=4) as whole:
+        want = [[step, batch["index"].tolist()] for step, batch in enumerate(rest(whole, 1200))]
+    assert len(first) > 4
+    assert second[0][0] in (first[-1][0], first[-1][0] + 1)  # whether the last step was saved before the end came
+    assert first[: second[0][0]] + second == want
