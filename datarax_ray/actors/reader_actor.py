@@ -73,11 +73,18 @@ class ReaderActor:
         return block
 
     @ray.method(concurrency_group="control")
-    def stats(self) -> dict[str, Any]:
-        """Who this is and what it has done since it started; answers while a read runs."""
+    def stats(self, user: str | None = None) -> dict[str, Any]:
+        """Who this is and what it has done since it started; answers while a read runs.
+
+        user: the pool that asks, where it reads with this actor.
+        """
+        if user is not None:
+            self._users.add(user)
+        context = ray.get_runtime_context()
         return {
             "pid": os.getpid(),
-            "node_id": ray.get_runtime_context().get_node_id(),
+            "node_id": context.get_node_id(),
+            "worker_id": context.get_worker_id(),
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,
         }

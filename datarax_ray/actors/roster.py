@@ -25,6 +25,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from datarax_ray.actors.cause import out_of_memory
 from datarax_ray.actors.member import Loss, Member
 from datarax_ray.actors.options import ActorOptions, start_actor
 from datarax_ray.actors.quiet import silence
@@ -217,20 +218,26 @@ class Roster:
         else:
             if member.loss is not None and member.loss.kind == "hung" and who["pid"] == member.who.get("pid"):
                 return  # it is being ended, and has answered once more
+            is_same = who["worker_id"] == member.who.get("worker_id")
             member.who = who
             silence(who["node_id"], who["pid"])
             member.heard_at = now
             if not member.is_ready:
-                self._returned(member, now)
+                self._returned(member, now, is_same)
             self._check_progress(member, now)
 
-    def _returned(self, member: Member, now: float) -> None:
+    def _returned(self, member: Member, now: float, is_same: bool) -> None:
+        """It reads again. is_same: in the process that it was lost in."""
         member.is_ready = True
         member.progress_at = now
+        self._why_not = ""
         loss, member.loss = member.loss, None
         if loss is not None:
+            kind = loss.kind
+            if kind in ("answered", "restarted"):  # a host that is cut off is silent at first, and may then be given up
+                kind = "answered" if is_same else "restarted"
             self.recoveries.add(
-                Recovery(loss.kind, member.index, member.where, loss.reason, now - loss.since, loss.num_retried)
+                Recovery(kind, member.index, member.where, loss.reason, now - loss.since, loss.num_retried)
             )
 
     def _silent(self, member: Member, now: float) -> None:
@@ -272,13 +279,16 @@ class Roster:
     def gone(self, member: Member, error: Exception) -> None:
         """Ray says that the actor is gone. Where it will not come back, another one takes its place."""
         is_dead = not isinstance(error, ActorUnavailableError)
-        has_run = bool(member.who)
-        self._take(member, "replaced" if is_dead else "restarted", first_line(error))
+        if is_dead and not member.is_ready and member.start_at is None:  # for the first time, or again
+            self._fail_start(member, _reason(error))
+            return
+        self._take(member, "replaced" if is_dead else "restarted", self._why_gone(member, error))
         if is_dead and member.start_at is None:
-            if not has_run:
-                self._fail_start(member, _reason(error))
-                return
             member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
+
+    def _why_gone(self, member: Member, error: Exception) -> str:
+        worker_id = member.who.get("worker_id") if member.is_ready else None
+        return (worker_id and out_of_memory(worker_id, POLL_S)) or first_line(error)
 
     def _fail_start(self, member: Member, reason: str) -> None:
         self._why_not = reason

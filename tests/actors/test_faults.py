@@ -14,9 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import ray
 
 from datarax_ray import RaySource
 from datarax_ray.actors import options as options_module
@@ -135,6 +133,54 @@ def test_one_actor_that_cannot_start_is_told_once_and_done_without(
     assert caplog.text.count("no space left") == 1
 
 
+class FullLater(ReaderActor):
+    """Starts as long as the file named in the environment is not there."""
+
+    def __init__(self, index: int) -> None:
+        if Path(os.environ["FULL_LATER"]).exists() and str(index) in Path(os.environ["FULL_LATER"]).read_text():
+            raise OSError("there is no space left on this host")
+        super().__init__(index)
+
+
+def test_an_actor_that_cannot_start_again_is_told_once_and_comes_back_when_it_can(
+    files: list[Path], tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(options_module, "ReaderActor", FullLater)
+    monkeypatch.setattr(roster_module, "_backoff_s", lambda num_failures: 0.1)
+    full = tmp_path / "full"
+    want = rows(make(files).batches(0, StreamOptions(8)))
+    with ray_source(make(files), 2, chunk_size=5, runtime_env={"env_vars": {"FULL_LATER": str(full)}}) as source:
+        until_all_run(source)
+        stream = source.batches(0, StreamOptions(8))
+        got = rows(itertools.islice(stream, 2))
+        full.write_text("1")
+        os.kill(pids(source)[1], signal.SIGKILL)
+        got += rows(stream)
+        until(lambda: source._actors.actors() and "reader actor 1 cannot start" in caplog.text)
+        assert caplog.text.count("no space left") == 1
+        full.unlink()
+        until_all_run(source)
+        assert source.recoveries.counts == {"replaced": 1}
+    assert got == want
+
+
+@pytest.mark.slow  # it starts eight processes
+def test_where_no_actor_can_start_again_the_error_says_why(files: list[Path], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(options_module, "ReaderActor", FullLater)
+    monkeypatch.setattr(roster_module, "_backoff_s", lambda num_failures: 0.1)
+    full = tmp_path / "full"
+    runtime_env = {"env_vars": {"FULL_LATER": str(full)}}
+    with ray_source(make(files, num_epochs=-1), 2, chunk_size=5, runtime_env=runtime_env) as source:
+        until_all_run(source)
+        stream = source.batches(0, StreamOptions(8))
+        next(stream)
+        full.write_text("0 1")
+        for pid in pids(source).values():
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"no reader actor can start.*no space left on this host"):
+            rows(stream)
+
+
 def test_actors_join_and_leave_a_running_stream(files: list[Path]) -> None:
     want = rows(make(files, num_epochs=12).batches(0, StreamOptions(4)))
     with ray_source(make(files, num_epochs=12), 2, chunk_size=10) as source:
@@ -182,39 +228,6 @@ def test_a_slow_actor_loses_shards_to_the_others(files: list[Path], tmp_path: Pa
         elements = {index: stats["num_elements"] for index, stats in distributed.stats().items()}
         assert distributed.rebalance()[1] < 0.6
     assert elements[1] < 0.8 * min(elements[0], elements[2])
-
-
-def test_closing_at_any_moment_is_quick_and_leaves_no_actor_and_no_object(files: list[Path]) -> None:
-    def in_use() -> float:
-        total, free = ray.cluster_resources(), ray.available_resources()
-        return total["object_store_memory"] - free["object_store_memory"]
-
-    before = until(lambda: in_use() == 0) and in_use()
-    for number in range(5):
-        source = ray_source(make(files, [decode, Slowly()], num_epochs=-1), 2, name=None)
-        stream = source.batches(0, StreamOptions(8))
-        for _ in range(number - 1):
-            next(stream)
-        mine = pids(source).values() if number else ()
-        timer = threading.Timer(0.05 * number, source.close)
-        timer.start()
-        if number == 4:
-            with pytest.raises(RuntimeError, match="this RaySource is closed"):
-                list(stream)
-        timer.join()
-        begin = time.monotonic()
-        source.close()
-        stream.close()
-        assert time.monotonic() - begin < 5
-        until(lambda mine=mine: not any(Path(f"/proc/{pid}").exists() for pid in mine), 10)
-        del source, stream
-    until(lambda: in_use() == before)
-
-
-class Slowly:
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.02)
-        return element | {"noise": np.zeros(2)}
 
 
 def test_a_long_wait_says_for_whom_and_what(files: list[Path], tmp_path: Path, caplog: Any) -> None:

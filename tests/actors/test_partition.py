@@ -1,7 +1,8 @@
-"""A network that is cut and heals: a node in a network namespace of its own, with an address of its own."""
+"""A network that is cut and heals: nodes in network namespaces of their own, each with an address of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -23,27 +24,52 @@ from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, decode, write_files
 from tests.waiting import until, until_all_run
 
-pytestmark = pytest.mark.slow  # a minute: a cluster, and a cut that lasts longer than patience
+pytestmark = pytest.mark.slow  # a minute: a cluster, and cuts that last longer than patience
 STORE_NBYTES = 80 * 2**20
 
 
-class Host:
-    """A network namespace with a raylet in it, behind a cable that can be cut. number: of its subnet."""
+# Ray calls a node dead after a dozen checks of a second or two without an answer; before that, nothing of it is lost.
+PATIENCE = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 12,
+}
 
-    def __init__(self, number: int) -> None:
+
+class Switch:
+    """What all cables end in; the driver and the head of the cluster sit at it."""
+
+    def __init__(self) -> None:
+        self.name = f"dr{os.getpid()}s"
+        self._subnet = f"10.99.{os.getpid() % 250}"
+        self.address = f"{self._subnet}.1"
+        ip("link", "add", self.name, "type", "bridge")
+        ip("addr", "add", f"{self.address}/24", "dev", self.name)
+        ip("link", "set", self.name, "up")
+
+    def address_of(self, number: int) -> str:
+        return f"{self._subnet}.{number + 2}"
+
+    def close(self) -> None:
+        ip("link", "del", self.name)
+
+
+class Host:
+    """A network namespace with an address and a raylet of its own, at the end of a cable that can be cut."""
+
+    def __init__(self, switch: Switch, number: int) -> None:
         self._name = f"dr{os.getpid()}n{number}"
         self._cable = f"{self._name}a"
-        self.gateway = f"10.99.{(os.getpid() + number) % 250}.1"
-        self.address = self.gateway[:-1] + "2"
+        self.address = switch.address_of(number)
         self._raylet: subprocess.Popen[bytes] | None = None
         ip("netns", "add", self._name)
         ip("link", "add", self._cable, "type", "veth", "peer", "name", "eth", "netns", self._name)
-        ip("addr", "add", f"{self.gateway}/24", "dev", self._cable)
-        ip("link", "set", self._cable, "up")
+        ip("link", "set", self._cable, "master", switch.name, "up")
         ip("-n", self._name, "addr", "add", f"{self.address}/24", "dev", "eth")
         for device in ("eth", "lo"):
             ip("-n", self._name, "link", "set", device, "up")
-        ip("-n", self._name, "route", "add", "default", "via", self.gateway)
+        ip("-n", self._name, "route", "add", "default", "via", switch.address)
 
     def start(self, head: str) -> None:
         command = f"start --address {head} --node-ip-address {self.address} --num-cpus 1 --block --disable-usage-stats"
@@ -61,10 +87,17 @@ class Host:
     def heal(self) -> None:
         ip("link", "set", self._cable, "up")
 
-    def close(self) -> None:
+    def wait(self) -> None:
+        assert self._raylet is not None
+        self._raylet.wait(60)
+
+    def stop(self) -> None:
         if self._raylet is not None:
-            os.killpg(self._raylet.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._raylet.pid, signal.SIGTERM)
             self._raylet.wait(60)
+
+    def close(self) -> None:
         subprocess.run(["ip", "netns", "del", self._name], check=False)
 
 
@@ -73,50 +106,110 @@ def ip(*command: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    """A host with room for one actor, as the head has, where the driver is."""
+def network() -> Iterator[tuple[str, list[Host]]]:
+    """The head's address, and two hosts with room for one actor each; there is none where the driver is."""
     if shutil.which("ip") is None:
         pytest.skip("there is no ip command here")
-    try:
-        host = Host(0)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-    head = {"num_cpus": 1, "resources": {"host": 1}, "node_ip_address": host.gateway}
-    cluster = Cluster(initialize_head=True, head_node_args=head | {"object_store_memory": STORE_NBYTES})
-    try:
-        host.start(cluster.address)
-        ray.init(cluster.address, log_to_driver=False, _node_ip_address=host.gateway)
-        until(lambda: sum(node["Alive"] for node in ray.nodes()) == 2, 60)
-        yield host
-    finally:
-        ray.shutdown()
-        host.close()
-        cluster.shutdown()
+    with contextlib.ExitStack() as stack:
+        hosts = []
+        try:
+            switch = Switch()
+            stack.callback(switch.close)
+            for number in range(2):
+                hosts.append(Host(switch, number))
+                stack.callback(hosts[-1].close)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
+        head = {"num_cpus": 1, "node_ip_address": switch.address, "include_dashboard": False}
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args=head | {"object_store_memory": STORE_NBYTES, "_system_config": PATIENCE},
+        )
+        stack.callback(cluster.shutdown)
+        ray.init(cluster.address, log_to_driver=False, _node_ip_address=switch.address)
+        stack.callback(ray.shutdown)
+        for host in hosts:  # one by one: they share a file system, where Ray has names for sockets
+            host.start(cluster.address)
+            stack.callback(host.stop)
+            until(lambda host=host: host.address in alive(), 60)
+        yield cluster.address, hosts
+
+
+def alive() -> list[str]:
+    """The addresses of the nodes that Ray believes to be there."""
+    return [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
+
+
+def make(directory: Path) -> ArrayRecordSourceModule:
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=20)
+    return ArrayRecordSourceModule(config, write_files(directory, (60, 60)), transforms=[decode, AddNoise()])
+
+
+def distribute(source: Any) -> RaySource:
+    return RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 1}, chunk_size=20)
+
+
+def places(source: RaySource) -> dict[str, tuple[int, int]]:
+    """Address to id and process of the actor there."""
+    nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+    return {nodes[stats["node_id"]]: (index, stats["pid"]) for index, stats in source.stats().items()}
 
 
 def rows(batches: Any) -> list[Any]:
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
-def test_a_host_that_is_cut_off_and_comes_back_changes_nothing(host: Host, tmp_path: Path) -> None:
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=12)
-    source = ArrayRecordSourceModule(config, write_files(tmp_path, (60, 60)), transforms=[decode, AddNoise()])
+def test_cuts_shorter_than_rays_patience_heal_and_nothing_is_started_again(
+    network: tuple[str, list[Host]], tmp_path: Path
+) -> None:
+    _, hosts = network
+    source = make(tmp_path)
     want = rows(source.batches(0, StreamOptions(8)))
-    with RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 1}, chunk_size=20) as distributed:
+    with distribute(source) as distributed:
         until_all_run(distributed)
-        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
-        assert {nodes[s["node_id"]] for s in distributed.stats().values()} == {host.address, host.gateway}
+        before = places(distributed)
+        assert set(before) == {host.address for host in hosts}
         stream = distributed.batches(0, StreamOptions(8))
         got = rows(itertools.islice(stream, 5))
-        host.cut()
-        begin = time.monotonic()
-        got += rows(itertools.islice(stream, 60))
-        waited = time.monotonic() - begin
-        host.heal()
-        until_all_run(distributed, 120)
+        for number, host in enumerate(hosts):
+            host.cut()
+            begin = time.monotonic()
+            got += rows(itertools.islice(stream, 60))
+            waited = time.monotonic() - begin
+            host.heal()
+            until_all_run(distributed)
+            assert waited < 12  # it is asked after 2 s of silence, and has 5 s to answer
+            assert distributed.recoveries.counts == {"answered": number + 1}
+            assert distributed.recoveries.last[-1].num_retried > 1
         got += rows(stream)
-        assert len(distributed.stats()) == 2
-        assert sum(distributed.recoveries.counts.values()) == 1
-        assert distributed.recoveries.num_retried > 1
+        assert places(distributed) == before
     assert got == want
-    assert waited < 30
+
+
+def test_a_host_that_ray_has_given_up_is_done_without_until_it_joins_again(
+    network: tuple[str, list[Host]], tmp_path: Path
+) -> None:
+    head, hosts = network
+    source = make(tmp_path)
+    want = rows(source.batches(0, StreamOptions(8)))
+    with distribute(source) as distributed:
+        until_all_run(distributed)
+        before = places(distributed)
+        stream = distributed.batches(0, StreamOptions(8))
+        got = rows(itertools.islice(stream, 5))
+        hosts[1].cut()
+        got += rows(itertools.islice(stream, 60))
+        until(lambda: hosts[1].address not in alive(), 60)
+        got += rows(itertools.islice(stream, 60))
+        hosts[1].heal()
+        hosts[1].wait()  # its raylet hears that it is dead, and ends; a cloud starts the next one
+        hosts[1].start(head)
+        until_all_run(distributed, 60)
+        got += rows(stream)
+        after = places(distributed)
+        (recovery,) = distributed.recoveries.last
+    assert got == want
+    assert set(after) == set(before)
+    assert after[hosts[0].address] == before[hosts[0].address]
+    assert recovery.actor == before[hosts[1].address][0]
+    assert recovery.kind == "restarted"

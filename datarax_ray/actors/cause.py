@@ -1,0 +1,30 @@
+"""Why the process of an actor ended, where Ray knows more than it tells.
+
+Whoever waits for an actor that Ray starts again is told "the actor is unavailable", whatever became of it. That Ray
+itself ended it, because the memory of its node ran out, is written in the head's table of processes.
+Source: WorkerInfoGcsService in ray/src/ray/protobuf/gcs_service.proto; its user in Ray,
+ray/dashboard/modules/task_events/task_event_manager.py. Not ray._private.state, which ends the program where the head
+answers with an error.
+"""
+
+from __future__ import annotations
+
+import ray
+
+
+def out_of_memory(worker_id: str, timeout_s: float) -> str | None:
+    """What Ray says of the memory that ended this process; None where that was not why, or is not known in time."""
+    try:
+        from ray._private.grpc_utils import init_grpc_channel
+        from ray.core.generated.common_pb2 import WorkerExitType
+        from ray.core.generated.gcs_service_pb2 import GetWorkerInfoRequest
+        from ray.core.generated.gcs_service_pb2_grpc import WorkerInfoGcsServiceStub
+
+        with init_grpc_channel(ray.get_runtime_context().gcs_address) as channel:
+            request = GetWorkerInfoRequest(worker_id=bytes.fromhex(worker_id))
+            found = WorkerInfoGcsServiceStub(channel).GetWorkerInfo(request, timeout=timeout_s).worker_table_data
+        if found.is_alive or found.exit_type != WorkerExitType.Value("NODE_OUT_OF_MEMORY"):
+            return None
+        return f"out of memory: {found.exit_detail.splitlines()[0]}"[:300]
+    except Exception:  # the head does not answer, or this Ray has none of these names: its own exception has to do
+        return None

@@ -1,0 +1,193 @@
+"""Nodes that run out of memory, by Ray's own monitor and rules; of room for objects, in the store and on disk."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from datarax_ray import RaySource
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, decode, write_file
+from tests.waiting import until, until_all_run
+
+STORE_NBYTES = 80 * 2**20  # the least that Ray takes
+# What a node may use more than this machine does now. Other programs may take some of that: their growth ends actors
+# here as well, once or twice, which the stream survives too.
+ROOM_NBYTES = 3 * 2**29
+LITTLE_ROOM_NBYTES = 256 * 2**20  # where every process is to be ended, others' growth does no harm
+STEP_NBYTES = 32 * 2**20
+# Far beyond the room, and there is that much in this machine: a monitor that does nothing is an error, not a disaster.
+MOST_NBYTES = 4 * 2**30
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+    # what does not fit is then made in files on disk, after a wait of 2 s in which there might be room
+    no_spilling = {"_system_config": {"automatic_object_spilling_enabled": False}}
+    cluster = Cluster(initialize_head=True, head_node_args=head | no_spilling)
+    ray.init(cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def memory() -> None:
+    if psutil.virtual_memory().available < 2 * MOST_NBYTES:
+        pytest.skip(f"less than {2 * MOST_NBYTES >> 30} GiB of memory are free")
+
+
+def add_node(cluster: Cluster, name: str, **settings: str) -> Any:
+    """A node for two actors, with settings of Ray's that only its own raylet has."""
+    return cluster.add_node(num_cpus=1, resources={name: 2}, object_store_memory=STORE_NBYTES, env_vars=settings)
+
+
+def limit(room_nbytes: int) -> dict[str, str]:
+    """The settings of a monitor that looks every 50 ms."""
+    memory = psutil.virtual_memory()
+    share = (memory.total - memory.available + room_nbytes) / memory.total
+    return {"RAY_memory_usage_threshold": f"{share:.4f}", "RAY_memory_monitor_refresh_ms": "50"}
+
+
+class Leak:
+    """Takes all memory there is at one element, as long as a file is not there; `once`: it makes the file itself."""
+
+    def __init__(self, path: Path, *, once: bool) -> None:
+        self.path = path
+        self.once = once
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == 13 and not self.path.exists():
+            if self.once:
+                self.path.touch()
+            taken = [np.ones(STEP_NBYTES, np.uint8) for _ in range(MOST_NBYTES // STEP_NBYTES)]
+            raise AssertionError(f"{len(taken) * STEP_NBYTES} bytes were taken, and nobody ended this process")
+        return element
+
+
+def make(paths: Any, leak: Leak) -> ArrayRecordSourceModule:
+    config = ArrayRecordSourceConfig(shuffle_files=leak.once, num_epochs=6)
+    return ArrayRecordSourceModule(config, paths, transforms=[decode, leak, AddNoise()])
+
+
+def rows(batches: Any) -> list[Any]:
+    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
+
+
+def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(
+    cluster: Cluster, memory: None, files: list[Path], tmp_path: Path, caplog: Any
+) -> None:
+    leaked = tmp_path / "leaked"
+    leaked.touch()
+    source = make(files, Leak(leaked, once=True))
+    want = rows(source.batches(0, StreamOptions(8)))
+    node = add_node(cluster, "small", **limit(ROOM_NBYTES))
+    with RaySource(source, num_actors=2, num_cpus=0.1, resources={"small": 1}, chunk_size=10) as distributed:
+        until_all_run(distributed)
+        leaked.unlink()
+        stream = distributed.batches(0, StreamOptions(8))
+        got = rows(itertools.islice(stream, 3))
+        got += rows(stream)
+        assert leaked.exists()
+        until_all_run(distributed)
+        recoveries = distributed.recoveries
+        assert recoveries.counts["restarted"] >= 1
+        assert any(last.reason.startswith("out of memory: ") for last in recoveries.last)
+        assert all(last.num_retried < 40 for last in recoveries.last)
+    assert got == want
+    assert "reason: out of memory: " in caplog.text
+    cluster.remove_node(node)
+
+
+@pytest.mark.slow  # five times through all the memory
+def test_a_part_that_takes_all_memory_wherever_it_is_read_is_an_error_that_says_so(
+    cluster: Cluster, memory: None, files: list[Path], tmp_path: Path
+) -> None:
+    source = make(files, Leak(tmp_path / "never", once=False))
+    node = add_node(cluster, "tiny", **limit(LITTLE_ROOM_NBYTES))
+    with RaySource(source, num_actors=1, num_cpus=0.1, resources={"tiny": 1}, chunk_size=8) as distributed:
+        stream = distributed.batches(0, StreamOptions(4))
+        assert len(list(itertools.islice(stream, 2))) == 2
+        with pytest.raises(
+            RuntimeError, match=r"positions \[8, 16\) were lost 5 times.*out of memory: .*low on memory"
+        ):
+            list(stream)
+    cluster.remove_node(node)
+
+
+class Inflate:
+    """32 KB of an 8-byte record."""
+
+    def map(self, stored: bytes) -> dict[str, Any]:
+        return {"x": np.frombuffer(stored * 4096, np.uint8)}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
+    """190 MB, more than two stores."""
+    path = tmp_path_factory.mktemp("large") / "large.array_record"
+    write_file(path, (i.to_bytes(8, "little") for i in range(2000)), group_size=16)
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=3)
+    return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
+
+
+def first_bytes(batches: Any) -> list[bytes]:
+    return [batch.columns["x"][:, :8].tobytes() for batch in batches]
+
+
+def are_all_read(distributed: RaySource) -> bool:
+    """Whether nothing that is in flight is still read, or waits for room."""
+    refs = [ref for member in distributed._actors._members.values() for ref in member.sent]
+    return len(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) == len(refs)
+
+
+def in_use() -> float:
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return total["object_store_memory"] - free["object_store_memory"]
+
+
+@pytest.mark.slow  # Ray waits 2 s for each object that has no room
+def test_more_in_flight_than_the_store_holds_without_spilling_changes_nothing(
+    cluster: Cluster, large: ArrayRecordSourceModule
+) -> None:
+    want = first_bytes(large.batches(0, StreamOptions(100)))
+    node = add_node(cluster, "unspilled")
+    options = {"chunk_size": 500, "max_nbytes": 10 * STORE_NBYTES}
+    with RaySource(large, num_actors=2, num_cpus=0.1, resources={"unspilled": 1}, **options) as distributed:
+        stream = distributed.batches(0, StreamOptions(100))
+        got = first_bytes(itertools.islice(stream, 6))
+        until(lambda: sum(stats["nbytes"] for stats in distributed.stats().values()) > 2 * STORE_NBYTES)
+        got += first_bytes(stream)
+        assert distributed.recoveries.counts == {}
+    assert got == want
+    cluster.remove_node(node)
+
+
+def test_where_neither_store_nor_disk_has_room_the_error_says_what_to_lower(
+    cluster: Cluster, large: ArrayRecordSourceModule
+) -> None:
+    want = first_bytes(large.batches(0, StreamOptions(100)))
+    node = add_node(cluster, "full", RAY_local_fs_capacity_threshold="0.0001")
+    options = {"chunk_size": 500, "max_nbytes": 10 * STORE_NBYTES}
+    with RaySource(large, num_actors=2, num_cpus=0.1, resources={"full": 1}, **options) as distributed:
+        stream = distributed.batches(0, StreamOptions(100))
+        got = first_bytes(itertools.islice(stream, 6))
+        until(lambda: are_all_read(distributed))
+        with pytest.raises(RuntimeError, match=r"positions \[\d+, \d+\) fits nowhere .*OutOfDisk.* Lower .*max_nbytes"):
+            got.extend(batch.columns["x"][:, :8].tobytes() for batch in stream)
+    assert got == want[: len(got)]
+    del stream
+    until(lambda: in_use() == 0)
+    with RaySource(large, num_actors=2, num_cpus=0.1, resources={"full": 1}, max_nbytes=STORE_NBYTES // 4) as lower:
+        assert first_bytes(lower.batches(100 * len(got), StreamOptions(100))) == want[len(got) :]
+    cluster.remove_node(node)
