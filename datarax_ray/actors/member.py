@@ -41,16 +41,17 @@ class Loss:
 class Member:
     """One actor of the pool; times are those of time.monotonic.
 
-    ping: a pending call that answers once it runs. is_ready: whether it is sent tickets. heard_at: its last answer of
-    any kind. progress_at: when a ticket of its was last seen to end, or the first was sent. num_failures: losses and
-    failed starts since it last gave a block. start_at: when to start its next process, None for no need. due_at:
-    when another takes its place unless it is back.
+    user: of the pool, as the actor knows it. ping: a pending call that answers once it runs. is_ready: whether it is
+    sent tickets. heard_at: its last answer of any kind. progress_at: when a ticket of its was last seen to end, or the
+    first was sent. num_failures: losses and failed starts since it last gave a block. start_at: when to start its next
+    process, None for no need. due_at: when another takes its place unless it is back.
     """
 
     index: int
     handle: Any
-    ping: ray.ObjectRef | None
-    pinged_at: float
+    user: str
+    ping: ray.ObjectRef | None = None
+    pinged_at: float = 0.0
     is_ready: bool = False
     who: dict[str, Any] = field(default_factory=dict)
     sent: dict[ray.ObjectRef, Sent] = field(default_factory=dict)
@@ -67,4 +68,4 @@ class Member:
         return f"pid {self.who['pid']} on node {self.who['node_id'][:12]}" if self.who else "not yet anywhere"
 
     def pings(self, now: float) -> None:
-        self.ping, self.pinged_at = self.handle.stats.remote(), now
+        self.ping, self.pinged_at = self.handle.stats.remote(self.user), now

@@ -15,7 +15,8 @@ from datarax_ray.actors.reader_actor import ReaderActor
 class ActorOptions:
     """How actors are made and placed. num_cpus: that one reserves. resources, label_selector: where it may run.
 
-    name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job).
+    name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job);
+    they end with the last of these, or with the driver that made them, from which the others recover.
     start_timeout_s: how long to wait for an actor where none runs. ticket_timeout_s: how long an actor may be at one
     ticket before it is taken for hung, ended and replaced.
 

@@ -166,7 +166,7 @@ class RayPool:
         return len(self._members)
 
     def close(self) -> None:
-        """Kill the actors. Named ones live on for the other drivers and end with the driver that made them."""
+        """Kill the actors. Named ones live on for the other drivers, and end with the last of these."""
         self._is_closed = True  # before the lock: whoever waits stops waiting
         with self._lock:
             self._description = None  # frees what it holds in the object store

@@ -40,6 +40,7 @@ class ReaderActor:
         os.environ["JAX_PLATFORMS"] = "cpu"
         keep_freed_memory()
         self._index = index
+        self._users: set[str] = set()
         self._description: Described | None = None
         self._shared = SharedBlocks(_SHARED_NBYTES)
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
@@ -88,6 +89,12 @@ class ReaderActor:
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,
         }
+
+    @ray.method(concurrency_group="control")
+    def leave(self, user: str) -> bool:
+        """A pool reads with this actor no more. Returns whether it was the last one."""
+        self._users.discard(user)
+        return not self._users
 
     def _who(self) -> str:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"

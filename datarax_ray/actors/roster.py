@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -54,6 +55,8 @@ _SILENT_KILL_S = 60.0
 # Starts that fail in a row before it is no accident, and how long to wait before the next: 1, 2, 4 s and so on.
 _MAX_START_FAILURES = 3
 _MAX_BACKOFF_S = 60.0
+# For shared actors to say whether anybody else reads with them, which takes them a few ms.
+_LEAVE_S = 1.0
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
 _GATHER_S = 5.0
 _FORGOTTEN = (
@@ -77,6 +80,7 @@ class Roster:
         self._none_since: float | None = None
         self._first_at: float | None = None
         self._why_not = ""
+        self._user = secrets.token_hex(8)
         self.members: dict[int, Member] = {}
         self._next_index = 0
         self.add(num_actors)
@@ -106,8 +110,8 @@ class Roster:
         added = tuple(range(self._next_index, self._next_index + num_actors))
         self._next_index += num_actors
         for index in added:
-            handle = start_actor(index, self._options, self._identity)
-            self.members[index] = Member(index, handle, handle.stats.remote(), time.monotonic())
+            self.members[index] = Member(index, self._start(index), self._user)
+            self.members[index].pings(time.monotonic())
         return added
 
     def _start(self, index: int) -> Any:
@@ -129,19 +133,34 @@ class Roster:
             del self.members[member.index]
             self.pace.forget(member.index)
             self._lose_all(member, "it was removed", was_read=False)
-            if self._options.name is None:
-                ray.kill(member.handle)
+        self._let_go(by_use[:num_actors])
         return tuple(sorted(member.index for member in by_use[:num_actors]))
 
     def close(self) -> None:
-        """Kill them; named ones live on for the other drivers and end with the driver that made them."""
+        """Kill them; named ones live on for the other pools, and end with the last of these."""
         members = list(self.members.values())
         self.members.clear()
         for member in members:
             member.sent.clear()
-            if ray.is_initialized() and self._options.name is None:
-                with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
-                    ray.kill(member.handle)
+        if ray.is_initialized():
+            with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
+                self._let_go(members)
+
+    def _let_go(self, members: Sequence[Member]) -> None:
+        """Kill those that nobody else reads with."""
+        asked = {}
+        if self._options.name is not None:
+            asked = {member.index: member.handle.leave.remote(self._user) for member in members}
+        answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
+        for member in members:
+            ref = asked.get(member.index)
+            # who has never answered is there for nobody yet, and must not come when everybody has left
+            is_free = ref is None or (ref not in answered and not member.who)
+            if ref in answered:
+                with contextlib.suppress(Exception):  # gone by itself
+                    is_free = ray.get(ref)
+            if is_free:
+                ray.kill(member.handle)
 
     def _has_gathered(self, num_ready: int) -> bool:
         """Whether to begin: all run, or the first has waited long enough for the others."""

@@ -48,10 +48,10 @@ class RaySource(Source, Closing):
     time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on the blocks in
     flight in the object store; None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
-    one Ray namespace share the actors, which read once what all of them ask for. start_timeout_s: how long to wait
-    where no actor runs. ticket_timeout_s: how long an actor may be at one part of a chunk (a second is usual) before it
-    is taken for hung and replaced.
-    stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files.
+    one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
+    start_timeout_s: how long to wait where no actor runs. ticket_timeout_s: how long an actor may be at one part of a
+    chunk (a second is usual) before it is taken for hung and replaced. stall_after_s: how long a wait for a batch is
+    before it is logged for which actors, positions and files.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
     else starts a local one and logs that. The number of actors is no part of the state: it may differ at every restart.

@@ -108,8 +108,6 @@ def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list
             assert {part.stop for part in parts} == {stop}
             joined = {key: np.concatenate([part.columns[key] for part in parts]) for key in columns}
             oracle.assert_same(joined, columns)
-        for handle in first._actors._members.values():
-            ray.kill(handle.handle)
 
 
 class Called:

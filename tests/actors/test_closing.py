@@ -1,0 +1,171 @@
+"""A source can be closed at any moment: in under 5 s, and no actor, process or object is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from datarax_ray import RaySource
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.waiting import until, until_all_run
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+STORE_NBYTES = 200 * 2**20  # of ray_local
+
+
+class Slowly:
+    """20 ms and as many bytes as wanted for an element."""
+
+    def __init__(self, nbytes: int = 16) -> None:
+        self.nbytes = nbytes
+
+    def map(self, stored: bytes) -> dict[str, Any]:
+        time.sleep(0.02)
+        return {"noise": np.zeros(self.nbytes, np.uint8)}
+
+
+def make(files: list[Path], nbytes: int = 16) -> ArrayRecordSourceModule:
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=-1)
+    return ArrayRecordSourceModule(config, files, transforms=[Slowly(nbytes)])
+
+
+def distribute(source: Any, num_actors: int = 2, **options: Any) -> RaySource:
+    return RaySource(source, num_actors=num_actors, num_cpus=0.5, **options)
+
+
+def pids(*sources: RaySource) -> list[int]:
+    return [stats["pid"] for source in sources for stats in source.stats().values()]
+
+
+def in_use() -> float:
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return total["object_store_memory"] - free["object_store_memory"]
+
+
+def alive() -> list[int]:
+    """The processes of actors that this driver's Ray knows of."""
+    from ray._private.state import actors
+
+    return [actor["Pid"] for actor in actors().values() if actor["State"] != "DEAD"]
+
+
+def close(*sources: RaySource) -> None:
+    for source in sources:
+        begin = time.monotonic()
+        source.close()
+        assert time.monotonic() - begin < 5
+
+
+@pytest.fixture
+def nothing_left() -> Any:
+    """What there was before is all that there is after."""
+    assert until(lambda: in_use() == 0)
+    known: set[int] = set()
+    yield known.update
+    until(lambda: alive() == [], 10)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in known), 10)
+    until(lambda: in_use() == 0)
+
+
+def test_between_batches_and_while_one_is_waited_for(files: list[Path], nothing_left: Any) -> None:
+    for number in range(5):
+        source = distribute(make(files))
+        stream = source.batches(0, StreamOptions(8))
+        for _ in range(number - 1):
+            next(stream)
+        nothing_left(pids(source) if number else ())
+        timer = threading.Timer(0.05 * number, source.close)
+        timer.start()
+        if number == 4:
+            with pytest.raises(RuntimeError, match="this RaySource is closed"):
+                list(stream)
+        timer.join()
+        close(source)
+        stream.close()
+        del source, stream
+
+
+def while_it_waits(source: RaySource, then: Callable[[], object] = lambda: None) -> None:
+    """Close it once `then` has returned, while another thread waits for a batch."""
+    with ThreadPoolExecutor(1) as executor:
+        reading = executor.submit(list, source.batches(0, StreamOptions(8)))
+        then()
+        close(source)
+        with pytest.raises(RuntimeError, match="this RaySource is closed"):
+            reading.result(5)
+
+
+@pytest.mark.parametrize("name", [None, "none_yet"])
+def test_while_no_actor_runs_yet(files: list[Path], nothing_left: Any, name: str | None) -> None:
+    while_it_waits(distribute(make(files), resources={"nowhere": 1}, name=name))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_while_an_actor_is_gone(files: list[Path], nothing_left: Any, number: signal.Signals) -> None:
+    source = distribute(make(files), chunk_size=20)
+    until_all_run(source)
+    nothing_left(pids(source))
+
+    def lose() -> None:
+        until(lambda: all(stats["num_blocks"] for stats in source.stats().values()))
+        os.kill(pids(source)[1], number)
+        if number == signal.SIGKILL:
+            until(lambda: source._actors._members[1].loss)
+
+    while_it_waits(source, lose)
+
+
+def test_while_actors_are_added_and_shards_move(files: list[Path], nothing_left: Any) -> None:
+    source = distribute(make(files), chunk_size=20)
+    until_all_run(source)
+
+    def change() -> None:
+        source.add_actors(2)
+        source.rebalance()
+        source.remove_actors(1)
+        nothing_left(pids(source))
+
+    while_it_waits(source, change)
+
+
+def test_with_a_window_larger_than_the_store(files: list[Path], nothing_left: Any) -> None:
+    source = distribute(make(files, nbytes=2**21), chunk_size=30, max_nbytes=3 * STORE_NBYTES)
+    stream = source.batches(0, StreamOptions(8))
+    for _ in range(4):
+        next(stream)  # the size of an element is known, and the window opens
+    nothing_left(pids(source))
+    until(lambda source=source: sum(stats["nbytes"] for stats in source.stats().values()) > 1.5 * STORE_NBYTES)
+    close(source)
+    stream.close()
+    del source, stream
+
+
+def test_shared_actors_end_with_the_last_that_reads_with_them(files: list[Path], nothing_left: Any) -> None:
+    sources = [distribute(make(files), name="shared") for _ in range(3)]
+    for source in sources:
+        until_all_run(source)
+    streams = [source.batches(0, StreamOptions(8)) for source in sources]
+    for stream in streams:
+        next(stream)
+    assert len(set(pids(*sources))) == 2
+    nothing_left(pids(sources[0]))
+    before = pids(sources[1])
+    close(*sources[:2])
+    next(streams[2])
+    assert pids(sources[2]) == before
+    assert sources[2].recoveries.counts == {}
+    assert sources[2].remove_actors(1) == (1,)
+    until(lambda: alive() == before[:1])
+    close(sources[2])
+    del stream, streams
