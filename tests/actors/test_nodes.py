@@ -26,7 +26,8 @@ STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head for the driver alone, and one node for two actors."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_NBYTES})
+    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     add_node(cluster)
     ray.init(cluster.address, log_to_driver=False)
     yield cluster

@@ -56,7 +56,8 @@ class Outcome:
 @contextmanager
 def cluster_of(size: Size) -> Iterator[Cluster]:
     """A head without actors, where the driver is, and nodes for actors: raylets of their own on this machine."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 150 * 2**20})
+    head = {"num_cpus": 1, "object_store_memory": 150 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         for _ in range(size.num_nodes):
             cluster.add_node(num_cpus=1, resources={RESOURCE: size.actors_per_node}, object_store_memory=80 * 2**20)
