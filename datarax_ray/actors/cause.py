@@ -28,3 +28,13 @@ def out_of_memory(worker_id: str, timeout_s: float) -> str | None:
         return f"out of memory: {found.exit_detail.splitlines()[0]}"[:300]
     except Exception:  # the head does not answer, or this Ray has none of these names: its own exception has to do
         return None
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]
+
+
+def why_no_start(error: Exception) -> str:
+    """Why an actor could not start: the last line says it, where a constructor raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]} {lines[-1] if len(lines) > 1 else ''}"[:500] if lines else repr(error)

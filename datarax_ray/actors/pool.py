@@ -15,10 +15,11 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
+from datarax_ray.actors.cause import first_line
 from datarax_ray.actors.member import Sent
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
-from datarax_ray.actors.roster import ACTOR_GONE, POLL_S, Roster, first_line
+from datarax_ray.actors.roster import ACTOR_GONE, POLL_S, Roster
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest

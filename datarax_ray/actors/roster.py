@@ -13,24 +13,23 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import ray
 from ray.exceptions import (
     ActorUnavailableError,
-    AuthenticationError,
     NodeDiedError,
     OutOfMemoryError,
     RayActorError,
     WorkerCrashedError,
 )
 
-from datarax_ray.actors.cause import out_of_memory
+from datarax_ray.actors.cause import first_line, out_of_memory, why_no_start
+from datarax_ray.actors.gathering import Gathering
 from datarax_ray.actors.member import Loss, Member
-from datarax_ray.actors.options import ActorOptions, start_actor
+from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.quiet import silence
 from datarax_ray.actors.recovery import Recoveries, Recovery
+from datarax_ray.actors.starting import let_go, start_actor, why_none
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.pace import Pace
 
@@ -55,14 +54,6 @@ _SILENT_KILL_S = 60.0
 # Starts that fail in a row before it is no accident, and how long to wait before the next: 1, 2, 4 s and so on.
 _MAX_START_FAILURES = 3
 _MAX_BACKOFF_S = 60.0
-# For shared actors to say whether anybody else reads with them, which takes them a few ms.
-_LEAVE_S = 1.0
-# Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
-_GATHER_S = 5.0
-_FORGOTTEN = (
-    "the head of the Ray cluster was started again and knows nothing of this program (it keeps its memory in a Redis, "
-    "or not at all), so no actor can be started; start this program again, the last state that was saved goes on"
-)
 
 
 class Roster:
@@ -74,11 +65,9 @@ class Roster:
         self.recoveries = Recoveries()
         self._options = options
         self._identity = identity
-        self._is_gathered = False
+        self._gathering = Gathering(options.start_timeout_s)
+        self._has_begun = False
         self._tended_at = 0.0
-        self._looked_at = 0.0
-        self._none_since: float | None = None
-        self._first_at: float | None = None
         self._why_not = ""
         self._user = secrets.token_hex(8)
         self.members: dict[int, Member] = {}
@@ -96,33 +85,42 @@ class Roster:
         Raises: RuntimeError where none will run.
         """
         self.tend()
-        ready = self.ready
-        if ready and self._has_gathered(len(ready)):
-            self._none_since = None
+        now, ready = time.monotonic(), self.ready
+        if ready and self._gathering.has_begun(now, len(ready), len(self.members)):
+            self._begin(len(ready))
             return ready
         if not ready:
-            self._check_hope()
+            self._check_hope(now)
         self._tended_at = 0.0  # look again soon
         return ()
+
+    def _begin(self, num_ready: int) -> None:
+        if not self._has_begun and num_ready < len(self.members):
+            logger.warning(
+                "%d of %d reader actors have started; the stream begins with them, the others join when the "
+                "cluster has room (each needs %g CPUs)",
+                num_ready,
+                len(self.members),
+                self._options.num_cpus,
+            )
+        self._has_begun = True
+
+    def _check_hope(self, now: float) -> None:
+        """Raise RuntimeError where no actor runs, and none will."""
+        failures = min(member.num_failures for member in self.members.values())
+        if self._why_not and failures >= _MAX_START_FAILURES:
+            raise RuntimeError(f"no reader actor can start, each was tried {failures} times; the last: {self._why_not}")
+        if (waited_s := self._gathering.waited_s(now)) is not None:
+            raise RuntimeError(why_none(len(self.members), waited_s, self._options))
 
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start so many more. Returns their ids."""
         added = tuple(range(self._next_index, self._next_index + num_actors))
         self._next_index += num_actors
         for index in added:
-            self.members[index] = Member(index, self._start(index), self._user)
+            self.members[index] = Member(index, start_actor(index, self._options, self._identity), self._user)
             self.members[index].pings(time.monotonic())
         return added
-
-    def _start(self, index: int) -> Any:
-        try:
-            return start_actor(index, self._options, self._identity)
-        except AuthenticationError as error:
-            if "WrongClusterID" not in str(error):
-                raise
-            # logged too: Ray's own sys.excepthook asks that head as well, and aborts before it prints what was raised
-            logger.error(_FORGOTTEN)
-            raise RuntimeError(_FORGOTTEN) from None
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End so many, those that do not run first, then the newest. Returns their ids."""
@@ -133,7 +131,7 @@ class Roster:
             del self.members[member.index]
             self.pace.forget(member.index)
             self._lose_all(member, "it was removed", was_read=False)
-        self._let_go(by_use[:num_actors])
+        let_go(by_use[:num_actors], are_shared=self._options.name is not None)
         return tuple(sorted(member.index for member in by_use[:num_actors]))
 
     def close(self) -> None:
@@ -144,64 +142,7 @@ class Roster:
             member.sent.clear()
         if ray.is_initialized():
             with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
-                self._let_go(members)
-
-    def _let_go(self, members: Sequence[Member]) -> None:
-        """Kill those that nobody else reads with."""
-        asked = {}
-        if self._options.name is not None:
-            asked = {member.index: member.handle.leave.remote(self._user) for member in members}
-        answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
-        for member in members:
-            ref = asked.get(member.index)
-            # who has never answered is there for nobody yet, and must not come when everybody has left
-            is_free = ref is None or (ref not in answered and not member.who)
-            if ref in answered:
-                with contextlib.suppress(Exception):  # gone by itself
-                    is_free = ray.get(ref)
-            if is_free:
-                ray.kill(member.handle)
-
-    def _has_gathered(self, num_ready: int) -> bool:
-        """Whether to begin: all run, or the first has waited long enough for the others."""
-        if self._is_gathered:
-            return True
-        now = time.monotonic()
-        self._first_at = now if self._first_at is None else self._first_at
-        if num_ready < len(self.members) and now - self._first_at < _GATHER_S:
-            return False
-        self._is_gathered = True
-        if num_ready < len(self.members):
-            logger.warning(
-                "%d of %d reader actors have started; the stream begins with them, the others join when the "
-                "cluster has room (each needs %g CPUs)",
-                num_ready,
-                len(self.members),
-                self._options.num_cpus,
-            )
-        return True
-
-    def _check_hope(self) -> None:
-        """Raise RuntimeError where no actor runs, and none will."""
-        now = time.monotonic()
-        if self._none_since is None or now - self._looked_at > _GATHER_S:  # nobody waited meanwhile
-            self._none_since = now
-        self._looked_at = now
-        failures = min(member.num_failures for member in self.members.values())
-        if self._why_not and failures >= _MAX_START_FAILURES:
-            raise RuntimeError(f"no reader actor can start, each was tried {failures} times; the last: {self._why_not}")
-        if (waited_s := now - self._none_since) > self._options.start_timeout_s:
-            self._none_since = None  # whoever asks again waits again
-            raise RuntimeError(self._why_none(waited_s))
-
-    def _why_none(self, waited_s: float) -> str:
-        has, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
-        return (
-            f"none of {len(self.members)} reader actors runs after {waited_s:.0f} s. Each needs "
-            f"{self._options.num_cpus:g} CPUs, resources {dict(self._options.resources or {})} and labels "
-            f"{dict(self._options.label_selector or {})}; the cluster has {has:g} CPUs, {free:g} free. "
-            "Ask for less, free some, or add nodes."
-        )
+                let_go(members, are_shared=self._options.name is not None)
 
     def tend(self) -> None:
         """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""
@@ -218,7 +159,7 @@ class Roster:
                 self._silent(member, now)
             elif member.start_at is not None:
                 if now >= member.start_at:
-                    member.handle, member.start_at = self._start(member.index), None
+                    member.handle, member.start_at = start_actor(member.index, self._options, self._identity), None
                     member.due_at = now + _MAX_BACKOFF_S
                     member.pings(now)
             elif not member.is_ready or (member.sent and now - member.heard_at > _QUIET_S):
@@ -276,7 +217,7 @@ class Roster:
         self._take(member, "replaced", "it did not come back")
         member.num_failures += 1
         member.due_at = now + min(_MAX_BACKOFF_S, _RETURN_S * 2.0 ** (member.num_failures - 1))
-        member.handle = self._start(member.index)
+        member.handle = start_actor(member.index, self._options, self._identity)
         member.pings(now)
 
     def _check_progress(self, member: Member, now: float) -> None:
@@ -299,7 +240,7 @@ class Roster:
         """Ray says that the actor is gone. Where it will not come back, another one takes its place."""
         is_dead = not isinstance(error, ActorUnavailableError)
         if is_dead and not member.is_ready and member.start_at is None:  # for the first time, or again
-            self._fail_start(member, _reason(error))
+            self._fail_start(member, why_no_start(error))
             return
         self._take(member, "replaced" if is_dead else "restarted", self._why_gone(member, error))
         if is_dead and member.start_at is None:
@@ -355,16 +296,6 @@ class Roster:
             num_lost += 1
         member.num_done = 0
         return num_lost
-
-
-def first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]
-
-
-def _reason(error: Exception) -> str:
-    """Why it could not start: the last line says it, where a constructor raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]} {lines[-1] if len(lines) > 1 else ''}"[:500] if lines else repr(error)
 
 
 def _backoff_s(num_failures: int) -> float:

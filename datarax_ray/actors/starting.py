@@ -1,0 +1,81 @@
+"""How reader actors are started, and let go."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import AuthenticationError
+
+from datarax_ray.actors.member import Member
+from datarax_ray.actors.options import ActorOptions
+from datarax_ray.actors.reader_actor import ReaderActor
+
+logger = logging.getLogger("datarax_ray")
+
+# For shared actors to say whether anybody else reads with them, which takes them a few ms.
+_LEAVE_S = 1.0
+_FORGOTTEN = (
+    "the head of the Ray cluster was started again and knows nothing of this program (it keeps its memory in a Redis, "
+    "or not at all), so no actor can be started; start this program again, the last state that was saved goes on"
+)
+
+
+def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
+    """The handle of a new actor, which Ray starts when it has room; with a name, of the one that is there.
+
+    identity: of what it reads. Ray starts it again where its process or node is lost, but never runs a ticket twice.
+
+    Raises: RuntimeError where the head of the cluster was started again, and knows nothing of this program.
+    """
+    given: dict[str, Any] = {
+        "num_cpus": options.num_cpus,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "scheduling_strategy": "SPREAD",
+    }
+    for key in ("resources", "label_selector", "memory", "runtime_env"):
+        value = getattr(options, key)
+        if value is not None:
+            given[key] = dict(value) if isinstance(value, Mapping) else value
+    if options.name is not None:
+        # with what it reads in its name: one name for two sources must not serve one the other's records
+        name = f"datarax_ray/{options.name}/{identity}/{index}"
+        given |= {"name": name, "get_if_exists": True}
+    actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
+    try:
+        return actor.options(**given).remote(index)
+    except AuthenticationError as error:
+        if "WrongClusterID" not in str(error):
+            raise
+        # logged too: Ray's own sys.excepthook asks that head as well, and aborts before it prints what was raised
+        logger.error(_FORGOTTEN)
+        raise RuntimeError(_FORGOTTEN) from None
+
+
+def let_go(members: Sequence[Member], *, are_shared: bool) -> None:
+    """Kill these actors, of shared ones those that no other pool reads with."""
+    asked = {member.index: member.handle.leave.remote(member.user) for member in members if are_shared}
+    answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
+    for member in members:
+        ref = asked.get(member.index)
+        # who has never answered is there for nobody yet, and must not come when everybody has left
+        is_free = ref is None or (ref not in answered and not member.who)
+        if ref in answered:
+            with contextlib.suppress(Exception):  # gone by itself
+                is_free = ray.get(ref)
+        if is_free:
+            ray.kill(member.handle)
+
+
+def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
+    """What to say where none of the actors was started for so long."""
+    has, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
+    return (
+        f"none of {num_actors} reader actors runs after {waited_s:.0f} s. Each needs {options.num_cpus:g} CPUs, "
+        f"resources {dict(options.resources or {})} and labels {dict(options.label_selector or {})}; the cluster has "
+        f"{has:g} CPUs, {free:g} free. Ask for less, free some, or add nodes."
+    )
