@@ -148,8 +148,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     return make
 
 
-def pipeline(source: Any, batch_size: int = 10) -> Pipeline:
-    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0))
+def pipeline(source: Any, batch_size: int = 10, **options: Any) -> Pipeline:
+    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -188,6 +188,26 @@ def test_a_killed_actor_changes_nothing(make: Callable[..., Any]) -> None:
             got.append(on_host(batch))
             if len(got) == 3:
                 os.kill(distributed.stats()[0]["pid"], signal.SIGKILL)
+    assert_equal(got, want)
+
+
+def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
+    make: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
+    source = make(on_error="skip")  # so that nobody knows beforehand which elements there are
+    want = [on_host(batch) for batch in pipeline(source)]
+    name = request.node.name
+    options = {"num_actors": 2, "num_cpus": 0.5, "chunk_size": 8, "max_nbytes": 2000, "name": name}
+    with RaySource(source, **options) as first, RaySource(source, **options) as second:
+        trainers = [
+            pipeline(shared, process_index=rank, process_count=2) for rank, shared in enumerate((first, second))
+        ]
+        got = []
+        for parts in zip(*trainers, strict=True):
+            rows = [on_host(part) for part in parts]
+            got.append({field: np.concatenate([part[field] for part in rows]) for field in rows[0]})
+            if len(got) == 3:
+                os.kill(first.stats()[0]["pid"], signal.SIGKILL)
     assert_equal(got, want)
 
 
