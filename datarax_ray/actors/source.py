@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import threading
+import uuid
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
@@ -88,6 +89,13 @@ class RaySource(Source, Closing):
             num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env, ticket_timeout_s
         )
         connect(num_cpus * (num_actors or 0))
+        if name is not None and _is_anonymous(namespace := ray.get_runtime_context().namespace):
+            logger.warning(
+                "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
+                "(%s); call ray.init(namespace=...) in every trainer",
+                name,
+                namespace,
+            )
         if num_actors is None:
             num_actors = _default_num_actors(num_cpus)
         self._chunk_size = chunk_size
@@ -175,6 +183,14 @@ class RaySource(Source, Closing):
 
     def __repr__(self) -> str:
         return f"RaySource(num_actors={self.num_actors}, {self.description.about})"
+
+
+def _is_anonymous(namespace: str) -> bool:
+    """Whether Ray gave the driver a namespace that nobody else has: a UUID."""
+    try:
+        return bool(uuid.UUID(namespace))
+    except ValueError:
+        return False
 
 
 def _closer(pool: RayPool) -> Callable[[], None]:

@@ -24,7 +24,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
-from tests.data import AddNoise, DropThirds, FailAt, decode, loaded_modules, write_file, write_files
+from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, write_file, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 from tests.waiting import until, until_all_run
 
@@ -110,18 +110,6 @@ def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list
             oracle.assert_same(joined, columns)
 
 
-class Called:
-    """Leaves a byte in a file for every element that it sees."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def map(self, element: Any) -> Any:
-        with self.path.open("ab") as file:
-            file.write(b".")
-        return element
-
-
 def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(files: list[Path], tmp_path: Path) -> None:
     called = Called(tmp_path / "called")
     source = make(files, [decode, called, DropThirds()])
@@ -141,6 +129,15 @@ def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(fil
             ray.kill(handle.handle)
     assert got == want
     assert called.path.stat().st_size == 360
+
+
+def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog: Any) -> None:
+    with ray_source(make(files), 1):
+        assert "namespace" not in caplog.text
+    with ray_source(make(files), 1, name="alone"):
+        assert "actors named 'alone' are shared by the drivers of one Ray namespace, and this driver has one of" in (
+            caplog.text
+        )
 
 
 def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_same(files: list[Path]) -> None:
