@@ -34,9 +34,19 @@ class Source:
         self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
         self._stream_options: StreamOptions | None = None
         self._ledger = ledger_of(description)
-        self.skipped: list[Skipped] = []  # broken records left out of what was fetched since the last seek
+        self._skipped: tuple[Skipped, ...] = ()  # of the batch that was fetched last
         # elements fetched and not handed out, with the position and rest after each
         self._pending: list[tuple[Any, tuple[int, Rest]]] = []
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The first 1000 broken records left out of what was fetched since the last seek."""
+        return self._ledger.skipped
+
+    @property
+    def num_skipped(self) -> int:
+        """How many broken records were left out since the last seek."""
+        return self._ledger.num_skipped
 
     @property
     def position(self) -> int:
@@ -127,7 +137,8 @@ class Source:
         """Go on from a position, at no cost. Raises: ValueError for a negative one, or above 2**62."""
         position = check_position(position)
         self._drop_stream()
-        self.skipped = []
+        self._ledger.restart()
+        self._skipped = ()
         self._position, self._rest = position, rest
 
     def close(self) -> None:
@@ -139,8 +150,9 @@ class Source:
         options = StreamOptions(size)
         if self._stream is None or options != self._stream_options or self._pending:
             self._drop_stream()
-            self.skipped = [skip for skip in self.skipped if skip.position < self._position]  # others come again
-            self._ledger.num_skipped = len(self.skipped)
+            # what was fetched and not handed out comes again
+            self._ledger.num_skipped -= sum(skip.position >= self._position for skip in self._skipped)
+            self._skipped = ()
             self._ledger.rewind(self._position)
             self._stream, self._stream_options = self.batches(self._position, options, self._rest), options
         try:
@@ -161,7 +173,7 @@ class Source:
             self._drop_stream()  # its batch was not handed out, and comes again
             raise
         self._ledger.enter(skipped)
-        self.skipped += skipped
+        self._skipped = skipped
 
     def _drop_stream(self) -> None:
         if self._stream is not None:

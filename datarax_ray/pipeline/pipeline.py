@@ -35,7 +35,6 @@ logger = logging.getLogger("datarax_ray")
 
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
-_MAX_SKIPPED_LISTED = 1000  # the count goes on; the list and the log are for people
 
 
 class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -119,7 +118,6 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._prepare: Callable[[HostBatch], Any] = self._maker.transfer  # what the session does to its batches
         self._settings_of_session = JaxSettings.of_this_thread()
         self._ledger = self._new_ledger()
-        self.skipped: list[Skipped] = []
 
     @classmethod
     def from_dag(
@@ -154,6 +152,11 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     def num_skipped(self) -> int:
         """Broken records that were left out of the batches yielded, since the beginning."""
         return self._ledger.num_skipped
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The first 1000 of them since this pipeline was made, or went on from elsewhere."""
+        return self._ledger.skipped
 
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
@@ -242,12 +245,10 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         return result if init_carry is not None else result[1]
 
     def _note(self, skipped: tuple[Skipped, ...]) -> None:
-        self._ledger.enter(skipped)
-        listed = skipped[: _MAX_SKIPPED_LISTED - len(self.skipped)]
-        self.skipped += listed
+        listed = self._ledger.enter(skipped)
         for skip in listed:
             logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
-        if listed and len(self.skipped) == _MAX_SKIPPED_LISTED:
+        if listed and self._ledger.is_full:
             logger.warning(
                 "%d records were skipped; those from here on are counted (num_skipped) and no longer logged. A "
                 "skipped_path lists them all, max_skipped stops",
@@ -274,7 +275,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         statistics = statistics_in(state)
         self.seek(position)
         self._rest = rest
-        self._ledger.num_skipped = statistics.get("num_skipped", 0)
+        self._ledger.restart(statistics.get("num_skipped", 0))
 
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
@@ -285,8 +286,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._check_sharding(position)
         self._end_session()
         self._position, self._rest = position, None
-        self._ledger.num_skipped = 0
-        self.skipped = []
+        self._ledger.restart()
 
     def close(self) -> None:
         """Stop reading ahead and close the source. The state can still be taken. Takes 4 s at most.

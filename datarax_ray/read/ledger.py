@@ -18,8 +18,12 @@ if TYPE_CHECKING:  # a description checks its options by what is here
     from datarax_ray.read.description import Described
 
 
+# The count and the file go on; the list and the log are for people.
+MAX_LISTED = 1000
+
+
 class Ledger:
-    """Counts, and where there is a path also lists, the records that `on_error` left out.
+    """Counts, and lists, the records that `on_error` left out. skipped: the first MAX_LISTED of them.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
     None for none; what is in it of a former run, from where this one begins, is dropped.
@@ -30,9 +34,19 @@ class Ledger:
     def __init__(self, max_skipped: int | None = None, path: str | None = None) -> None:
         if max_skipped is not None and max_skipped < 0:
             raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {max_skipped}")
-        self.num_skipped = 0
+        self.restart()
         self._max_skipped = max_skipped
         self._path = None if path is None else Path(path)
+
+    def restart(self, num_skipped: int = 0) -> None:
+        """The stream goes on from elsewhere, where so many had been left out."""
+        self.num_skipped = num_skipped
+        self.skipped: list[Skipped] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether those that come are counted, and no longer listed."""
+        return len(self.skipped) >= MAX_LISTED
 
     def check(self, skipped: Sequence[Skipped]) -> None:
         """Raise SkippedError where these would be too many; nothing is entered, and the stream stays before them."""
@@ -45,16 +59,20 @@ class Ledger:
             f"is {first.where} (position {first.position}): {first.reason}. Mend the data, or allow more."
         )
 
-    def enter(self, skipped: Sequence[Skipped]) -> None:
-        """These are left out of what was delivered."""
+    def enter(self, skipped: Sequence[Skipped]) -> Sequence[Skipped]:
+        """These are left out of what was delivered. Returns those that were listed."""
         self.num_skipped += len(skipped)
+        listed = skipped[: MAX_LISTED - len(self.skipped)]
+        self.skipped += listed
         if self._path is not None and skipped:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a") as file:
                 file.writelines(json.dumps(_entry(skip)) + "\n" for skip in skipped)
+        return listed
 
     def rewind(self, position: int) -> None:
         """The stream goes on from this position: what is listed from there on comes again. The count is not changed."""
+        self.skipped = [skip for skip in self.skipped if skip.position < position]
         if self._path is None or not self._path.exists():
             return
         lines = self._path.read_text().splitlines(keepends=True)

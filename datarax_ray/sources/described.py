@@ -41,7 +41,7 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
 
     @property
     def skipped(self) -> list[Skipped]:
-        """Broken records left out since the last seek, with on_error="skip"."""
+        """The first 1000 broken records left out since the last seek, with on_error="skip"."""
         return self._source.skipped
 
     def element_spec(self) -> Any:
@@ -55,4 +55,4 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
     def _count(self, num_elements: int) -> None:
         """Note that so many elements were given."""
         self._operations["applied_count"] += num_elements
-        self._operations["skipped_count"] = len(self._source.skipped)
+        self._operations["skipped_count"] = self._source.num_skipped

@@ -567,6 +567,20 @@ def test_a_record_fetched_twice_is_told_once(sets):
     assert [skip.position for skip in source.skipped] == [7]
 
 
+def test_skipped_records_are_counted_on_and_listed_up_to_a_bound(sets, monkeypatch):
+    monkeypatch.setattr("datarax_ray.read.ledger.MAX_LISTED", 3)
+    source = Source(describe(sets[10], num_epochs=8, transforms=[decode, FailAt(7)], on_error="skip"))
+    sizes = itertools.cycle([0, 0, 5, 1, 0, 7])  # elements and batches in turns, so that much is fetched twice
+    num_rows = 0
+    while num_rows < 72:
+        size = next(sizes)
+        num_rows += len(source.get_batch(size)["index"]) if size else bool(source.next_element())
+    assert source.get_batch(9) == {}
+    assert (source.num_skipped, len(source.skipped)) == (8, 3)
+    source.seek(0)
+    assert (source.num_skipped, source.skipped) == (0, [])
+
+
 def test_skipping_every_record_is_an_error(sets):
     class Fail:
         def map(self, element):
