@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from datarax_ray import RaySource
-from datarax_ray.actors import options as options_module
 from datarax_ray.actors import roster as roster_module
+from datarax_ray.actors import starting as starting_module
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -113,7 +113,7 @@ class FullDisk(ReaderActor):
 
 
 def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path], monkeypatch: Any) -> None:
-    monkeypatch.setattr(options_module, "ReaderActor", FullDisk)
+    monkeypatch.setattr(starting_module, "ReaderActor", FullDisk)
     with (
         ray_source(make(files), 2) as source,
         pytest.raises(RuntimeError, match=r"no reader actor can start, each was tried \d times.*no space left on this"),
@@ -126,7 +126,7 @@ def test_one_actor_that_cannot_start_is_told_once_and_done_without(
 ) -> None:
     want = rows(make(files).batches(0, StreamOptions(8)))
     with ray_source(make(files), 1, chunk_size=5) as source:
-        monkeypatch.setattr(options_module, "ReaderActor", FullDisk)
+        monkeypatch.setattr(starting_module, "ReaderActor", FullDisk)
         source.add_actors(1)
         assert rows(source.batches(0, StreamOptions(8))) == want
         until(lambda: source._actors.actors() and "reader actor 1 cannot start" in caplog.text)
@@ -145,7 +145,7 @@ class FullLater(ReaderActor):
 def test_an_actor_that_cannot_start_again_is_told_once_and_comes_back_when_it_can(
     files: list[Path], tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
-    monkeypatch.setattr(options_module, "ReaderActor", FullLater)
+    monkeypatch.setattr(starting_module, "ReaderActor", FullLater)
     monkeypatch.setattr(roster_module, "_backoff_s", lambda num_failures: 0.1)
     full = tmp_path / "full"
     want = rows(make(files).batches(0, StreamOptions(8)))
@@ -166,7 +166,7 @@ def test_an_actor_that_cannot_start_again_is_told_once_and_comes_back_when_it_ca
 
 @pytest.mark.slow  # it starts eight processes
 def test_where_no_actor_can_start_again_the_error_says_why(files: list[Path], tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(options_module, "ReaderActor", FullLater)
+    monkeypatch.setattr(starting_module, "ReaderActor", FullLater)
     monkeypatch.setattr(roster_module, "_backoff_s", lambda num_failures: 0.1)
     full = tmp_path / "full"
     runtime_env = {"env_vars": {"FULL_LATER": str(full)}}
