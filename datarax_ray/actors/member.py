@@ -16,14 +16,15 @@ from datarax_ray.read.blocks import Block
 class Sent:
     """A ticket on its way. ref: what it will answer, None where there was nobody to send it to.
 
-    outcome: the loss or the block, where it is known before anyone asks for it. is_here: whether it was seen on this
-    node. waited_since: when it was first seen to be read while the stream waits for it; time.monotonic.
+    outcome: the loss or the block, where it is known before anyone asks for it. look_at: when to see whether it
+    is on this node, inf once it is. waited_since: when it was first seen to be read while the stream waits for it.
+    Times are those of time.monotonic.
     """
 
     part: Part
     ref: ray.ObjectRef | None
     outcome: Lost | Block | None = None
-    is_here: bool = False
+    look_at: float = 0.0
     waited_since: float | None = None
 
 

@@ -8,6 +8,7 @@ each. A pool is used by several threads; none waits for longer than a moment whi
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -30,8 +31,8 @@ from datarax_ray.read.description import Described
 _MAX_INLINE_NBYTES = 16 * 2**10
 # What actors that live say within.
 _ANSWER_S = 5.0
-# A look at all that is in flight takes 0.2 ms for 64 parts; bringing 16 MB from another node 15 and more.
-_FETCH_EVERY_S = 0.02
+# A look at 64 parts in flight takes 0.2 ms; bringing 16 MB from another node 15 ms and more.
+_LOOK_EVERY_S = 0.02
 # A block that was read comes here in less than a second, be it from another node or from the disk it was spilled to.
 # For one that is nowhere any more, Ray asks again and again, without end and without a word.
 _FETCH_S = 30.0
@@ -44,7 +45,6 @@ class RayPool:
         self._session = _session()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
-        self._fetch_at = 0.0
         self._roster = Roster(num_actors, options, digest(description.settings()))
         self._lock = self._roster.lock
         self._members = self._roster.members
@@ -82,7 +82,8 @@ class RayPool:
             now = time.monotonic()
             if not member.sent:
                 member.progress_at = member.heard_at = now
-            sent = Sent(part, member.handle.read.remote([self._description], part.ticket))
+            ref = member.handle.read.remote([self._description], part.ticket)
+            sent = Sent(part, ref, look_at=now + _LOOK_EVERY_S)
             member.sent[sent.ref] = sent
             return sent
 
@@ -113,13 +114,13 @@ class RayPool:
         Ray brings an object where it is waited for, and goes on with that when the wait is over; one that is not made
         yet it brings only if it is waited for again.
         """
-        if (now := time.monotonic()) < self._fetch_at:
-            return
-        self._fetch_at = now + _FETCH_EVERY_S
-        away = {ask.ref: ask for ask in sent.values() if ask.ref is not None and not ask.is_here}
-        if away:
-            for ref in ray.wait(list(away), num_returns=len(away), timeout=0)[0]:
-                away[ref].is_here = True
+        now = time.monotonic()
+        due = {ask.ref: ask for ask in sent.values() if ask.ref is not None and now >= ask.look_at}
+        if due:
+            here, away = ray.wait(list(due), num_returns=len(due), timeout=0)
+            for refs, look_at in ((here, math.inf), (away, now + _LOOK_EVERY_S)):
+                for ref in refs:
+                    due[ref].look_at = look_at
 
     def discard(self, sent: Mapping[Part, Sent]) -> None:
         with self._lock:
