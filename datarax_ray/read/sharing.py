@@ -18,6 +18,9 @@ from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, map_leaves
 
 _NO_ROWS = np.empty(0, np.int64)
+# Far more than one trainer has in flight from one actor (MAX_OPEN_CHUNKS, twice). A block that holds nothing, behind a
+# filter, costs its ticket all the same: some KB, and those whose rows nobody asks for are never taken away.
+MAX_KEPT = 256
 
 
 class Sharable(Protocol):
@@ -57,7 +60,7 @@ class Shared:
 
 
 class SharedBlocks:
-    """Keeps each block until all of its trainers had it, and the latest of them within a bound of bytes.
+    """Keeps each block until all of its trainers had it, and the latest of them within bounds of bytes and number.
 
     Trainers of one job are a step or two apart, so the last one asks soon after the first; one that is so far behind
     that its blocks were dropped has them made again.
@@ -79,6 +82,9 @@ class SharedBlocks:
             self._keep(ticket.ticket.asked, block, num_left)
         return part_of(block, ticket.wanted)
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def _take(self, asked: Hashable) -> tuple[Block, int] | None:
         if (found := self._kept.pop(asked, None)) is not None:
             self.nbytes -= found[0].nbytes
@@ -87,7 +93,7 @@ class SharedBlocks:
     def _keep(self, asked: Hashable, block: Block, num_left: int) -> None:
         self._kept[asked] = block, num_left
         self.nbytes += block.nbytes
-        while self.nbytes > self._max_nbytes:
+        while self.nbytes > self._max_nbytes or len(self._kept) > MAX_KEPT:
             self._take(next(iter(self._kept)))
 
 

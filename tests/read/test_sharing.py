@@ -10,7 +10,7 @@ import pytest
 from datarax_ray.plan.lanes import Cursor, LaneTicket
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block
-from datarax_ray.read.sharing import Shared, SharedBlocks, merged, part_of
+from datarax_ray.read.sharing import MAX_KEPT, Shared, SharedBlocks, merged, part_of
 
 
 class Maker:
@@ -69,6 +69,17 @@ def test_the_latest_blocks_within_the_bound_are_kept() -> None:
         shared.answer(ticket, make)
     assert make.made == [(0, 10), (10, 20), (20, 30), (0, 10)]
     assert shared.nbytes == 80
+
+
+def test_blocks_that_hold_nothing_are_forgotten_too() -> None:
+    shared = SharedBlocks(1000)
+    for start in range(2 * MAX_KEPT):  # nobody asks for the rows of a block that has none
+        empty = Block(np.empty(0, np.int64), None)
+        shared.answer(Shared(Ticket(start, start + 1), 2, "places"), lambda ticket, empty=empty: empty)
+    assert len(shared) == MAX_KEPT
+    make = Maker()
+    shared.answer(Shared(Ticket(2 * MAX_KEPT - 1, 2 * MAX_KEPT), 2, "places"), make)
+    assert not make.made
 
 
 def test_a_block_beyond_the_bound_is_not_kept() -> None:
