@@ -134,17 +134,20 @@ class Flow:
             self._lose(loss)
         return bool(losses)
 
-    def receive(self) -> None:
-        """Wait a moment for a part of the first chunk."""
-        waiting = self._window.head
-        going = {part: self._sent[part] for part in waiting if part in self._sent}
+    def receive(self, other: Flow | None = None) -> None:
+        """Wait a moment for a part of the first chunk; or of the other's first chunk, which has another number."""
+        others = {} if other is None else other._going()
+        going = self._going() | others
         event = self._pool.receive(going) if going else None
+        if event is None:
+            if message := self._stall.waited(time.monotonic(), self._window.head):
+                logger.warning(message)
+            return
+        flow = self if other is None or event.part not in others else other
         if isinstance(event, Lost):
-            self._lose(event)
-        elif event is not None:
-            self._arrive(event)
-        elif message := self._stall.waited(time.monotonic(), waiting):
-            logger.warning(message)
+            flow._lose(event)
+        else:
+            flow._arrive(event)
 
     def first(self) -> tuple[int, int, list[Part], list[Block]]:
         """(start, stop, parts, blocks) of the first chunk, which is ready. The blocks are no longer held here."""
@@ -158,6 +161,10 @@ class Flow:
     def close(self) -> None:
         """Forget what is in flight."""
         self._pool.discard(self._sent)
+
+    def _going(self) -> dict[Part, Any]:
+        """The parts of the first chunk that are on their way."""
+        return {part: self._sent[part] for part in self._window.head if part in self._sent}
 
     def _lose(self, loss: Lost) -> None:
         del self._sent[loss.part]

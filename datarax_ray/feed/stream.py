@@ -183,15 +183,19 @@ def _picked(
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
             reading, weights = pool.actors()[: description.max_actors], pool.weights()
-            is_lost = places.look(reading, weights)
+            is_lost = places.look(reading, weights) | rows.look(reading, weights)
             while places.is_ready and picked.is_exhausted:  # what is known is dealt when there is room for it
                 picked.know(*places.first())
                 places.release()
-                is_lost |= places.look(reading, weights) | rows.look(reading, weights)
-            if is_lost | rows.look(reading, weights):
+                # rows first: an actor answers in the order in which it is asked, and these cost it nothing
+                is_lost |= rows.look(reading, weights) | places.look(reading, weights)
+            if is_lost:
+                continue
+            if rows.is_idle:
+                places.receive()
                 continue
             if not rows.is_ready:
-                (places if rows.is_idle else rows).receive()
+                rows.receive(places if picked.is_exhausted else None)
                 continue
             start, stop, _, blocks = rows.first()
             blocks = picked.merged(blocks)

@@ -272,6 +272,38 @@ def test_behind_a_filter_only_a_trainers_own_rows_travel_to_it(sets, process_cou
     assert shared.nbytes == 0
 
 
+class ClockedPool(LocalPool):
+    """One actor on a clock of its own: a second to read a block, and one to bring a trainer's rows of it here."""
+
+    def __init__(self, description: Description) -> None:
+        super().__init__(description)
+        self.shared = SharedBlocks(2**30)
+        self.now = self.read_at = self.here_at = 0.0
+
+    def send(self, part):
+        if isinstance(part.ticket.wanted, str):  # where elements are
+            self.read_at = max(self.now, self.read_at) + 1.0
+            return self.read_at
+        self.here_at = max(self.now, self.read_at, self.here_at) + 1.0  # an actor answers in order
+        return self.here_at
+
+    def receive(self, sent):
+        part = min(sent, key=sent.get)
+        self.now = max(self.now, sent[part])
+        return Arrived(part, self.shared.answer(part.ticket, self._description.read))
+
+
+def test_behind_a_filter_one_chunk_is_read_while_rows_of_another_come_and_of_a_third_are_used(sets):
+    description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=1)
+    pool = ClockedPool(description)
+    used = 0
+    for batch in stream(description, pool=pool, shares_actors=True, batch_size=2, process_count=2, chunk_size=10):
+        pool.now += batch.stop // 10 - used  # a second for each chunk
+        used = batch.stop // 10
+    assert used == 100
+    assert pool.now < 130  # 300 where each waits for the others
+
+
 def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(sets):
     description = describe(sets[10], transforms=[decode, Twice()], num_epochs=2)
     whole = list(stream(description, batch_size=6))
