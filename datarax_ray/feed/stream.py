@@ -30,6 +30,9 @@ logger = logging.getLogger("datarax_ray")
 
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
+# Of blocks that wait with an actor for their rows to be asked for, and as much again while these are on their way: an
+# actor keeps four times that (SharedBlocks), and would make again what it had to drop.
+_AHEAD_NBYTES = DEPTH * TARGET_BLOCK_NBYTES // 2
 AnyDealer: TypeAlias = RecordDealer | LaneDealer
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
@@ -174,12 +177,10 @@ def _picked(
     Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here.
     """
     stall = Stall(description, options.stall_after_s)
-    max_nbytes = max(1, options.max_nbytes // 2)
     picked = PickedDealer(dealer, picker)
-    places = Flow(dealer, _window(description, dealer, options, max_nbytes), pool, stall)
-    rows = Flow(
-        picked, Window(picked, chunk_size=1, max_nbytes=max(1, max_nbytes // options.process_count)), pool, stall
-    )
+    places = Flow(dealer, _window(description, dealer, options, options.max_nbytes // 2, _AHEAD_NBYTES), pool, stall)
+    mine = [max(1, nbytes // options.process_count) for nbytes in (options.max_nbytes // 2, _AHEAD_NBYTES)]
+    rows = Flow(picked, Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
             reading, weights = pool.actors()[: description.max_actors], pool.weights()
@@ -206,13 +207,20 @@ def _picked(
             dealer.released(stop, has_elements)
 
 
-def _window(description: Described, dealer: AnyDealer, options: StreamOptions, max_nbytes: int) -> Window:
+def _window(
+    description: Described,
+    dealer: AnyDealer,
+    options: StreamOptions,
+    max_nbytes: int,
+    max_actor_nbytes: int | None = None,
+) -> Window:
     return Window(
         dealer,
         chunk_size=options.chunk_size,
         # two of them are asked for before the size of an element is known
         first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(description.run_records)),
-        max_nbytes=max_nbytes,
+        max_nbytes=max(1, max_nbytes),
+        max_actor_nbytes=max_actor_nbytes,
     )
 
 

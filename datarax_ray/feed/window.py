@@ -69,7 +69,8 @@ class Window:
     """The ordered, bounded set of chunks in flight of what a dealer deals.
 
     chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes, from
-    first_chunk_size on. max_nbytes: bound on what is in flight and not yet released.
+    first_chunk_size on. max_nbytes: bound on what is in flight and not yet released. max_actor_nbytes: likewise, for
+    each of the actors that get tickets; None for no bound of its own.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class Window:
         chunk_size: int | None = None,
         first_chunk_size: int = FIRST_CHUNK_RECORDS,
         max_nbytes: int,
+        max_actor_nbytes: int | None = None,
     ) -> None:
         self._dealer = dealer
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
+        self._max_actor_nbytes = max_actor_nbytes
         self._chunks: deque[_Chunk] = deque()
         self._waiting: list[Part] = []
         self._num_opened = 0
@@ -174,7 +177,7 @@ class Window:
                 self._nbytes_per_position,
                 self._read_s_per_position,
                 num_actors=self._dealer.num_actors,
-                max_nbytes=self._max_nbytes,
+                max_nbytes=self._bound,
                 max_part_size=self._dealer.max_part_size,
             )
             if self._dealer.is_shared:
@@ -191,7 +194,13 @@ class Window:
             return len(self._chunks) < 2  # nothing is known of the size of elements yet
         if self._is_growing and len(self._chunks) >= DEPTH:
             return False  # or the window fills with small chunks, each at the cost of a large one
-        return self.nbytes + self._size * self._nbytes_per_position <= self._max_nbytes
+        return self.nbytes + self._size * self._nbytes_per_position <= self._bound
+
+    @property
+    def _bound(self) -> int:
+        if self._max_actor_nbytes is None:
+            return self._max_nbytes
+        return min(self._max_nbytes, self._max_actor_nbytes * self._dealer.num_actors)
 
     def _open(self) -> _Chunk:
         deal = self._dealer.deal(self._size)

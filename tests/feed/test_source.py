@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.source import Source, position_in
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.position import trainer_rows
@@ -302,6 +303,44 @@ def test_behind_a_filter_one_chunk_is_read_while_rows_of_another_come_and_of_a_t
         used = batch.stop // 10
     assert used == 100
     assert pool.now < 130  # 300 where each waits for the others
+
+
+class EagerPool(LocalPool):
+    """One actor that answers what it is asked at once, and keeps as much as a reader actor, in these units."""
+
+    def __init__(self, description: Description, shared: SharedBlocks, made: list) -> None:
+        super().__init__(description)
+        self.shared, self.made = shared, made
+
+    def send(self, part):
+        return self.shared.answer(part.ticket, self.read)
+
+    def read(self, ticket):
+        self.made.append((ticket.start, ticket.stop))
+        return super().read(ticket)
+
+    def receive(self, sent):
+        part, block = next(iter(sent.items()))
+        return Arrived(part, block)
+
+
+@pytest.mark.parametrize("num_actor_bounds", [1, 4, 64])
+def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, monkeypatch, num_actor_bounds):
+    target = 2**10
+    monkeypatch.setattr("datarax_ray.feed.window.TARGET_BLOCK_NBYTES", target)
+    monkeypatch.setattr("datarax_ray.feed.stream._AHEAD_NBYTES", DEPTH * target // 2)
+    description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=2)
+    shared, made = SharedBlocks(2 * DEPTH * target), []
+    options = {"batch_size": 4, "process_count": 2, "max_nbytes": num_actor_bounds * DEPTH * target}
+    trainers = [
+        stream(
+            description, pool=EagerPool(description, shared, made), shares_actors=True, process_index=rank, **options
+        )
+        for rank in range(2)
+    ]
+    for batches in zip(*trainers, strict=True):
+        assert batches[0].stop == batches[1].stop
+    assert len(made) == len(set(made)) > 20
 
 
 def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(sets):
