@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,4 +191,31 @@ def test_what_was_read_elsewhere_comes_here_while_something_else_is_used(
         assert len(in_flight) >= 4
         ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)  # all are read, there
         next(stream)  # of one chunk; the others come meanwhile, though nobody asks for them
+        until(lambda: all(here in where["node_ids"] for where in get_object_locations(in_flight).values()))
+
+
+class HalfOfThem:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(element["x"][0] % 2)
+
+
+def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_used(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    path = write_file(tmp_path / "a.array_record", (i.to_bytes(8, "little") for i in range(4000)), group_size=16)
+    source = ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2), path, transforms=[Inflate(), HalfOfThem()]
+    )
+    here = ray.get_runtime_context().get_node_id()
+    with on_hosts(source, 2, chunk_size=400, name="halves") as distributed:
+        until_all_run(distributed)
+        stream = distributed.batches(0, StreamOptions(200, process_count=2))
+        rows(itertools.islice(stream, 3))
+        sent = [ask for member in distributed._actors._members.values() for ask in member.sent.values()]
+        in_flight = [ask.ref for ask in sent if not isinstance(ask.part.ticket.wanted, str)]
+        assert len(in_flight) >= 2
+        ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)
+        due = max((ask.look_at for ask in sent if ask.look_at < math.inf), default=0.0)
+        until(lambda: time.monotonic() > due)
+        next(stream)
         until(lambda: all(here in where["node_ids"] for where in get_object_locations(in_flight).values()))
