@@ -140,12 +140,17 @@ def chunks(
 def _first_actors(description: Described, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
     """Those that read, once some do; a long wait is told. () where the stream was cancelled meanwhile."""
     stall = Stall(description, options.stall_after_s)
-    while not (actors := pool.actors()[: description.max_actors]):
+    while not (actors := _readers(description, pool)):
         if options.is_cancelled:
             return ()
         if message := stall.waited(time.monotonic(), ()):
             logger.warning(message)
     return actors
+
+
+def _readers(description: Described, pool: Pool) -> tuple[int, ...]:
+    """The actors that read now: of those of the pool, as many as the description lets read at a time."""
+    return pool.actors()[: description.max_actors]
 
 
 def _dealt(
@@ -156,7 +161,7 @@ def _dealt(
     flow = Flow(dealer, _window(description, dealer, options, options.max_nbytes), pool, stall)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
-            if flow.look(pool.actors()[: description.max_actors], pool.weights()):
+            if flow.look(_readers(description, pool), pool.weights()):
                 continue
             if not flow.is_ready:
                 flow.receive()
@@ -183,7 +188,7 @@ def _picked(
     rows = Flow(picked, Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
-            reading, weights = pool.actors()[: description.max_actors], pool.weights()
+            reading, weights = _readers(description, pool), pool.weights()
             is_lost = places.look(reading, weights) | rows.look(reading, weights)
             while places.is_ready and picked.is_exhausted:  # what is known is dealt when there is room for it
                 picked.know(*places.first())
