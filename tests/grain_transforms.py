@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grain.python as grain
@@ -173,3 +175,63 @@ def run(outputs: Iterable[Any], limit: int = 200) -> tuple[list[Any], bool]:
     except ValueError:
         return found, True
     return found, False
+
+
+class Stuck:
+    """A data source that no process can be sent."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        return int(index)
+
+    def __getstate__(self) -> Any:
+        raise RuntimeError("this stays here")
+
+    def __repr__(self) -> str:
+        return f"Stuck({self.count})"
+
+
+class StuckMap(grain.MapTransform):
+    """A transform that no process can be sent."""
+
+    def __init__(self, added: int) -> None:
+        self.added = added
+
+    def map(self, element: int) -> int:
+        return element + self.added
+
+    def __getstate__(self) -> Any:
+        raise RuntimeError("this stays here")
+
+
+class Visited:
+    """A data source that notes in files, one for each process, when it is entered and left."""
+
+    def __init__(self, count: int, directory: Path) -> None:
+        self.count = count
+        self.directory = directory
+
+    def _note(self, what: str) -> None:
+        with (self.directory / str(os.getpid())).open("a") as file:
+            file.write(f"{what}\n")
+
+    def __enter__(self) -> Visited:
+        self._note("entered")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._note("left")
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __repr__(self) -> str:
+        return f"Visited({self.count})"

@@ -45,7 +45,8 @@ class RayPool:
         self._session = _session()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
-        self._roster = Roster(num_actors, options, digest(description.settings()))
+        is_managed = getattr(description, "is_managed", False)
+        self._roster = Roster(num_actors, options, digest(description.settings()), is_managed=is_managed)
         self._lock = self._roster.lock
         self._members = self._roster.members
 

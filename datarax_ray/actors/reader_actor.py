@@ -7,6 +7,7 @@ import ctypes
 import os
 import pickle
 import resource
+import threading
 import time
 import traceback
 from functools import partial
@@ -43,6 +44,8 @@ class ReaderActor:
         self._users: set[str] = set()
         self._description: Described | None = None
         self._shared = SharedBlocks(_SHARED_NBYTES)
+        self._reading = threading.Lock()
+        self._has_ended = False
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
     def read(self, boxed: list[ray.ObjectRef | bytes], ticket: Ticket) -> Block:
@@ -57,10 +60,13 @@ class ReaderActor:
         """
         begin = time.perf_counter()
         try:
-            if self._description is None:
-                given = boxed[0]
-                self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
-            block = self._shared.answer(ticket, partial(timed, self._description.read))
+            with self._reading:
+                if self._has_ended:
+                    raise RuntimeError("this actor has ended")  # nobody waits for it any more
+                if self._description is None:
+                    given = boxed[0]
+                    self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
+                block = self._shared.answer(ticket, partial(timed, self._description.read))
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again
         except Exception as error:
@@ -95,6 +101,14 @@ class ReaderActor:
         """A pool reads with this actor no more. Returns whether it was the last one."""
         self._users.discard(user)
         return not self._users
+
+    @ray.method(concurrency_group="control")
+    def end(self) -> None:
+        """Leave what was entered, once the read that runs is over; later ones read nothing."""
+        self._has_ended = True
+        with self._reading:
+            if self._description is not None:
+                self._description.close()
 
     def _who(self) -> str:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"

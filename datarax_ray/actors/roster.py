@@ -59,12 +59,13 @@ _MAX_BACKOFF_S = 60.0
 class Roster:
     """The actors with the ids 0 to num_actors - 1, and those that are added. `lock` is held for every call."""
 
-    def __init__(self, num_actors: int, options: ActorOptions, identity: str) -> None:
+    def __init__(self, num_actors: int, options: ActorOptions, identity: str, *, is_managed: bool) -> None:
         self.lock = threading.RLock()
         self.pace = Pace()
         self.recoveries = Recoveries()
         self._options = options
         self._identity = identity
+        self._is_managed = is_managed
         self._gathering = Gathering(options.start_timeout_s)
         self._has_begun = False
         self._tended_at = 0.0
@@ -131,7 +132,7 @@ class Roster:
             del self.members[member.index]
             self.pace.forget(member.index)
             self._lose_all(member, "it was removed", was_read=False)
-        let_go(by_use[:num_actors], are_shared=self._options.name is not None)
+        self._let_go(by_use[:num_actors])
         return tuple(sorted(member.index for member in by_use[:num_actors]))
 
     def close(self) -> None:
@@ -142,7 +143,10 @@ class Roster:
             member.sent.clear()
         if ray.is_initialized():
             with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
-                let_go(members, are_shared=self._options.name is not None)
+                self._let_go(members)
+
+    def _let_go(self, members: list[Member]) -> None:
+        let_go(members, are_shared=self._options.name is not None, are_managed=self._is_managed)
 
     def tend(self) -> None:
         """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""

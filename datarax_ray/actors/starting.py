@@ -18,6 +18,8 @@ logger = logging.getLogger("datarax_ray")
 
 # For shared actors to say whether anybody else reads with them, which takes them a few ms.
 _LEAVE_S = 1.0
+# For what an actor is at to end, which aims at 1 s, and for the __exit__ of a user's data source.
+_END_S = 5.0
 _FORGOTTEN = (
     "the head of the Ray cluster was started again and knows nothing of this program (it keeps its memory in a Redis, "
     "or not at all), so no actor can be started; start this program again, the last state that was saved goes on"
@@ -56,10 +58,14 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
         raise RuntimeError(_FORGOTTEN) from None
 
 
-def let_go(members: Sequence[Member], *, are_shared: bool) -> None:
-    """Kill these actors, of shared ones those that no other pool reads with."""
+def let_go(members: Sequence[Member], *, are_shared: bool, are_managed: bool) -> None:
+    """Kill these actors, of shared ones those that no other pool reads with.
+
+    are_managed: whether they read a context manager; they leave it before, where they do so within _END_S.
+    """
     asked = {member.index: member.handle.leave.remote(member.user) for member in members if are_shared}
     answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
+    free: list[Member] = []
     for member in members:
         ref = asked.get(member.index)
         # who has never answered is there for nobody yet, and must not come when everybody has left
@@ -68,7 +74,11 @@ def let_go(members: Sequence[Member], *, are_shared: bool) -> None:
             with contextlib.suppress(Exception):  # gone by itself
                 is_free = ray.get(ref)
         if is_free:
-            ray.kill(member.handle)
+            free.append(member)
+    if ends := [member.handle.end.remote() for member in free if are_managed and member.is_ready]:
+        ray.wait(ends, num_returns=len(ends), timeout=_END_S)
+    for member in free:
+        ray.kill(member.handle)
 
 
 def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:

@@ -113,8 +113,8 @@ class DataLoader(Closing):
         return (position, *self._offsets(rest))
 
     def stats(self) -> dict[int, dict[str, Any]]:
-        """Process, node, memory and work done, of each running actor by id; {} without actors."""
-        return self._source.stats() if isinstance(self._source, RaySource) else {}
+        """Process, node, memory and work done, of each running actor by id; {} without actors, and once closed."""
+        return self._source.stats() if isinstance(self._source, RaySource) and not self._is_closed else {}
 
     def close(self) -> None:
         """Stop reading, end the actors and close the data source. States can still be taken."""

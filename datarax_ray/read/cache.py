@@ -37,6 +37,10 @@ class CachedReader:
         return self._reader.mean_nbytes
 
     @property
+    def is_managed(self) -> bool:
+        return getattr(self._reader, "is_managed", False)
+
+    @property
     def broken(self) -> type[Exception]:
         return self._reader.broken
 

@@ -119,8 +119,10 @@ def _state(value: Any) -> list[Any]:
     try:
         reduce = copyreg.dispatch_table.get(type(value))
         saved = reduce(value) if reduce else value.__reduce_ex__(2)
-    except TypeError:  # a lock, an open file: nothing in it is a setting
-        return []
+    except Exception:
+        # A lock, an open file: nothing in it is a setting. What refuses by its own code still has its attributes.
+        own = (getattr(type(value), name, None) for name in ("__getstate__", "__reduce__", "__reduce_ex__"))
+        return [dict(vars(value))] if any(map(inspect.isfunction, own)) and hasattr(value, "__dict__") else []
     if isinstance(saved, str):
         return [saved]
     _, arguments, *rest = saved

@@ -260,6 +260,11 @@ class Description:
         """The rest as it is: nothing may differ."""
         return rest, ()
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether reading enters a context of a user's, which is to be left before the process ends."""
+        return getattr(self.reader, "is_managed", False)
+
     def close(self) -> None:
         """Close files; reading opens them again."""
         self.reader.close()

@@ -171,6 +171,11 @@ class MixtureDescription:
         origin = before.origin_at(position, is_inside=others is not None)
         return {**(others or {}), "origin": origin.plain()}, ("mixture.weights",)
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether reading any of the components enters a context of a user's."""
+        return any(component.is_managed for component in self.components)
+
     def close(self) -> None:
         """Close the files of all components."""
         for component in self.components:

@@ -27,8 +27,8 @@ class RandomAccessReader:
     """The elements of a Grain data source, a PyTorch or Hugging Face dataset, or any object indexed the same way.
 
     Reads by `__getitems__` or `_getitems` (a list of indices) where there is one. A context manager is entered before
-    the first read and left at close. The object travels to actors by pickle. num_threads: that read single elements at
-    the same time where there is no batched read; 0 for none.
+    the first read and left at close, in every process that reads. The object travels to actors by pickle. num_threads:
+    that read single elements at the same time where there is no batched read; 0 for none.
 
     Raises: TypeError for what is not indexed; ValueError for what is empty.
     """
@@ -45,7 +45,7 @@ class RandomAccessReader:
         self._num_threads = num_threads
         self._is_entered = False
         # leaving a Hugging Face dataset destroys it, and it needs no entering
-        self._is_managed = hasattr(data, "__enter__") and not type(data).__module__.startswith("datasets.")
+        self.is_managed = hasattr(data, "__enter__") and not type(data).__module__.startswith("datasets.")
         self.num_records = len(data)
         if not self.num_records:
             raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
@@ -63,7 +63,7 @@ class RandomAccessReader:
         return sum(getattr(array, "nbytes", 8) for array in arrays) or _GUESSED_NBYTES
 
     def read(self, records: Indices) -> list[Any]:
-        if not self._is_entered and self._is_managed:
+        if not self._is_entered and self.is_managed:
             self._data.__enter__()
             self._is_entered = True
         indices = records.tolist()

@@ -100,6 +100,10 @@ class SampledDescription:
     def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         raise TypeError("a loader gives its outputs in order; index its data source for single records")
 
+    @property
+    def is_managed(self) -> bool:
+        return getattr(self.reader, "is_managed", False)
+
     def close(self) -> None:
         self.reader.close()
 

@@ -27,7 +27,10 @@ from tests.grain_transforms import (
     Letters,
     Noise,
     Repeat,
+    Stuck,
+    StuckMap,
     Tree,
+    Visited,
     WithIndex,
     as_list,
     assert_same,
@@ -52,6 +55,23 @@ class TestFace:
         assert {"load", "DataLoader", "ReadOptions"} <= set(dir(ours))
         with pytest.raises(AttributeError, match="has an attribute 'Loader'"):
             _ = ours.Loader
+
+    def test_every_way_to_the_loader_gives_this_one(self) -> None:
+        import datarax_ray.grain.python as ours_python
+        from datarax_ray.grain.python import DataLoader
+
+        assert ours.python is ours_python
+        assert ours.python.DataLoader is DataLoader is ours_python.DataLoader is ours.DataLoader
+        assert ours.python.load is ours.load
+        assert ours.python.PyGrainDatasetIterator is ours.PyGrainDatasetIterator is ours.DataLoaderIterator
+        assert ours.python.IndexSampler is grain.IndexSampler
+        assert ours.python.experimental is grain.experimental
+        assert {"load", "DataLoader", "IndexSampler"} <= set(dir(ours.python))
+
+    def test_no_name_of_grains_is_silently_grains_own_loader(self) -> None:
+        own = [grain.DataLoader, grain.load, grain.PyGrainDatasetIterator]
+        for module in (ours, ours.python):
+            assert [name for name in dir(module) if any(getattr(module, name) is value for value in own)] == []
 
     def test_an_iterator_is_one_of_grains(self) -> None:
         assert isinstance(iter(numbers()), grain.PyGrainDatasetIterator)
@@ -120,6 +140,29 @@ class TestFace:
         assert not letters.is_open
         with pytest.raises(RuntimeError, match="this DataLoader is closed; make a new one"):
             next(iter(loader))
+
+    def test_what_pickle_refuses_runs_in_this_process_as_in_grain(self) -> None:
+        arguments: dict[str, Any] = {
+            "data_source": Stuck(10),
+            "sampler": grain.IndexSampler(10, grain.NoSharding(), True, 1, 3),
+            "operations": [StuckMap(5), grain.Batch(4)],
+        }
+        loader = ours.DataLoader(**arguments)
+        want = list(grain.DataLoader(**arguments))
+        assert_same(list(loader), want)
+        state = iter(loader).get_state()
+        resumed = iter(ours.DataLoader(**arguments))
+        resumed.set_state(state)
+        assert_same(list(resumed), want)
+        other = iter(ours.DataLoader(**arguments | {"operations": [StuckMap(6), grain.Batch(4)]}))
+        with pytest.raises(DriftError, match="transforms.digest"):
+            other.set_state(state)
+
+    def test_a_closed_loader_has_no_actors_to_ask(self) -> None:
+        loader = numbers()
+        next(iter(loader))
+        loader.close()
+        assert loader.stats() == {}
 
     def test_array_records_are_grains(self, tmp_path: Path) -> None:
         source = grain.ArrayRecordDataSource([str(path) for path in write_files(tmp_path, (7, 13))])
@@ -393,6 +436,16 @@ class TestActors:
 
             handle = loader._source._actors._members[0].handle  # type: ignore[union-attr]
             assert not {"jax", "grain"} & set(ray.get(handle.__ray_call__.remote(loaded_modules)))
+
+    def test_the_source_is_entered_and_left_in_every_actor(self, tmp_path: Path) -> None:
+        sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
+        with numbers(data_source=Visited(10, tmp_path), sampler=sampler, worker_count=2) as loader:
+            assert list(loader) == list(range(10))
+            pids = {actor["pid"] for actor in loader.stats().values()}
+        assert loader.stats() == {}
+        calls = {int(path.name): path.read_text().split() for path in tmp_path.iterdir()}
+        assert pids & calls.keys()  # ten elements may all have come from one of them
+        assert set(map(tuple, calls.values())) == {("entered", "left")}
 
     def test_actors_end_with_the_loader(self) -> None:
         loader = numbers(worker_count=1)

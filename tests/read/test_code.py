@@ -275,3 +275,18 @@ def test_names_are_for_people_and_few():
     assert code_fingerprint([len, Holder(1), closure(1)])["names"] == ["len", "Holder", "closure.<locals>.f"]
     names = code_fingerprint([len] * 50)["names"]
     assert names == ["len"] * 20 + ["and 30 more"]
+
+
+class Refuses:
+    def __init__(self, error: type[Exception], added: int) -> None:
+        self.error = error
+        self.added = added
+
+    def __getstate__(self) -> object:
+        raise self.error("this is not to be pickled")
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError])
+def test_attributes_of_what_refuses_pickle_are_seen(error: type[Exception]) -> None:
+    assert code_fingerprint([Refuses(error, 1)]) == code_fingerprint([Refuses(error, 1)])
+    assert code_fingerprint([Refuses(error, 1)]) != code_fingerprint([Refuses(error, 2)])
