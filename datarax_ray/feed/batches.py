@@ -1,7 +1,7 @@
 """From the blocks of consecutive chunks to batches: rows are scattered by position, with one copy and no row in Python.
 
 Legend: a row is an index into a global batch; a rank counts the elements of a chunk from 0; an ordinal counts those of
-one position, where it gives several; [lo, hi) are the rows of the batch that are kept here (one trainer's).
+one position, where it gives several; ranges are the rows of the batch that are kept here (one trainer's).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from datarax_ray.feed.intake import Intake
 from datarax_ray.feed.ranks import Ranks, ranks_in
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.position import Rest, check_trainers, ordinals, trainer_rows, with_offset
+from datarax_ray.plan.position import Rest, ordinals, with_offset
+from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, leaves, map_leaves
 from datarax_ray.read.errors import Skipped
@@ -29,7 +30,7 @@ _MISSING = np.int64(-1)  # the position of a row that nobody has written
 
 @dataclass(frozen=True)
 class HostBatch:
-    """One trainer's rows of one global batch.
+    """One trainer's rows of one global batch, in their order there.
 
     columns: arrays of shape (num_rows, ...), written by nobody else. positions: int64 (num_rows,), of each row.
     start, stop: the positions that the global batch covers; stop is where the stream goes on after it. global_rows: of
@@ -69,35 +70,29 @@ class _Placed:
 class Batcher:
     """Takes complete chunks in order, gives batches in order.
 
-    start, stop: positions of the stream, stop None if endless. offset: elements of the record at start that were
-    delivered before. may_drop: whether positions may have no element, or several; the latter only with may_repeat.
-    Then blocks must tell of all elements of a chunk; otherwise of this trainer's rows at least. is_padded: whether
-    a short last batch is padded at its end, and its rows are dealt to the trainers as those of a full one.
+    rows: which of every batch to keep. start, stop: positions of the stream, stop None if endless. offset: elements of
+    the record at start that were delivered before. may_drop: whether positions may have no element, or several; the
+    latter only with may_repeat. Then blocks must tell of all elements of a chunk; otherwise of these rows at least.
     """
 
     def __init__(
         self,
+        rows: TrainerRows,
         *,
         start: int,
         stop: int | None,
-        batch_size: int,
         drop_remainder: bool = False,
         may_drop: bool = False,
         may_repeat: bool = False,
         offset: int = 0,
-        is_padded: bool = False,
-        process_index: int = 0,
-        process_count: int = 1,
     ) -> None:
-        check_trainers(batch_size, process_index, process_count)
-        self._batch_size = batch_size
+        self._rows = rows
+        self._batch_size = rows.batch_size
         self._stop = stop
         self._drop_remainder = drop_remainder
         self._may_drop = may_drop
         self._may_repeat = may_repeat
-        self._is_padded = is_padded
         self._done = offset  # ranks of the next chunk that were delivered before
-        self._process = (process_index, process_count)
         self._intake = Intake()
         self._room = _FIRST_ROWS  # that the last batch took, where that is not known from the beginning
         self._begin(start, offset)
@@ -109,13 +104,13 @@ class Batcher:
         """
         blocks, failed_at, failure = self._intake.take(stop, blocks)
         ranks = ranks_in(start, min(stop, failed_at), blocks, may_drop=self._may_drop)
-        placed = [self._place(ranks, block) for block in blocks]
+        parts = [self._place(ranks, block) for block in blocks]
         done, self._done = self._done, 0
         if failed_at > start:
             self._check_offset(start, ranks, done)
         while done < ranks.total:
             take = min(self._batch_size - self._row, ranks.total - done)
-            for part in placed:
+            for part in parts:
                 self._scatter(part, done, done + take)
             done += take
             self._row += take
@@ -162,25 +157,25 @@ class Batcher:
         if not self._may_drop and self._stop is not None:
             rows = min(rows, self._stop - start)
         # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
-        self._lo, self._hi = (0, rows) if self._may_drop else self._share(rows)
+        self._ranges = ((0, rows),) if self._may_drop else self._rows.of(rows)
 
-    def _share(self, rows: int) -> tuple[int, int]:
-        """The rows [lo, hi) of a batch of so many that this trainer takes."""
-        return trainer_rows(rows, *self._process, padded=self._batch_size if self._is_padded else None)
-
-    def _scatter(self, placed: _Placed, first: int, last: int) -> None:
+    def _scatter(self, elements: _Placed, first: int, last: int) -> None:
         """Copy what the block has of the ranks [first, last) to their rows of this batch."""
-        lo, hi = np.searchsorted(placed.ranks, (first, last))
-        rows = placed.ranks[lo:hi] - first + self._row
-        inner = np.searchsorted(rows, (self._lo, self._hi))
-        lo, hi, rows = lo + inner[0], lo + inner[1], rows[inner[0] : inner[1]] - self._lo
-        if lo == hi:
-            return
+        lo, hi = np.searchsorted(elements.ranks, (first, last))
+        rows = elements.ranks[lo:hi] - first + self._row
+        for begin, end, place in placed(self._ranges):
+            inner = np.searchsorted(rows, (begin, end))
+            if inner[0] < inner[1]:
+                self._copy(elements, lo + inner[0], lo + inner[1], rows[slice(*inner)] - begin + place)
+
+    def _copy(self, elements: _Placed, lo: int, hi: int, rows: Indices) -> None:
+        """Copy elements [lo, hi) of the block to these rows of the buffers, ascending."""
         self._reserve(int(rows[-1]) + 1)
-        pairs = [(a, b[lo:hi]) for (_, a), (_, b) in zip(leaves(self._buffers), leaves(placed.columns), strict=True)]
-        pairs.append((self._positions, placed.positions[lo:hi]))
-        if placed.ordinals is not None:
-            pairs.append((self._ordinals, placed.ordinals[lo:hi]))
+        columns = zip(leaves(self._buffers), leaves(elements.columns), strict=True)
+        pairs = [(buffer, column[lo:hi]) for (_, buffer), (_, column) in columns]
+        pairs.append((self._positions, elements.positions[lo:hi]))
+        if elements.ordinals is not None:
+            pairs.append((self._ordinals, elements.ordinals[lo:hi]))
         for source, where in _pieces(rows):
             for buffer, column in pairs:
                 buffer[where] = column[source]
@@ -194,7 +189,7 @@ class Batcher:
         have = len(self._positions)
         if self._buffers is not None and rows <= have:
             return
-        size = self._hi - self._lo
+        size = num_rows_in(self._ranges)
         if self._may_drop:
             size = min(size, max(rows, 2 * have, self._room))
         buffers, positions, ordinals = self._empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
@@ -211,19 +206,20 @@ class Batcher:
         if columns is None:
             if self._intake.like is None:
                 raise ValueError(
-                    f"the stream has fewer elements than there are trainers ({self._process[1]}), and the one with "
-                    f"process_index {self._process[0]} got none; use fewer trainers, or drop_remainder=True."
+                    f"the stream has fewer elements than there are trainers ({self._rows.share.num_parts}), and the "
+                    f"one with process_index {self._rows.share.parts[0]} got none; use fewer trainers, or "
+                    "drop_remainder=True."
                 )
             columns = self._empty(0)
         ordinals = self._ordinals if self._may_repeat else None
-        lo, hi = self._lo, self._hi
+        ranges = self._ranges
         if self._may_drop:
-            lo, hi = self._share(self._row)
-            columns, positions = map_leaves(lambda array: array[lo:hi], columns), positions[lo:hi]
-            ordinals = None if ordinals is None else ordinals[lo:hi]
-        num_rows = int(np.count_nonzero(positions != _MISSING))
-        if num_rows != hi - lo:
-            raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {hi - lo} rows")
+            ranges = self._rows.of(self._row)
+            columns, positions = map_leaves(lambda array: joined(ranges, array), columns), joined(ranges, positions)
+            ordinals = None if ordinals is None else joined(ranges, ordinals)
+        num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
+        if num_rows != wanted:
+            raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
         batch = HostBatch(
             columns,
             positions,

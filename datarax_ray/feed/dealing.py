@@ -11,8 +11,9 @@ from typing import Literal, Protocol
 
 from datarax_ray.plan.mixture import AnyOrder, Origin
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest, Rows, next_multiple
+from datarax_ray.plan.position import Rest, next_multiple
 from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
+from datarax_ray.plan.trainer_rows import TrainerPositions
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.sharing import Sharable, Shared
 
@@ -143,7 +144,7 @@ class RecordDealer:
         *,
         start: int,
         stop: int | None,
-        rows: Rows | None = None,
+        rows: TrainerPositions | None = None,
         documents: Documents | None = None,
         origin: Origin | None = None,
         sharing: Sharing | None = None,

@@ -15,7 +15,8 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.intake import Intake
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.packing import Bins, ConcatThenSplit, Packing, Tape, padding, segments
-from datarax_ray.plan.position import check_trainers, ordinals, trainer_rows, with_offset
+from datarax_ray.plan.position import ordinals, with_offset
+from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns
 from datarax_ray.read.errors import Skipped
@@ -58,24 +59,19 @@ class PackedBatcher:
     def __init__(
         self,
         packing: Packing,
+        rows: TrainerRows,
         *,
         start: int,
         stop: int | None,
-        batch_size: int,
         offset: int = 0,
         drop_remainder: bool = False,
-        is_padded: bool = False,
-        process_index: int = 0,
-        process_count: int = 1,
     ) -> None:
-        check_trainers(batch_size, process_index, process_count)
         self._packing = packing
+        self._rows = rows
         self._counts_tokens = isinstance(packing, ConcatThenSplit)
-        self._batch_size = batch_size
+        self._batch_size = rows.batch_size
         self._stop = stop
         self._drop_remainder = drop_remainder
-        self._padded = batch_size if is_padded else None
-        self._process = (process_index, process_count)
         self._intake = Intake()
         self._delivered = offset  # units of the first position of the next chunk
         self._begin(start, offset)
@@ -201,10 +197,13 @@ class PackedBatcher:
         """The batch, and the next one begun: behind `offset` units of the record at stop."""
         assert self._buffers is not None
         used = self._place.used
-        lo, hi = trainer_rows(len(used), *self._process, padded=self._padded)
-        positions, units = self._row_begins(lo, hi)
+        ranges = self._rows.of(len(used))
+        mine = joined(ranges, np.arange(len(used), dtype=np.int64))
+        positions, units = self._row_begins(mine)
+        parts = [self._columns(used, lo, hi) for lo, hi in ranges or ((0, 0),)]
+        columns = parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
         batch = HostBatch(
-            self._rows(used, lo, hi),
+            columns,
             positions,
             self._start,
             stop,
@@ -217,7 +216,7 @@ class PackedBatcher:
         self._begin(stop, offset)
         return batch
 
-    def _rows(self, used: Indices, lo: int, hi: int) -> Columns:
+    def _columns(self, used: Indices, lo: int, hi: int) -> dict[str, np.ndarray]:
         """The columns of rows [lo, hi). used: tokens in each row of the batch."""
         assert self._buffers is not None
         seq_len, packing = self._packing.seq_len, self._packing
@@ -234,13 +233,13 @@ class PackedBatcher:
             columns |= {name: rows, f"{name}_segment_ids": ids, f"{name}_positions": places}
         return columns
 
-    def _row_begins(self, lo: int, hi: int) -> tuple[Indices, Indices]:
-        """Of rows [lo, hi): the position of the first token, and the units of it that are before the row."""
+    def _row_begins(self, rows: Indices) -> tuple[Indices, Indices]:
+        """Of these rows: the position of the first token, and the units of it that are before the row."""
         start, position, units = (
             np.concatenate([getattr(piece, name) for piece in self._pieces]) for name in ("start", "position", "units")
         )
         order = np.argsort(start, kind="stable")
-        begins = np.arange(lo, hi, dtype=np.int64) * self._packing.seq_len
+        begins = rows * self._packing.seq_len
         first = order[np.searchsorted(start[order], begins, "right") - 1]
         return position[first], units[first] + begins - start[first]
 

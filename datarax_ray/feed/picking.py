@@ -1,7 +1,6 @@
 """Picking: which elements of a chunk one trainer takes, once it is known where all of them are.
 
-Legend: a rank counts the elements of a chunk from 0; a row is an index into a global batch; [lo, hi) are the rows of a
-batch that a trainer takes.
+Legend: a rank counts the elements of a chunk from 0; a row is an index into a global batch.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from datarax_ray.feed.dealing import AnyTicket, Deal, Dealer
 from datarax_ray.feed.ranks import ranks_in
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.position import Rest, ordinals, trainer_rows
+from datarax_ray.plan.position import Rest, ordinals
+from datarax_ray.plan.trainer_rows import TrainerRows, within
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.sharing import Shared, merged
 
@@ -30,13 +30,10 @@ class Picker:
     stop, offset, is_fixed: as a Batcher's; is_fixed where the last batch is padded or dropped.
     """
 
-    def __init__(
-        self, *, stop: int | None, offset: int, batch_size: int, is_fixed: bool, process_index: int, process_count: int
-    ) -> None:
+    def __init__(self, rows: TrainerRows, *, stop: int | None, offset: int, is_fixed: bool) -> None:
+        self._rows = rows
         self._stop = stop
-        self._batch_size = batch_size
         self._is_fixed = is_fixed
-        self._process = (process_index, process_count)
         self._next_row = -offset  # of the first element of the next chunk, in the batch that it begins in
 
     def pick(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
@@ -47,17 +44,17 @@ class Picker:
         for block in blocks:
             rows = self._next_row + ranks.of(block.positions) + ordinals(block.positions)
             picks.append(np.flatnonzero(self._are_mine(rows, end, is_last=stop == self._stop)))
-        self._next_row = max(0, end) % self._batch_size
+        self._next_row = max(0, end) % self._rows.batch_size
         return picks
 
     def _are_mine(self, rows: Indices, end: int, *, is_last: bool) -> np.ndarray:
         """rows: counted on from the batch that the chunk begins in. end: of the chunk's rows."""
-        lo, hi = trainer_rows(self._batch_size, *self._process)
-        tail_lo, tail_hi = lo, hi
-        if not self._is_fixed:
-            tail_lo, tail_hi = trainer_rows(end % self._batch_size, *self._process) if is_last else (0, hi)
-        row, is_tail = rows % self._batch_size, rows >= end - end % self._batch_size
-        return (rows >= 0) & np.where(is_tail, (row >= tail_lo) & (row < tail_hi), (row >= lo) & (row < hi))
+        size, full = self._rows.batch_size, self._rows.full
+        tail = full
+        if not self._is_fixed:  # of fewer rows a part begins and ends earlier
+            tail = self._rows.of(end % size) if is_last else ((0, full[-1][1]),)
+        row, is_tail = rows % size, rows >= end - end % size
+        return (rows >= 0) & np.where(is_tail, within(tail, row), within(full, row))
 
 
 @dataclass(frozen=True)

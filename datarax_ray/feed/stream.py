@@ -20,8 +20,9 @@ from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.lanes import LaneOrder
 from datarax_ray.plan.packing import Packing
-from datarax_ray.plan.position import Rest, Rows, check_trainers
+from datarax_ray.plan.position import Rest
 from datarax_ray.plan.shards import cut, smallest_run
+from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, share_of_rank
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
@@ -42,13 +43,14 @@ STALL_AFTER_S = 30.0
 class StreamOptions:
     """How a stream is cut into batches, and how much of it is in flight.
 
-    batch_size: of the global batch. process_index, process_count: which of how many trainers this is; each gets its
-    rows of every batch. drop_remainder: leave out a short last batch. pad_remainder: it will be padded at its end, so
-    its rows are dealt to the trainers as those of a full one. packing: how documents are made into rows; None for a row
-    for each element. chunk_size: positions read at a time, None to choose. max_nbytes: bound on blocks in flight.
-    stall_after_s: how long a wait for a batch is before it is logged who and what is waited for. shares_actors: whether
-    the other trainers ask the same actors, which then read once for all what all of them ask for. cancelled: asked now
-    and then while the stream waits; once it is true the stream ends.
+    batch_size: of the global batch. process_index, process_count: which of how many trainers this is. share: what it
+    gets of every batch; None to divide batches by rank. drop_remainder: leave out a short last batch. pad_remainder: it
+    will be padded at its end, so its rows are dealt to the trainers as those of a full one. packing: how documents are
+    made into rows; None for a row for each element. chunk_size: positions read at a time, None to choose. max_nbytes:
+    bound on blocks in flight. stall_after_s: how long a wait for a batch is before it is logged who and what is waited
+    for. shares_actors: whether the other trainers ask the same actors, which then read once for all what all of them
+    ask for. cancelled: asked now and then while the stream waits; once it is true the stream ends. rows: of every
+    batch, that this trainer gets; they follow from the others.
     """
 
     batch_size: int
@@ -61,13 +63,16 @@ class StreamOptions:
     packing: Packing | None = None
     stall_after_s: float = STALL_AFTER_S
     shares_actors: bool = False
+    share: Share | None = None
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
+    rows: TrainerRows = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "chunk_size"):
             if (value := getattr(self, name)) is not None or name == "batch_size":
                 object.__setattr__(self, name, _whole(name, value))
-        check_trainers(self.batch_size, self.process_index, self.process_count)
+        share = share_of_rank(self.process_index, self.process_count) if self.share is None else self.share
+        object.__setattr__(self, "rows", TrainerRows(self.batch_size, share, self.pad_remainder))
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
         if self.max_nbytes < 1:
@@ -184,7 +189,8 @@ def _picked(
     stall = Stall(description, options.stall_after_s)
     picked = PickedDealer(dealer, picker)
     places = Flow(dealer, _window(description, dealer, options, options.max_nbytes // 2, _AHEAD_NBYTES), pool, stall)
-    mine = [max(1, nbytes // options.process_count) for nbytes in (options.max_nbytes // 2, _AHEAD_NBYTES)]
+    share = num_rows_in(options.rows.full) / options.batch_size
+    mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, _AHEAD_NBYTES)]
     rows = Flow(picked, Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
@@ -240,15 +246,11 @@ def _batcher(description: Described, start: int, offset: int, options: StreamOpt
         "start": start,
         "stop": description.stop,
         "offset": offset,
-        "batch_size": options.batch_size,
         "drop_remainder": options.drop_remainder,
-        "is_padded": options.pad_remainder,
-        "process_index": options.process_index,
-        "process_count": options.process_count,
     }
     if options.packing is not None:
-        return PackedBatcher(options.packing, **common)
-    return Batcher(may_drop=description.may_drop, may_repeat=description.may_repeat, **common)
+        return PackedBatcher(options.packing, options.rows, **common)
+    return Batcher(options.rows, may_drop=description.may_drop, may_repeat=description.may_repeat, **common)
 
 
 def _sharing(description: Described, options: StreamOptions) -> Sharing | None:
@@ -261,14 +263,8 @@ def _sharing(description: Described, options: StreamOptions) -> Sharing | None:
 
 
 def _picker(description: Described, offset: int, options: StreamOptions) -> Picker:
-    return Picker(
-        stop=description.stop,
-        offset=offset,
-        batch_size=options.batch_size,
-        is_fixed=options.drop_remainder or options.pad_remainder,
-        process_index=options.process_index,
-        process_count=options.process_count,
-    )
+    is_fixed = options.drop_remainder or options.pad_remainder
+    return Picker(options.rows, stop=description.stop, offset=offset, is_fixed=is_fixed)
 
 
 def _dealer(
@@ -288,9 +284,8 @@ def _dealer(
     if rest and origin is None:
         raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
     rows = None
-    if not description.may_drop and packing is None and options.process_count > 1:
-        trainer = (options.process_index, options.process_count)
-        rows = Rows(start, stop, options.batch_size, *trainer, options.pad_remainder)
+    if not description.may_drop and packing is None and num_rows_in(options.rows.full) < options.batch_size:
+        rows = TrainerPositions(start, stop, options.rows)
     return RecordDealer(
         order,
         cut(order, description.run_records),

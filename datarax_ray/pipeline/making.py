@@ -18,6 +18,7 @@ from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
 from datarax_ray.plan.packing import padding
 from datarax_ray.plan.position import Rest, element_ids, with_offset
+from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 from datarax_ray.sources.device import narrow
@@ -75,7 +76,7 @@ class Maker:
                     return
                 position, rest = host_batch.stop, host_batch.rest
                 if options.pad_remainder:
-                    rows = options.batch_size // options.process_count
+                    rows = num_rows_in(options.rows.full)
                     fill = {} if options.packing is None else padding(options.packing)
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied():

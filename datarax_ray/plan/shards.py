@@ -22,7 +22,7 @@ from datarax_ray.plan.holdings import held
 from datarax_ray.plan.mixture import AnyOrder, MixtureOrder, Origin
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rows
+from datarax_ray.plan.trainer_rows import TrainerPositions
 
 # Many more shards than actors: at 1,024 an actor's share of 64 is even to 6 %, and the owners still fit in a message.
 MAX_NUM_SHARDS = 1024
@@ -164,7 +164,7 @@ class Ticket:
     stop: int
     layout: Layout | None = None
     shards: tuple[int, ...] | None = None
-    rows: Rows | None = None
+    rows: TrainerPositions | None = None
     documents: Documents | None = None
     origin: Origin | None = None
 

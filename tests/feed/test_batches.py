@@ -1,12 +1,14 @@
 """The batcher against a plain loop over positions."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import Batcher
-from datarax_ray.plan.position import trainer_rows
+from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined, share_of_rank
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import stack
 from datarax_ray.read.errors import Skipped
@@ -47,15 +49,15 @@ def rows_of(positions) -> list[dict]:
 
 @st.composite
 def streams(draw):
-    """(start, stop, chunks, kept, broken, may_drop, process_count, batch_size): all that a window or filter may do."""
+    """(start, stop, chunks, kept, broken, may_drop, num_parts, batch_size): all that a window or filter may do."""
     start = draw(st.sampled_from([0, 3, 10**12]))
     length = draw(st.integers(1, 40))
     cuts = sorted(draw(st.sets(st.integers(1, length), max_size=8)) | {length})
     may_drop = draw(st.booleans())
     fates = draw(st.lists(st.sampled_from("kkkdb" if may_drop else "k"), min_size=length, max_size=length))
     owners = draw(st.lists(st.integers(0, 3), min_size=length, max_size=length))
-    process_count = draw(st.integers(1, 4))
-    batch_size = process_count * draw(st.integers(1, 7))
+    num_parts = draw(st.integers(1, 4))
+    batch_size = num_parts * draw(st.integers(1, 7))
     chunks, at = [], 0
     for cut in cuts:
         parts = {o: ([], []) for o in set(owners[at:cut])}
@@ -68,7 +70,11 @@ def streams(draw):
         at = cut
     kept = [start + i for i in range(length) if fates[i] == "k"]
     broken = [start + i for i in range(length) if fates[i] == "b"]
-    return start, start + length, chunks, kept, broken, may_drop, process_count, batch_size
+    return start, start + length, chunks, kept, broken, may_drop, num_parts, batch_size
+
+
+def rows_array(positions):
+    return np.array(positions, np.int64)
 
 
 def plain_loop(start, stop, kept, broken, batch_size, drop_remainder):
@@ -87,19 +93,12 @@ def plain_loop(start, stop, kept, broken, batch_size, drop_remainder):
 @given(streams(), st.booleans(), st.booleans())
 @PROFILE
 def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_trainers(stream, drop_remainder, only_mine):
-    start, stop, chunks, kept, broken, may_drop, process_count, batch_size = stream
+    start, stop, chunks, kept, broken, may_drop, num_parts, batch_size = stream
     wanted, left = plain_loop(start, stop, kept, broken, batch_size, drop_remainder)
-    for rank in range(process_count):
-        mine = {p for _, _, rows, _ in wanted for p in rows[slice(*trainer_rows(len(rows), rank, process_count))]}
-        batcher = Batcher(
-            start=start,
-            stop=stop,
-            batch_size=batch_size,
-            drop_remainder=drop_remainder,
-            may_drop=may_drop,
-            process_index=rank,
-            process_count=process_count,
-        )
+    for shares in itertools.chain(*(itertools.combinations(range(num_parts), n) for n in range(1, num_parts + 1))):
+        share = TrainerRows(batch_size, Share(num_parts, shares))
+        mine = {p for _, _, rows, _ in wanted for p in joined(share.of(len(rows)), rows_array(rows)).tolist()}
+        batcher = Batcher(share, start=start, stop=stop, drop_remainder=drop_remainder, may_drop=may_drop)
         got = []
         feed = lambda positions, keep=mine: [p for p in positions if may_drop or not only_mine or p in keep]  # noqa: E731
         try:
@@ -112,7 +111,7 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
             continue
         assert [(b.start, b.stop) for b in got] == [(begin, end) for begin, end, _, _ in wanted]
         for batch, (_, _, rows, bad) in zip(got, wanted, strict=True):
-            own = rows[slice(*trainer_rows(len(rows), rank, process_count))]
+            own = joined(share.of(len(rows)), rows_array(rows)).tolist()
             assert batch.positions.tolist() == own
             assert batch.positions.dtype == np.int64
             assert as_rows(batch) == rows_of(own)
@@ -129,7 +128,7 @@ def batches_of(batcher: Batcher, *chunks) -> list:
 
 
 def test_a_batch_is_not_changed_by_later_ones_nor_by_its_block():
-    batcher = Batcher(start=0, stop=4, batch_size=2)
+    batcher = Batcher(TrainerRows(2), start=0, stop=4)
     source = block(range(4))
     first, second = batches_of(batcher, (0, 4, [source]))
     source.columns["x"][:] = 99
@@ -139,28 +138,28 @@ def test_a_batch_is_not_changed_by_later_ones_nor_by_its_block():
 
 
 def test_a_batch_that_is_exactly_one_block_is_a_copy_of_it():
-    batcher = Batcher(start=0, stop=4, batch_size=4)
+    batcher = Batcher(TrainerRows(4), start=0, stop=4)
     source = block(range(4))
     (batch,) = batches_of(batcher, (0, 4, [source]))
     assert not np.shares_memory(batch.columns["x"], source.columns["x"])
 
 
 def test_the_stop_of_a_full_batch_is_after_its_last_row_and_of_the_short_one_the_end():
-    batcher = Batcher(start=0, stop=10, batch_size=2, may_drop=True)
+    batcher = Batcher(TrainerRows(2), start=0, stop=10, may_drop=True)
     full, short = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([7])]))
     assert (full.start, full.stop) == (0, 4)
     assert (short.start, short.stop) == (4, 10)
 
 
 def test_nothing_follows_the_last_batch_when_the_rest_is_dropped():
-    batcher = Batcher(start=0, stop=10, batch_size=2, may_drop=True)
+    batcher = Batcher(TrainerRows(2), start=0, stop=10, may_drop=True)
     got = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([], skipped=[9])]))
     assert [(b.start, b.stop) for b in got] == [(0, 4)]
     assert batcher.left_over == (skip(9),)
 
 
 def test_a_record_skipped_before_the_rest_of_its_batch_arrives_is_counted_once_and_there():
-    batcher = Batcher(start=0, stop=9, batch_size=3, may_drop=True)
+    batcher = Batcher(TrainerRows(3), start=0, stop=9, may_drop=True)
     got = batches_of(
         batcher,
         (0, 3, [block([0, 2], skipped=[1])]),
@@ -172,7 +171,7 @@ def test_a_record_skipped_before_the_rest_of_its_batch_arrives_is_counted_once_a
 
 
 def test_positions_and_stops_are_plain_integers():
-    batcher = Batcher(start=0, stop=3, batch_size=2, may_drop=True)
+    batcher = Batcher(TrainerRows(2), start=0, stop=3, may_drop=True)
     for batch in batches_of(batcher, (0, 3, [block(range(3))])):
         assert {type(batch.start), type(batch.stop)} == {int}
 
@@ -194,20 +193,20 @@ def columns_block(start: int, columns) -> Block:
     ],
 )  # fmt: skip
 def test_blocks_that_do_not_fit_together_are_refused_with_both_sides(first, second, message):
-    batcher = Batcher(start=0, stop=4, batch_size=4)
+    batcher = Batcher(TrainerRows(4), start=0, stop=4)
     blocks = [columns_block(0, first), Block(np.arange(2, 4), second)]
     with pytest.raises(ValueError, match=message):
         list(batcher.add(0, 4, blocks))
 
 
 def test_elements_that_are_no_dicts_become_one_array():
-    batcher = Batcher(start=0, stop=3, batch_size=2)
+    batcher = Batcher(TrainerRows(2), start=0, stop=3)
     one, two = batches_of(batcher, (0, 3, [Block(np.arange(3), np.array([5, 6, 7], np.int16))]))
     assert (one.columns.tolist(), two.columns.tolist(), one.columns.dtype) == ([5, 6], [7], np.int16)
 
 
 def test_keys_in_another_order_are_the_same_fields():
-    batcher = Batcher(start=0, stop=2, batch_size=2)
+    batcher = Batcher(TrainerRows(2), start=0, stop=2)
     blocks = [
         Block(np.array([0]), {"a": np.array([1]), "b": np.array([2.0])}),
         Block(np.array([1]), {"b": np.array([4.0]), "a": np.array([3])}),
@@ -217,19 +216,19 @@ def test_keys_in_another_order_are_the_same_fields():
 
 
 def test_missing_rows_are_an_error_and_not_garbage():
-    batcher = Batcher(start=0, stop=4, batch_size=4)
+    batcher = Batcher(TrainerRows(4), start=0, stop=4)
     with pytest.raises(RuntimeError, match=r"positions \[0, 4\) came with 3 of 4 rows"):
         list(batcher.add(0, 4, [block([0, 1, 3])]))
 
 
 def test_a_trainer_without_any_element_is_told_so():
-    batcher = Batcher(start=0, stop=1, batch_size=4, process_index=0, process_count=2)
+    batcher = Batcher(TrainerRows(4, share_of_rank(0, 2)), start=0, stop=1)
     with pytest.raises(ValueError, match=r"fewer elements than there are trainers \(2\).*process_index 0"):
         batches_of(batcher, (0, 1, [block([])]))
 
 
 def test_a_trainer_without_rows_in_the_last_batch_gets_empty_arrays_of_the_same_kind():
-    batcher = Batcher(start=0, stop=5, batch_size=4, process_index=0, process_count=2)
+    batcher = Batcher(TrainerRows(4, share_of_rank(0, 2)), start=0, stop=5)
     full, short = batches_of(batcher, (0, 5, [block([0, 1])]))
     assert (full.num_rows, short.num_rows) == (2, 0)
     assert (short.columns["x"].shape, short.columns["x"].dtype) == ((0, 2), np.float64)
@@ -241,7 +240,7 @@ def test_elements_unlike_the_first_end_the_stream_at_their_position_for_any_chun
     """Position 7 is float where 0 to 6 are int: two batches of 3 come, then the error."""
     from datarax_ray.read.blocks import Block
 
-    batcher = Batcher(start=0, stop=12, batch_size=3)
+    batcher = Batcher(TrainerRows(3), start=0, stop=12)
     got = []
     start = 0
 
@@ -284,10 +283,9 @@ def fanned_out(draw):
     return counts, cuts, owners, process_count * draw(st.integers(1, 4)), process_count
 
 
-def fanned_batches(counts, cuts, owners, batch_size, *, start=0, offset=0, **options):
-    batcher = Batcher(
-        start=start, stop=len(counts), batch_size=batch_size, may_drop=True, may_repeat=True, offset=offset, **options
-    )
+def fanned_batches(counts, cuts, owners, batch_size, share=WHOLE, *, start=0, offset=0):
+    rows, stop = TrainerRows(batch_size, share), len(counts)
+    batcher = Batcher(rows, start=start, stop=stop, may_drop=True, may_repeat=True, offset=offset)
     got = []
     for cut in [cut for cut in cuts if cut > start]:
         positions = range(start, cut)
@@ -322,7 +320,7 @@ def test_positions_of_many_elements_make_the_batches_of_a_plain_loop_and_go_on_i
         ]
     if len(wanted) < process_count or is_padded:
         return
-    ranks = [fanned_batches(counts, cuts, owners, batch_size, process_index=r, process_count=process_count)
+    ranks = [fanned_batches(counts, cuts, owners, batch_size, share_of_rank(r, process_count))
              for r in range(process_count)]  # fmt: skip
     for batch, *parts in zip(whole, *ranks, strict=True):
         assert [pair for part in parts for pair in pairs(part)] == pairs(batch)
@@ -338,15 +336,15 @@ def test_rows_of_a_batch_that_will_be_padded_are_dealt_as_those_of_a_full_one(nu
     for may_drop in (False, True):
         parts = []
         for rank in range(4):
-            batcher = Batcher(start=0, stop=num_rows, batch_size=8, process_index=rank, process_count=4,
-                              may_drop=may_drop, is_padded=True)  # fmt: skip
+            rows = TrainerRows(8, share_of_rank(rank, 4), is_padded=True)
+            batcher = Batcher(rows, start=0, stop=num_rows, may_drop=may_drop)
             parts.append(batches_of(batcher, (0, num_rows, [block(range(num_rows))]))[0].positions.tolist())
         assert [len(part) for part in parts[: num_rows // 2]] == [2] * (num_rows // 2)
         assert [position for part in parts for position in part] == list(range(num_rows))
 
 
 def test_a_huge_batch_of_filtered_rows_takes_no_more_memory_than_twice_its_rows():
-    batcher = Batcher(start=0, stop=6000, batch_size=10**9, may_drop=True)
+    batcher = Batcher(TrainerRows(10**9), start=0, stop=6000, may_drop=True)
     chunks = [(at, at + 1000, [columns_block(at, {"x": np.arange(at, at + 1000)})]) for at in range(0, 6000, 1000)]
     (batch,) = batches_of(batcher, *chunks)
     assert batch.columns["x"].tolist() == list(range(6000))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, segments
+from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined
 from datarax_ray.read.blocks import Block
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
@@ -40,9 +41,10 @@ def block(positions, lengths, fields) -> Block:
     return Block(np.array([p for p, _ in found], np.int64), columns, lengths=sizes)
 
 
-def pack(packing, stream, batch_size, *, start=0, offset=0, **options):
+def pack(packing, stream, batch_size, share=WHOLE, *, is_padded=False, start=0, offset=0, **options):
     lengths, cuts, owners = stream
-    batcher = PackedBatcher(packing, start=start, stop=len(lengths), batch_size=batch_size, offset=offset, **options)
+    rows = TrainerRows(batch_size, share, is_padded)
+    batcher = PackedBatcher(packing, rows, start=start, stop=len(lengths), offset=offset, **options)
     got = []
     for cut in [cut for cut in cuts if cut > start]:
         mine = [[p for p in range(start, cut) if owners[p] == owner] for owner in range(3)]
@@ -102,10 +104,10 @@ def tokens(batch) -> list[int]:
 
 
 @pytest.mark.parametrize("packing", [ConcatThenSplit(6, FIELDS, PAD), FirstFitPack(14, FIELDS, PAD)])
-@given(stream=streams(), rows_each=st.integers(1, 3), process_count=st.integers(1, 3))
+@given(stream=streams(), rows_each=st.integers(1, 3), num_parts=st.integers(1, 4), data=st.data())
 @PROFILE
-def test_after_every_batch_the_rest_follows_and_trainers_have_its_rows(packing, stream, rows_each, process_count):
-    batch_size = rows_each * process_count
+def test_after_every_batch_the_rest_follows_and_trainers_have_its_rows(packing, stream, rows_each, num_parts, data):
+    batch_size = rows_each * num_parts
     whole = pack(packing, stream, batch_size)
     assert sorted(t for b in whole for t in tokens(b)) == sorted(
         t for d in in_order(stream[0]) for t in d["x"].tolist()
@@ -125,13 +127,14 @@ def test_after_every_batch_the_rest_follows_and_trainers_have_its_rows(packing, 
                 first.rest,
             )
     for is_padded in (False, True):
-        parts = [
-            pack(packing, stream, batch_size, process_index=r, process_count=process_count, is_padded=is_padded)
-            for r in range(process_count)
-        ]
-        for batch, *mine in zip(whole, *parts, strict=True):
-            assert_same(rows_of(mine), batch.columns)
-            assert {part.global_rows for part in mine} == {batch.num_rows}
+        share = Share(num_parts, tuple(sorted(data.draw(st.sets(st.integers(0, num_parts - 1), min_size=1)))))
+        parts = pack(packing, stream, batch_size, share, is_padded=is_padded)
+        for batch, mine in zip(whole, parts, strict=True):
+            ranges = TrainerRows(batch_size, share, is_padded).of(batch.num_rows)
+            assert_same(mine.columns, {name: joined(ranges, column) for name, column in batch.columns.items()})
+            assert mine.positions.tolist() == joined(ranges, batch.positions).tolist()
+            assert (mine.ordinals.tolist(), mine.stop) == (joined(ranges, batch.ordinals).tolist(), batch.stop)
+            assert mine.global_rows == batch.num_rows
     places = [(p, o) for b in whole for p, o in zip(b.positions.tolist(), b.ordinals.tolist(), strict=True)]
     assert len(set(places)) == len(places)  # what random stages draw for a row from
 
@@ -174,7 +177,7 @@ def test_a_batch_is_not_changed_by_later_ones():
 
 
 def test_a_failure_comes_after_the_batches_before_it_and_its_own_error_where_the_stream_begins_there():
-    batcher = PackedBatcher(ConcatThenSplit(4, ("x",)), start=0, stop=3, batch_size=1)
+    batcher = PackedBatcher(ConcatThenSplit(4, ("x",)), TrainerRows(1), start=0, stop=3)
     failing = Block(
         np.array([0]), {"x": np.arange(7)}, failure=KeyError("bad"), failure_position=1, lengths=np.array([7])
     )
@@ -182,7 +185,7 @@ def test_a_failure_comes_after_the_batches_before_it_and_its_own_error_where_the
     assert next(got).columns["x"].tolist() == [[0, 1, 2, 3]]
     with pytest.raises(KeyError, match="bad"):
         next(got)
-    resumed = PackedBatcher(ConcatThenSplit(4, ("x",)), start=1, stop=3, batch_size=1, offset=2)
+    resumed = PackedBatcher(ConcatThenSplit(4, ("x",)), TrainerRows(1), start=1, stop=3, offset=2)
     empty = Block(np.empty(0, np.int64), None, failure=KeyError("bad"), failure_position=1)
     with pytest.raises(KeyError, match="bad"):
         list(resumed.add(1, 3, [empty]))

@@ -5,19 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.picking import Picker
-from datarax_ray.plan.position import trainer_rows
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, within
 from datarax_ray.read.blocks import Block
 
 
-def picker(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, process_count=2) -> Picker:
-    return Picker(
-        stop=stop,
-        offset=offset,
-        batch_size=batch_size,
-        is_fixed=is_fixed,
-        process_index=rank,
-        process_count=process_count,
-    )
+def picker(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, num_parts=2) -> Picker:
+    """rank: the part that is taken, or several."""
+    parts = (rank,) if isinstance(rank, int) else rank
+    rows = TrainerRows(batch_size, Share(num_parts, parts), is_padded=is_fixed)
+    return Picker(rows, stop=stop, offset=offset, is_fixed=is_fixed)
 
 
 def block(*positions) -> Block:
@@ -58,31 +54,29 @@ def test_several_elements_of_a_position_and_those_that_were_delivered_before():
 @given(st.data())
 @settings(derandomize=True, deadline=None, max_examples=150)
 def test_trainers_pick_what_a_loop_over_rows_gives_them(data):
-    process_count = data.draw(st.integers(1, 4))
-    batch_size = process_count * data.draw(st.integers(1, 5))
+    num_parts = data.draw(st.integers(1, 4))
+    batch_size = num_parts * data.draw(st.integers(1, 5))
+    parts = tuple(sorted(data.draw(st.sets(st.integers(0, num_parts - 1), min_size=1))))
     is_fixed = data.draw(st.booleans())
     sizes = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=5))
     offset = data.draw(st.integers(0, sizes[0]))
     total = sum(sizes) - offset
-    machines = [
-        picker(rank, stop=len(sizes), offset=offset, batch_size=batch_size, is_fixed=is_fixed,
-               process_count=process_count)
-        for rank in range(process_count)
-    ]  # fmt: skip
+    machine = picker(
+        parts, stop=len(sizes), offset=offset, batch_size=batch_size, is_fixed=is_fixed, num_parts=num_parts
+    )
+    mine = TrainerRows(batch_size, Share(num_parts, parts), is_padded=is_fixed)
     row = -offset
     for start, size in enumerate(sizes):  # each chunk is one position, with any number of elements, in one block
-        found = [set(m.pick(start, start + 1, [block(*[start] * size)])[0].tolist()) for m in machines]
+        picks = set(machine.pick(start, start + 1, [block(*[start] * size)])[0].tolist())
         for index in range(size):
             if row < 0:
-                assert not any(index in picks for picks in found)
+                assert index not in picks
             else:
                 rows = min(batch_size, total - row // batch_size * batch_size)
-                at = row % batch_size
-                for rank, picks in enumerate(found):
-                    lo, hi = trainer_rows(rows, rank, process_count, padded=batch_size if is_fixed else None)
-                    assert index in picks or not lo <= at < hi
-                    if is_fixed or (
-                        rows == batch_size and (row // batch_size + 1) * batch_size <= sum(sizes[: start + 1]) - offset
-                    ):
-                        assert (index in picks) == (lo <= at < hi)
+                is_mine = bool(within(mine.of(rows), np.array([row % batch_size]))[0])
+                assert index in picks or not is_mine
+                if is_fixed or (
+                    rows == batch_size and (row // batch_size + 1) * batch_size <= sum(sizes[: start + 1]) - offset
+                ):
+                    assert (index in picks) == is_mine
             row += 1

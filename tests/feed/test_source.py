@@ -19,7 +19,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.order import Order
-from datarax_ray.plan.position import trainer_rows
+from datarax_ray.plan.trainer_rows import TrainerRows, num_rows_in, share_of_rank
 from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.read.blocks import read_block
 from datarax_ray.read.description import Description
@@ -138,7 +138,7 @@ def test_trainers_rows_joined_by_rank_are_the_batch(sets, kind, process_count, c
         assert {part.stop for part in parts} == {stop}
         rows = len(columns["index"])
         assert [part.num_rows for part in parts] == [
-            hi - lo for lo, hi in (trainer_rows(rows, rank, process_count) for rank in range(process_count))
+            num_rows_in(TrainerRows(12, share_of_rank(rank, process_count)).of(rows)) for rank in range(process_count)
         ]
         oracle.assert_same(joined(parts), columns)
 
@@ -351,7 +351,7 @@ def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(s
         options = StreamOptions(batch_size=6, process_index=rank, process_count=2, shares_actors=True, chunk_size=3)
         rest = list(Source(description, pool).batches(whole[number].stop, options, whole[number].rest))
         for got, want in zip(rest, whole[number + 1 :], strict=True):
-            lo, hi = trainer_rows(want.num_rows, rank, 2)
+            ((lo, hi),) = TrainerRows(6, share_of_rank(rank, 2)).of(want.num_rows)
             assert got.columns["index"].tolist() == want.columns["index"][lo:hi].tolist()
             assert got.columns["copy"].tolist() == want.columns["copy"][lo:hi].tolist()
             assert (got.stop, got.rest, got.ordinals.tolist()) == (want.stop, want.rest, want.ordinals[lo:hi].tolist())

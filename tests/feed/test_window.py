@@ -19,8 +19,8 @@ from datarax_ray.feed.window import (
     next_chunk_size,
 )
 from datarax_ray.plan.order import Order
-from datarax_ray.plan.position import Rows
 from datarax_ray.plan.shards import Layout, Ticket
+from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 from datarax_ray.read.sharing import Shared
 
 LAYOUT = Layout(run_records=2, num_shards=4)
@@ -49,7 +49,7 @@ def test_parts_are_asked_of_the_owners_by_chunk():
 
 
 def test_a_trainers_rows_ride_on_every_ticket():
-    rows = Rows(0, 40, 4, 1, 2)
+    rows = TrainerPositions(0, 40, TrainerRows(4, share_of_rank(1, 2)))
     assert {part.ticket.rows for part in window(rows=rows).asks()} == {rows}
 
 

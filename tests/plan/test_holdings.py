@@ -8,8 +8,8 @@ import pytest
 from datarax_ray.plan import holdings
 from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import Order
-from datarax_ray.plan.position import Rows
 from datarax_ray.plan.shards import Ticket, assign, cut, owners_in
+from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 GROUPS = Groups(np.random.default_rng(0).integers(100, 3000, 60))
 ORDERS = {
@@ -19,7 +19,7 @@ ORDERS = {
 }
 
 
-def tickets(order: Order, size: int = 17_001, rows: Rows | None = None) -> list[Ticket]:
+def tickets(order: Order, size: int = 17_001, rows: TrainerPositions | None = None) -> list[Ticket]:
     """Of all chunks of three epochs, for each of three owners."""
     layout = cut(order, 64)
     owners = assign(layout, order, (0, 1, 2))
@@ -60,7 +60,7 @@ def test_backwards_and_forwards_agree_at_every_chunk(name):
 
 def test_a_trainer_gets_its_rows_of_them():
     order = ORDERS["global"]
-    rows = Rows(0, None, 64, process_index=1, process_count=4)
+    rows = TrainerPositions(0, None, TrainerRows(64, share_of_rank(1, 4)))
     for ticket in tickets(order, rows=rows)[:6] * 2:
         positions, records = ticket.select(order)
         assert (positions.tolist(), records.tolist()) == forwards(order, ticket)

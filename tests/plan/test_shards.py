@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.plan.order import Order
-from datarax_ray.plan.position import Rows
 from datarax_ray.plan.shards import MAX_NUM_SHARDS, Layout, Ticket, assign, cut, owners_in
+from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=80)
 
@@ -130,7 +130,8 @@ def test_tickets_of_a_chunk_partition_its_positions(chunk, process_count, rows_e
     origin = max(0, start - 7)
     everything: list[tuple[int, int]] = []
     for rank in range(process_count):
-        rows = Rows(origin, stop + 3 if finite else None, process_count * rows_each, rank, process_count)
+        share = TrainerRows(process_count * rows_each, share_of_rank(rank, process_count))
+        rows = TrainerPositions(origin, stop + 3 if finite else None, share)
         for actor, shards in owners_in(order, layout, owners, start, stop).items():
             positions, records = Ticket(start, stop, layout, shards, rows).select(order)
             assert (np.diff(positions) > 0).all()

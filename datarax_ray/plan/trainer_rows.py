@@ -1,0 +1,162 @@
+"""The rows of every global batch that one trainer takes: by its rank, or as the devices of a mesh lie in it.
+
+Legend: a part is one of `num_parts` equal pieces of a batch's rows, as one step of a mesh along them or one rank takes
+it; a range is rows [lo, hi) of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datarax_ray.plan.cipher import Indices
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one trainer takes of every batch: these of `num_parts` equal parts. parts: ascending, at least one.
+
+    A rank is one part of as many as there are trainers. A process of a mesh has those of its devices, in any number and
+    place; several processes may have the same.
+    """
+
+    num_parts: int = 1
+    parts: tuple[int, ...] = (0,)
+
+
+WHOLE = Share()
+
+
+def share_of_rank(process_index: int, process_count: int) -> Share:
+    """The share of one of several trainers that divide a batch by rank. Raises: ValueError for no rank of so many."""
+    if not 0 <= process_index < process_count:
+        raise ValueError(f"process_index must be in [0, process_count={process_count}), got {process_index}")
+    return Share(process_count, (process_index,))
+
+
+@dataclass(frozen=True)
+class TrainerRows:
+    """The rows that one trainer takes of every batch of a stream.
+
+    batch_size: rows of the global batch; its parts are equal. is_padded: whether a short last batch is padded at its
+    end, and cut as a full one, so that the padding stands at the end of all.
+    """
+
+    batch_size: int
+    share: Share = WHOLE
+    is_padded: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        if self.batch_size % self.share.num_parts:
+            raise ValueError(
+                f"batch_size={self.batch_size} is the global batch and does not divide over process_count="
+                f"{self.share.num_parts} trainers; use a multiple of {self.share.num_parts}."
+            )
+
+    @property
+    def full(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of a full batch."""
+        return self.of(self.batch_size)
+
+    def of(self, num_rows: int) -> tuple[tuple[int, int], ...]:
+        """The ranges [lo, hi) of a batch of so many rows: ascending, apart from each other, none empty.
+
+        Part j of P is the rows from j * num_rows // P up to (j + 1) * num_rows // P: all parts together are the batch,
+        and one of fewer rows than parts leaves some of them empty.
+
+        >>> TrainerRows(8, Share(4, (1,))).of(8), TrainerRows(8, Share(4, (1,))).of(3)
+        (((2, 4),), ((0, 1),))
+        >>> TrainerRows(8, Share(4, (0, 2, 3))).of(8)
+        ((0, 2), (4, 8))
+        >>> TrainerRows(8, Share(4, (0, 2, 3)), is_padded=True).of(5)
+        ((0, 2), (4, 5))
+        """
+        total, num_parts = self.batch_size if self.is_padded else num_rows, self.share.num_parts
+        ranges: list[tuple[int, int]] = []
+        for part in self.share.parts:
+            lo, hi = (min(at * total // num_parts, num_rows) for at in (part, part + 1))
+            if ranges and ranges[-1][1] == lo:
+                lo = ranges.pop()[0]
+            if lo < hi:
+                ranges.append((lo, hi))
+        return tuple(ranges)
+
+
+@dataclass(frozen=True)
+class TrainerPositions:
+    """The positions whose rows one trainer takes. A rule; it holds where each position has one element.
+
+    Then batch k is the positions origin + [k * batch_size, (k + 1) * batch_size).
+
+    origin: position of the first batch. stop: end of the stream, None if endless.
+    """
+
+    origin: int
+    stop: int | None
+    rows: TrainerRows
+
+    def contain(self, positions: Indices) -> NDArray[np.bool_]:
+        """Which of the positions are this trainer's. positions: int64 (k,). Returns bool (k,).
+
+        Of a last batch too short to have a row for it, a trainer is given one all the same: where the stream begins
+        there, it must know what elements look like.
+        """
+        batch, row = np.divmod(positions - self.origin, self.rows.batch_size)
+        mine = within(self.rows.full, row)
+        if self.stop is not None:
+            whole, remainder = divmod(self.stop - self.origin, self.rows.batch_size)
+            mine = np.where(batch < whole, mine, within(self.rows.of(remainder) or ((0, 1),), row))
+        return mine
+
+
+def num_rows_in(ranges: tuple[tuple[int, int], ...]) -> int:
+    """Rows in all of the ranges."""
+    return sum(hi - lo for lo, hi in ranges)
+
+
+def within(ranges: tuple[tuple[int, int], ...], rows: Indices) -> NDArray[np.bool_]:
+    """Which rows are in one of the ranges, which are ascending and apart. rows: int64 (k,). Returns bool (k,).
+
+    >>> within(((0, 2), (4, 5)), np.arange(6)).tolist()
+    [True, True, False, False, True, False]
+    """
+    edges = np.array(ranges, np.int64).reshape(-1)
+    found: NDArray[np.bool_] = np.searchsorted(edges, rows, "right") % 2 == 1
+    return found
+
+
+def placed(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
+    """(lo, hi, begin) of each range; begin: where its rows begin among those of all, one behind the other.
+
+    >>> list(placed(((2, 4), (7, 8))))
+    [(2, 4, 0), (7, 8, 2)]
+    """
+    begin = 0
+    for lo, hi in ranges:
+        yield lo, hi, begin
+        begin += hi - lo
+
+
+def local(ranges: tuple[tuple[int, int], ...], lo: int, hi: int) -> slice:
+    """Where rows [lo, hi), which one of the ranges holds, are among the rows of all of them.
+
+    >>> local(((2, 4), (6, 9)), 7, 9)
+    slice(3, 5, None)
+    """
+    for first, last, begin in placed(ranges):
+        if first <= lo and hi <= last:
+            return slice(begin + lo - first, begin + hi - first)
+    raise AssertionError(f"rows [{lo}, {hi}) are in none of {ranges}")
+
+
+def joined(ranges: tuple[tuple[int, int], ...], array: Any) -> Any:
+    """The rows of an array that are in the ranges, in order: a view where there is one range, else a copy."""
+    if len(ranges) == 1:
+        return array[slice(*ranges[0])]
+    return np.concatenate([array[lo:hi] for lo, hi in ranges] or [array[:0]])
