@@ -3,12 +3,18 @@
 A stage is an NNX module or a callable, batch -> batch. One that names a parameter `keys` gets a PRNG key for every row,
 made from the row's global position. An NNX module that draws from its own Rngs (nnx.Dropout) has them set anew for each
 batch from the batch's position. Either way the numbers depend on the position alone, so the state needs none of them.
+
+An operator of datarax is a stage too: where it has one input it is called as datarax's Pipeline does it, by
+`_apply_on_raw(data, states, stats, global_indices)` with the states of the operators before it, and gives the same
+numbers as there, keyed by its own base key and each row's global position (modulo 2**32, which is all it takes).
+Source: datarax.pipeline.pipeline, datarax.core.operator.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import jax
@@ -64,17 +70,22 @@ class Stages:
     def split(self) -> tuple[Any, Any]:
         """The first arguments of `apply`: what is part of the program, and the variables and keys."""
         graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
-        return graphdef, (*state, self._base_key)
+        return _Program(graphdef), (*state, self._base_key)
 
-    def _trace(self, graphdef: Any, state: Any, start: Any, row_words: Any, batch: Any) -> Any:
+    def _trace(self, program: _Program, state: Any, start: Any, row_words: Any, batch: Any) -> Any:
         keys, counts, rest, base_key = state
         keys = jax.tree.map(lambda key: _fold(key, start), keys)
         counts = jax.tree.map(jnp.zeros_like, counts)
         before = jax.tree.leaves(rest)  # taken now: merged modules write into these very variables
-        modules = nnx.merge(graphdef, keys, counts, rest)
+        modules = nnx.merge(program.graphdef, keys, counts, rest)
+        states: Any = {}
 
         def call(name: str, inputs: list[Any]) -> Any:
+            nonlocal states
             stage = modules[name] if name in self._modules else self.graph.nodes[name]
+            if _is_operator(stage) and len(inputs) == 1:
+                data, states = stage._apply_on_raw(inputs[0], states, None, row_words[:, 1])
+                return data
             if self._takes_keys[name]:
                 return stage(*inputs, keys=jax.vmap(_fold, (None, 0))(base_key, row_words))
             return stage(*inputs)
@@ -82,6 +93,19 @@ class Stages:
         out = self.graph.run(call, batch)
         _refuse_changes(before, nnx.split(modules, nnx.RngState, ...)[2])
         return out if self._kept is None else _keep(self._kept, batch, out)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A graphdef as jit's static argument: equal ones are one program, also where a setting in it is a dict."""
+
+    graphdef: Any
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.graphdef)
+        except TypeError:
+            return 0
 
 
 class _Told:
@@ -94,13 +118,27 @@ class _Told:
     def __init__(self, module: nnx.Module) -> None:
         self.__qualname__ = type(module).__qualname__
         self.kind = type(module) if is_users(type(module)) else type(module).__qualname__
-        self.attributes = {name: _told(value) for name, value in sorted(vars(module).items()) if _is_setting(value)}
-        self.keys = [np.asarray(jax.random.key_data(key)) for key in jax.tree.leaves(nnx.state(module, nnx.RngKey))]
+        settings = {name: value for name, value in sorted(vars(module).items()) if _is_setting(value)}
+        if _is_operator(module):
+            settings.pop("_unique_id", None)  # of the object, in the order in which this process made them
+        self.attributes = {name: _told(value) for name, value in settings.items()}
+        keys, others = nnx.state(module, nnx.RngKey, ...)
+        leaves = jax.tree.leaves(keys) + [leaf for leaf in jax.tree.leaves(others) if _is_key(leaf)]
+        self.keys = [np.asarray(jax.random.key_data(key)) for key in leaves]
 
 
 def _is_setting(value: Any) -> bool:
     is_plain = value is None or isinstance(value, bool | int | float | str | bytes | tuple | np.dtype | nnx.Module)
-    return is_plain or (inspect.isfunction(value) and is_users(value))
+    is_config = is_dataclass(value) and jax.tree_util.all_leaves([value])  # one that holds arrays is a pytree
+    return is_plain or is_config or (inspect.isfunction(value) and is_users(value))
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _is_operator(stage: Any) -> bool:
+    return callable(getattr(stage, "_apply_on_raw", None))
 
 
 def _told(stage: Any) -> Any:

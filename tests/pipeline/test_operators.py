@@ -1,0 +1,111 @@
+"""Operators as datarax has them (`_apply_on_raw`) as stages: what they are given, and what a state says of them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+
+_MADE = itertools.count()
+
+
+@dataclass(frozen=True)
+class OperatorConfig:
+    scale: float = 1.0
+    subtree: Any = None  # a dict, as in datarax's MapOperatorConfig: the config has no hash
+
+
+class Operator(nnx.Module):
+    """Adds scale * noise, and counts in the states; as datarax's OperatorModule a number of its own and a base key."""
+
+    def __init__(self, config: OperatorConfig, rngs: nnx.Rngs) -> None:
+        self.config = nnx.static(config)
+        self.rngs = rngs
+        self._unique_id = next(_MADE)
+        self._base_key = nnx.Variable(rngs.augment())
+
+    def __call__(self, batch: Any) -> Any:
+        return batch.data  # of a Batch of datarax's, which no pipeline makes
+
+    def _apply_on_raw(self, data: Any, states: Any, stats: Any = None, global_indices: Any = None) -> Any:
+        assert stats is None
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(self._base_key[...], global_indices)
+        noise = self.config.scale * jax.vmap(jax.random.uniform)(keys)
+        calls = states.get("calls", jnp.zeros(len(noise)))
+        return data | {"noise": noise, "index": global_indices, "calls": calls}, {"calls": calls + 1}
+
+
+def make(*stages: Any, batch_size: int = 8, **options: Any) -> Pipeline:
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), {"x": np.arange(20, dtype=np.int32)})
+    return Pipeline(source=source, stages=stages or None, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
+
+
+def operator(seed: int = 1, uses: int = 0, **config: Any) -> Operator:
+    rngs = nnx.Rngs(augment=seed)
+    for _ in range(uses):
+        rngs.augment()
+    return Operator(OperatorConfig(**config), rngs)
+
+
+def rows(pipeline: Pipeline) -> list[tuple[Any, ...]]:
+    names = ("x", "index", "noise", "calls")
+    return [row for batch in pipeline for row in zip(*(batch[name].tolist() for name in names), strict=True)]
+
+
+def test_it_is_given_the_global_position_of_every_row() -> None:
+    found = rows(make(operator()))
+    keys = nnx.Rngs(augment=1).augment()
+    noise = [jax.random.uniform(jax.random.fold_in(keys, position)).item() for position in range(40)]
+    assert found == [(position % 20, position, noise[position], 0) for position in range(40)]
+    assert rows(make(operator(), batch_size=7)) == found
+
+
+def test_states_go_from_one_to_the_next_and_plain_stages_stand_between() -> None:
+    def double(batch: Any) -> Any:
+        return batch | {"x": 2 * batch["x"]}
+
+    batch = next(iter(make(operator(1), double, operator(2))))
+    assert batch["calls"].tolist() == [1] * 8
+    assert batch["x"].tolist() == list(range(0, 16, 2))
+    nodes = {"first": operator(1), "second": operator(2), "joined": lambda a, b: {"a": a["calls"], "b": b["calls"]}}
+    edges = {"second": ["first"], "joined": ["first", "second"]}
+    graph = next(iter(make(nodes=nodes, edges=edges, sink="joined")))
+    assert {name: values.tolist() for name, values in graph.items()} == {"a": [0] * 8, "b": [1] * 8}
+
+
+def test_scan_runs_it_as_iteration_does() -> None:
+    want = [np.asarray(batch["noise"]) for batch in itertools.islice(make(operator()), 5)]
+    got = make(operator()).scan(lambda batch: batch["noise"], length=5)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_restored_after_every_batch_the_rest_is_the_same() -> None:
+    pipeline = make(operator())
+    states, found = [], []
+    for batch in pipeline:
+        found.append(np.asarray(batch["noise"]).tolist())
+        states.append(pipeline.get_state())
+    for number, state in enumerate(states):
+        again = make(operator())
+        again.set_state(state)
+        assert [np.asarray(batch["noise"]).tolist() for batch in again] == found[number + 1 :]
+
+
+@pytest.mark.parametrize("other", [operator(scale=2.0), operator(seed=2), operator(uses=1)])
+def test_another_config_or_base_key_is_refused(other: Operator) -> None:
+    with pytest.raises(DriftError, match="stages.digest"):
+        make(other).set_state(make(operator()).get_state())
+
+
+def test_a_config_without_a_hash_is_no_hindrance() -> None:
+    assert len(rows(make(operator(subtree={"x": None})))) == 40
