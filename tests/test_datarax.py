@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from flax import nnx
 
 pipeline = pytest.importorskip("datarax.pipeline", reason="datarax is no dependency: it pins protobuf < 6")
 
-from datarax_ray import RaySource  # noqa: E402  after the skip
+import datarax.operators as operators  # noqa: E402
+from datarax.core.config import (  # noqa: E402
+    BatchMixOperatorConfig,
+    ElementOperatorConfig,
+    MapOperatorConfig,
+)
+from datarax.sources import MemorySource, MemorySourceConfig  # noqa: E402
+
+from datarax_ray import Pipeline, RaySource  # noqa: E402  after the skip
 from datarax_ray.read.decode import DecodeRaw  # noqa: E402
 from datarax_ray.sources import (  # noqa: E402
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
     ParquetSource,
     ParquetSourceConfig,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
 )
 from tests import oracle  # noqa: E402
 from tests.data import write_files  # noqa: E402
@@ -70,3 +81,94 @@ def test_the_sources_state_resumes_it_at_every_batch(tmp_path: Path) -> None:
     batches, states = run(None, 2)
     for number, state in enumerate(states):
         assert run(state, 1 + number % 3)[0] == batches[number + 1 :]
+
+
+def as_lists(batches) -> list[dict[str, list]]:
+    return [{key: np.asarray(value).tolist() for key, value in batch.items()} for batch in batches]
+
+
+def test_a_source_in_process_drives_it_to_the_end_of_its_epochs(tmp_path: Path) -> None:
+    source = array_records(tmp_path)
+    found = as_lists(pipeline.Pipeline(source=source, stages=[PlusOne()], batch_size=10, rngs=nnx.Rngs(0)))
+    expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 3)]
+    assert [i for batch in found for i in batch["index"]] == expected
+    assert source.get_state()["position"] == 2 * N
+
+
+@pytest.mark.parametrize("kind", ["array_record", "parquet", "ray"])
+def test_step_and_scan_give_the_batches_at_their_positions(tmp_path: Path, kind: str) -> None:
+    if kind == "parquet":
+        write_tables(tmp_path, (20, 33))
+        config = ParquetSourceConfig(seed=3, shuffle=True, shuffle_block_size=1, num_epochs=2)
+        source = ParquetSource(config, tmp_path, columns=["index"])
+    else:
+        source = array_records(tmp_path)
+    if kind == "ray":
+        source = RaySource(source, num_actors=2, num_cpus=0.5)
+    expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 3)]
+    with source:
+        driven = pipeline.Pipeline(source=source, stages=[PlusOne()], batch_size=10, rngs=nnx.Rngs(0))
+        assert [driven.step()["index"].tolist() for _ in range(3)] == [expected[i : i + 10] for i in (0, 10, 20)]
+        scanned = driven.scan(lambda batch: batch["plus"], length=4)
+        assert scanned.ravel().tolist() == [i + 1 for i in expected[30:70]]
+        driven._position[...] = jax.numpy.int32(7)
+        assert driven.step()["index"].tolist() == expected[7:17]
+        driven._position[...] = jax.numpy.int32(100)
+        with pytest.raises(Exception, match=r"positions \[100, 110\) of a stream that ends at 106"):
+            jax.block_until_ready(driven.step())
+
+
+def operators_of(kind: str) -> list:
+    rngs = nnx.Rngs(7, augment=3)
+    stochastic = ElementOperatorConfig(stochastic=True, stream_name="augment")
+    plain = operators.MapOperator(MapOperatorConfig(subtree={"x": None}), fn=lambda x, key: x * 2, rngs=rngs)
+    noisy = operators.ElementOperator(stochastic, fn=add_noise, rngs=rngs)
+    match kind:
+        case "deterministic":
+            return [plain]
+        case "stochastic":
+            return [plain, noisy, PlusTwo(), operators.ElementOperator(stochastic, fn=add_noise, rngs=rngs)]
+        case _:
+            return [operators.BatchMixOperator(BatchMixOperatorConfig(data_field="x", label_field="y"), rngs=rngs)]
+
+
+def add_noise(element, key):
+    return element.update_data({"x": element.data["x"] + jax.random.normal(key, element.data["x"].shape)})
+
+
+class PlusTwo(nnx.Module):
+    def __call__(self, batch):
+        return batch | {"x": batch["x"] + 2}
+
+
+def memory() -> dict[str, np.ndarray]:
+    return {"x": np.arange(150, dtype=np.float32).reshape(50, 3), "y": np.eye(50, dtype=np.float32)}
+
+
+@pytest.mark.parametrize("kind", ["deterministic", "stochastic", "mixing"])
+def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(kind: str) -> None:
+    theirs = pipeline.Pipeline(
+        source=MemorySource(MemorySourceConfig(), memory()),
+        stages=operators_of(kind),
+        batch_size=10,
+        rngs=nnx.Rngs(0),
+    )
+    want = list(theirs)
+
+    def make() -> Pipeline:
+        source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), memory())
+        return Pipeline(source=source, stages=operators_of(kind), batch_size=10, rngs=nnx.Rngs(0))
+
+    ours = make()
+    states, found = [], []
+    for batch in ours:
+        states.append(ours.get_state())
+        found.append(batch)
+    assert len(found) == len(want) == 5
+    for got, expected in zip(found, want, strict=True):
+        assert got.keys() == expected.keys()
+        for key in got:
+            np.testing.assert_allclose(got[key], expected[key], rtol=1e-6)  # fused otherwise, they round otherwise
+    again = make()
+    again.set_state(states[1])
+    assert as_lists(again) == as_lists(found[2:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import math
+import operator
 import os
 import threading
 import uuid
@@ -103,6 +104,8 @@ class RaySource(Source, Closing):
         self._is_named = name is not None
         self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
         description = source.describe()
+        traced = getattr(source, "traced", None)  # of an NNX source, which knows JAX
+        self._traced = None if traced is None else traced()
         self._actors = RayPool(description, num_actors, options)
         super().__init__(description, self._actors)
         # Before Ray's own end: a thread that waits for an actor would be waiting while Ray is taken down around it.
@@ -123,6 +126,20 @@ class RaySource(Source, Closing):
     def chunks(self, start: int, options: StreamOptions) -> Generator[tuple[int, int, list[Block]], None, None]:
         """The blocks from a position on; see Source.chunks."""
         return super().chunks(start, self._bounded(options))
+
+    def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
+        """The elements at positions [start, start + size): a list, read in this process; see Source.get_batch_at.
+
+        Where start is traced by JAX, read by the actors, as the source does it that this one reads. key: accepted for
+        datarax's sake, not used.
+        """
+        try:
+            start = operator.index(start)
+        except TypeError:
+            if self._traced is None:
+                raise
+            return self._traced.at(self, start, size)
+        return super().get_batch_at(start, size)
 
     def supports_indexed_access(self) -> bool:
         """False: datarax's Pipeline takes it for a stream, by get_batch, which answers {} at the end."""

@@ -15,13 +15,13 @@ from datarax_ray.pipeline.padding import pad
 from datarax_ray.pipeline.scan import FedBatch
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import check_sharding, merge_host, split_host, to_device
+from datarax_ray.pipeline.transfer import check_sharding, merge_host, to_device
 from datarax_ray.plan.packing import padding
 from datarax_ray.plan.position import Rest, element_ids, with_offset
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
-from datarax_ray.sources.device import narrow
+from datarax_ray.sources.device import narrow, split_host
 
 
 class Source(Protocol):

@@ -9,21 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from datarax_ray.sources.device import narrow, stays
-
-
-def split_host(columns: Any) -> tuple[Any, Any]:
-    """The fields for the device and those that stay on the host, as two dicts (None where there are none).
-
-    >>> split_host({"x": np.zeros(2), "name": np.array(["a", "b"], object)})
-    ({'x': array([0., 0.])}, {'name': array(['a', 'b'], dtype=object)})
-    """
-    if not isinstance(columns, Mapping):
-        return (None, columns) if stays(columns.dtype) else (columns, None)
-    parts = {key: split_host(column) for key, column in columns.items()}
-    device = {key: part[0] for key, part in parts.items() if part[0] is not None}
-    host = {key: part[1] for key, part in parts.items() if part[1] is not None}
-    return device or None, host or None
+from datarax_ray.sources.device import narrow
 
 
 def merge_host(batch: Any, host: Any) -> Any:

@@ -18,6 +18,7 @@ from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 from datarax_ray.sources.config import SourceConfig
 from datarax_ray.sources.module import SourceModule
+from datarax_ray.sources.traced import TracedBatches
 
 
 class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignore[call-arg]
@@ -28,6 +29,7 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
     ) -> None:
         super().__init__(config, rngs=rngs, name=name)
         self._source = Source(description)
+        self._traced = self.traced()
 
     def describe(self) -> Described:
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
@@ -38,6 +40,10 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position (and rest) on; does not move this source's own position."""
         return self._source.batches(start, options, rest)
+
+    def traced(self) -> TracedBatches:
+        """What get_batch_at gives under a trace: of this source, and of a RaySource over it, which knows no JAX."""
+        return TracedBatches()
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -50,6 +56,7 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
 
     def close(self) -> None:
         """Close files and forget cached records. The state can still be taken; reading opens them again."""
+        self._traced.close()
         self._source.close()
 
     def _count(self, num_elements: int) -> None:

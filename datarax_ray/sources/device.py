@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -23,6 +24,20 @@ def narrow(columns: Any) -> Any:
 def put(batch: Any) -> Any:
     """Any batch with its NumPy arrays of numbers on the default device, and all else where it is."""
     return jax.tree.map_with_path(_put, batch)
+
+
+def split_host(columns: Any) -> tuple[Any, Any]:
+    """The fields for the device and those that stay on the host, as two dicts (None where there are none).
+
+    >>> split_host({"x": np.zeros(2), "name": np.array(["a", "b"], object)})
+    ({'x': array([0., 0.])}, {'name': array(['a', 'b'], dtype=object)})
+    """
+    if not isinstance(columns, Mapping):
+        return (None, columns) if stays(columns.dtype) else (columns, None)
+    parts = {key: split_host(column) for key, column in columns.items()}
+    device = {key: part[0] for key, part in parts.items() if part[0] is not None}
+    host = {key: part[1] for key, part in parts.items() if part[1] is not None}
+    return device or None, host or None
 
 
 def stays(dtype: np.dtype) -> bool:

@@ -117,6 +117,10 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         self._source.seek(0)
         self._advance(0)
 
+    def supports_indexed_access(self) -> bool:
+        """Whether datarax's Pipeline is to gather on the device: not where transforms have to run on the host."""
+        return not self.describe().transforms
+
     def get_dataset_info(self) -> Any:
         """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
         return self._data.info

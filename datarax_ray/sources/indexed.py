@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
+import jax
 import numpy as np
 from flax import nnx
 
@@ -57,8 +58,11 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
 
     def supports_indexed_access(self) -> bool:
-        """True: get_batch_at works."""
-        return True
+        """False, as for datarax's files: its Pipeline iterates by get_batch, to the end of the last epoch.
+
+        get_batch_at works all the same.
+        """
+        return False
 
     def __len__(self) -> int:
         return len(self._source)
@@ -90,22 +94,19 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
             raise IndexError(f"a filter or on_error='skip' drops the element at index {index}")
         return found[0]
 
-    def get_batch_at(self, start: int, size: int, key: Any = None) -> list[Any]:
+    def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
         """The elements at positions [start, start + size), each epoch in its own order; filtered ones are missing.
 
-        Stateless; fewer elements, then none, after the last epoch; with a flat_map, all that these records give. key:
-        accepted for datarax's sake, not used.
+        Stateless: a list, with fewer elements, then none, after the last epoch; with a flat_map, all that these records
+        give. Where start is traced by JAX (jit, scan, datarax's Pipeline.step), the elements stacked as jax.Arrays,
+        which the compiled program fetches from the host; see TracedBatches. key: accepted for datarax's sake, not used.
 
-        Raises: TypeError where start is traced by JAX; ValueError where it is negative.
+        Raises: ValueError where start is negative; under a trace NotImplementedError where filters hide how many rows
+        there are, and TypeError where every field stays on the host.
         """
-        try:
-            start = operator.index(start)
-        except TypeError as error:
-            raise TypeError(
-                f"get_batch_at reads files on the host and needs a concrete integer as start, got "
-                f"{type(start).__name__}; iterate a Pipeline over this source instead of calling it under jit"
-            ) from error
-        return self._source.get_batch_at(start, size)
+        if isinstance(start, jax.core.Tracer):
+            return self._traced.at(self._source, start, size)
+        return self._source.get_batch_at(operator.index(start), size)
 
     def get_batch(self, size: int) -> Columns:
         """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it."""

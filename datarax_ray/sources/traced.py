@@ -1,0 +1,88 @@
+"""Batches where JAX traces the position: the compiled program fetches them from the host by an io_callback.
+
+For programs that compile what reads the data, as datarax's Pipeline.step and scan do. This package's Pipeline does not:
+its scan takes batches in that are made ahead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.source import Source
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.sources.device import narrow, split_host
+
+
+class TracedBatches:
+    """The batches of one source at traced positions, always of full size and without the fields that stay on the host.
+
+    A batch that begins where the last one ended is the next of the same stream, which reads ahead where actors do; any
+    other begins a new stream. The source's own position does not move.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stream: Generator[HostBatch, None, Any] | None = None
+        self._next: tuple[int, int] | None = None  # position and size of the batch that the stream gives next
+
+    def at(self, source: Source, start: Any, size: int) -> Any:
+        """The elements at positions [start, start + size), stacked, in the traced program. Stateless.
+
+        Raises: NotImplementedError where filters hide how many rows that is; TypeError where every field stays on the
+        host. In the running program, as JAX's own error with this one's text: ValueError beyond the end of the stream,
+        and what reading raises.
+        """
+        description = source.describe()
+        if description.may_drop:
+            raise NotImplementedError(
+                "get_batch_at is traced by JAX here, so every batch has the same shape; behind a filter, a flat_map, "
+                "on_error='skip' or in a stream nobody knows how many elements stand at its positions. Iterate instead."
+            )
+        batch = jax.tree.map(lambda field: np.zeros((1, *field.shape), field.dtype), source.element_spec())
+        on_device, _ = split_host(batch)
+        if on_device is None:
+            raise TypeError(
+                "get_batch_at is traced by JAX here, and every field stays on the host (bytes, strings, lists); decode "
+                "the records in transforms, DecodeFields for example, or iterate instead"
+            )
+        fields = narrow(on_device)
+        like = jax.tree.map(lambda field: jax.ShapeDtypeStruct((size, *field.shape[1:]), field.dtype), fields)
+        return io_callback(lambda at: self._fetch(source, int(at), size), like, start)
+
+    def _fetch(self, source: Source, start: int, size: int) -> Any:
+        stop = source.describe().stop
+        if start < 0:
+            raise ValueError(f"get_batch_at was asked for position {start}; a position of int32 ends at {2**31 - 1}")
+        if stop is not None and start + size > stop:
+            raise ValueError(
+                f"get_batch_at was asked for positions [{start}, {start + size}) of a stream that ends at {stop}, and "
+                "a compiled batch cannot be short. Take fewer steps, set num_epochs=-1, or iterate instead."
+            )
+        with self._lock:
+            if self._stream is None or self._next != (start, size):
+                self._drop()
+                self._stream = source.batches(start, StreamOptions(size))
+            try:
+                batch = next(self._stream)
+            except BaseException:
+                self._drop()
+                raise
+            self._next = (batch.stop, size)
+        return narrow(split_host(batch.columns)[0])
+
+    def _drop(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = self._next = None
+
+    def close(self) -> None:
+        """End the stream; a later batch begins a new one."""
+        with self._lock:
+            self._drop()

@@ -1,0 +1,93 @@
+"""get_batch_at where JAX traces the position: the rows of the plain loop, or an error that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    HFEagerConfig,
+    HFEagerSource,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests import oracle
+from tests.data import DropThirds, decode, write_files
+
+N = 53
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    return write_files(tmp_path, (20, 33))
+
+
+def make(paths: Any, *transforms: Any, num_epochs: int = 2) -> ArrayRecordSourceModule:
+    config = ArrayRecordSourceConfig(seed=3, shuffle_files=True, num_epochs=num_epochs)
+    return ArrayRecordSourceModule(config, paths, transforms=transforms)
+
+
+def test_under_jit_they_are_the_streams_in_any_order(paths: list[Path]) -> None:
+    expected = np.array([i for epoch in range(2) for i in oracle.order(N, epoch, 3)], np.int32)
+    with make(paths, decode) as source:
+        fetch = jax.jit(lambda start: source.get_batch_at(start, 10))
+        for start in (0, 10, 20, 50, 7, 17, 96, 0):
+            batch = fetch(start)
+            assert sorted(batch) == ["index", "values"]  # the name and the list stay on the host
+            assert batch["values"].dtype == np.int32
+            assert batch["index"].tolist() == batch["values"][:, 0].tolist() == expected[start : start + 10].tolist()
+        assert source.get_state()["position"] == 0
+        assert [element["index"] for element in source.get_batch_at(jnp.int32(7), 2)] == expected[7:9].tolist()
+
+
+def test_in_a_scan_they_come_in_order(paths: list[Path]) -> None:
+    expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 3)]
+    with make(paths, decode) as source:
+
+        @jax.jit
+        def run() -> jax.Array:
+            def body(start: Any, _: Any) -> Any:
+                return start + 10, source.get_batch_at(start, 10)["index"]
+
+            return jax.lax.scan(body, jnp.int32(0), length=10)[1]
+
+        assert run().ravel().tolist() == expected[:100]
+
+
+def test_beyond_the_end_and_below_zero_is_an_error_and_the_next_call_works(paths: list[Path]) -> None:
+    with make(paths, decode) as source:
+        fetch = jax.jit(lambda start: source.get_batch_at(start, 10)["index"])
+        for start, message in ((97, r"positions \[97, 107\) of a stream that ends at 106"), (-3, "position -3")):
+            with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+                fetch(start).block_until_ready()
+        assert fetch(0).tolist() == oracle.order(N, 0, 3)[:10]
+
+
+def test_what_cannot_be_compiled_is_refused_when_it_is_traced(paths: list[Path]) -> None:
+    with pytest.raises(NotImplementedError, match="behind a filter.* Iterate instead"):
+        jax.jit(lambda start: make(paths, decode, DropThirds()).get_batch_at(start, 10))(0)
+    with pytest.raises(TypeError, match="every field stays on the host"):
+        jax.jit(lambda start: make(paths).get_batch_at(start, 10))(0)
+
+
+def test_arrays_of_64_bits_come_as_jax_has_them() -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(7), "y": np.arange(7) / 2})
+    batch = jax.jit(lambda start: source.get_batch_at(start, 3))(6)
+    assert {name: (value.tolist(), str(value.dtype)) for name, value in batch.items()} == {
+        "x": ([6, 0, 1], "int32"),
+        "y": ([3.0, 0.0, 0.5], "float32"),
+    }
+
+
+def test_a_hugging_face_dataset_with_transforms_is_no_matter_for_the_device() -> None:
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_dict({"x": [1, 2, 3]})
+    assert HFEagerSource(HFEagerConfig(), dataset=dataset).supports_indexed_access()
+    assert not HFEagerSource(HFEagerConfig(), dataset=dataset, transforms=[decode]).supports_indexed_access()
