@@ -21,6 +21,7 @@ from datarax_ray.actors.member import Sent
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.roster import ACTOR_GONE, POLL_S, Roster
+from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
@@ -83,7 +84,8 @@ class RayPool:
             now = time.monotonic()
             if not member.sent:
                 member.progress_at = member.heard_at = now
-            ref = member.handle.read.remote([self._description], part.ticket)
+            trial = Trial(self._roster.ticket_timeout_s, part.ended) if part.is_trial else None
+            ref = member.handle.read.remote([self._description], part.ticket, trial)
             sent = Sent(part, ref, look_at=now + _LOOK_EVERY_S)
             member.sent[sent.ref] = sent
             return sent

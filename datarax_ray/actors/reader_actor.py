@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from datarax_ray.actors.trial import Trial, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block, timed
@@ -48,12 +49,12 @@ class ReaderActor:
         self._has_ended = False
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
-    def read(self, boxed: list[ray.ObjectRef | bytes], ticket: Ticket) -> Block:
+    def read(self, boxed: list[ray.ObjectRef | bytes], ticket: Ticket, trial: Trial | None = None) -> Block:
         """The block that the ticket asks for; a pure function of the ticket.
 
         boxed: a list with the Description pickled, or a reference to it; taken with the first call, kept from then on.
         Not given to the constructor: what fails there kills the actor and is retried, what fails in a call comes to the
-        caller.
+        caller. trial: how to try what may end this process; None to read it here.
 
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each ticket
         in flight, where the driver raises it once, when the stream comes to it.
@@ -66,7 +67,10 @@ class ReaderActor:
                 if self._description is None:
                     given = boxed[0]
                     self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
-                block = self._shared.answer(ticket, partial(timed, self._description.read))
+                make = partial(timed, self._description.read)
+                if trial is not None:
+                    make = partial(try_to_read, _pickled(boxed), self._description, trial)
+                block = self._shared.answer(ticket, make)
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again
         except Exception as error:
@@ -112,6 +116,15 @@ class ReaderActor:
 
     def _who(self) -> str:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"
+
+
+def _pickled(boxed: list[ray.ObjectRef | bytes]) -> bytes:
+    """The description as it came: what has read may hold open files, which do not travel."""
+    given = boxed[0]
+    if not isinstance(given, bytes):
+        given = ray.cloudpickle.dumps(ray.get(given))
+    assert isinstance(given, bytes)
+    return given
 
 
 def _portable(error: Exception) -> Exception:

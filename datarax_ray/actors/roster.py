@@ -23,13 +23,14 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from datarax_ray.actors.cause import first_line, out_of_memory, why_no_start
+from datarax_ray.actors.cause import OUT_OF_MEMORY, first_line, out_of_memory, why_no_start
 from datarax_ray.actors.gathering import Gathering
 from datarax_ray.actors.member import Loss, Member
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.quiet import silence
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.starting import let_go, start_actor, why_none
+from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.pace import Pace
 
@@ -74,6 +75,11 @@ class Roster:
         self.members: dict[int, Member] = {}
         self._next_index = 0
         self.add(num_actors)
+
+    @property
+    def ticket_timeout_s(self) -> float:
+        """How long an actor may be at one ticket."""
+        return self._options.ticket_timeout_s
 
     @property
     def ready(self) -> tuple[int, ...]:
@@ -231,8 +237,13 @@ class Roster:
         done, _ = ray.wait(list(member.sent), num_returns=len(member.sent), timeout=0, fetch_local=False)
         if len(done) != member.num_done or len(done) == len(member.sent):
             member.num_done, member.progress_at = len(done), now
-        elif now - member.progress_at > self._options.ticket_timeout_s:
+        elif now - member.progress_at > self._may_take_s(member):
             self._kill(member, now, f"a ticket took longer than ticket_timeout_s={self._options.ticket_timeout_s:g}")
+
+    def _may_take_s(self, member: Member) -> float:
+        """How long the member may be at one ticket; one that is tried apart has its own clock."""
+        is_trying = any(ask.part.is_trial for ask in member.sent.values())
+        return Trial(self.ticket_timeout_s).most_s if is_trying else self.ticket_timeout_s
 
     def _kill(self, member: Member, now: float, reason: str) -> None:
         """End its process; Ray sends SIGKILL after 5 s where it does not go, and starts another."""
@@ -269,7 +280,7 @@ class Roster:
         was_ready, member.is_ready = member.is_ready, False
         if member.index in self.members:
             self.pace.forget(member.index)
-        num_lost = self._lose_all(member, reason)
+        num_lost = self._lose_all(member, reason, was_read=kind != "answered")
         if was_ready:
             self._tended_at = 0.0
             member.num_failures += 1
@@ -296,7 +307,8 @@ class Roster:
                     continue
                 except Exception:  # an error of its own would come again, and then be raised
                     pass
-            ask.outcome = Lost(ask.part, f"actor {member.index}: {reason}", was_read=was_read and num_lost == 0)
+            was_at_it = was_read and num_lost == 0
+            ask.outcome = Lost(ask.part, reason, was_read=was_at_it, for_memory=reason.startswith(OUT_OF_MEMORY))
             num_lost += 1
         member.num_done = 0
         return num_lost

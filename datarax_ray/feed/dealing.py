@@ -6,12 +6,12 @@ Dealers are machines without I/O, as the window is, which decides when.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 from datarax_ray.plan.mixture import AnyOrder, Origin
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest, next_multiple
+from datarax_ray.plan.position import Rest, next_multiple, pieces
 from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
 from datarax_ray.plan.trainer_rows import TrainerPositions
 from datarax_ray.read.blocks import Block
@@ -58,6 +58,13 @@ def unshared(ticket: AnyTicket) -> AnyTicket:
     return ticket.ticket if isinstance(ticket, Shared) else ticket
 
 
+def with_inner(ticket: Any, **changes: Any) -> Any:
+    """The ticket with these fields of what it asks for changed, by however many it is shared."""
+    if isinstance(ticket, Shared):
+        return replace(ticket, ticket=replace(ticket.ticket, **changes))  # type: ignore[type-var]
+    return replace(ticket, **changes)
+
+
 class Dealer(Protocol):
     """Deals a stream from its start on, chunk by chunk."""
 
@@ -94,6 +101,10 @@ class Dealer(Protocol):
         """The actor to ask for a ticket that was lost."""
         ...
 
+    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
+        """Tickets for fewer positions each, which together ask for the same; () for one that cannot be split."""
+        ...
+
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: these are the actors from now on, with these weights; see plan.shards.assign."""
         ...
@@ -119,6 +130,9 @@ class Dealer(Protocol):
         ...
 
 
+# That a ticket is split into. A record that ends its process is found in the logarithm of the chunk to this base of
+# dead processes: in 5 of 2**15 positions, where halving takes 15. More pieces are more objects for nothing.
+NUM_PIECES = 8
 # A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
 MAX_PART_RECORDS = 2**15
 # Rows of a part where whole groups of them are read as columns, at a tenth of that: 8 MiB of 64-byte rows.
@@ -184,6 +198,10 @@ class RecordDealer:
         assert isinstance(ticket, Ticket)
         assert ticket.shards is not None  # none is dealt without
         return self._owners[ticket.shards[0]]
+
+    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
+        """By position; some may hold no record of the shards that are asked for."""
+        return [with_inner(ticket, start=lo, stop=hi) for lo, hi in pieces(ticket.start, ticket.stop, NUM_PIECES)]
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         self._owners = assign(self._layout, self._order, actors, self._owners, weights)

@@ -27,11 +27,15 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Lost:
-    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it."""
+    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it.
+
+    for_memory: whether the actor was ended because the memory of its node ran out.
+    """
 
     part: Part
     reason: str
     was_read: bool = True
+    for_memory: bool = False
 
 
 class Pool(Protocol):
@@ -168,7 +172,7 @@ class Flow:
 
     def _lose(self, loss: Lost) -> None:
         del self._sent[loss.part]
-        self._window.lost(loss.part, loss.reason, was_read=loss.was_read)
+        self._window.lost(loss.part, loss.reason, was_read=loss.was_read, for_memory=loss.for_memory)
 
     def _arrive(self, event: Arrived) -> None:
         part, block = event.part, event.block

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.feed.dealing import MAX_PART_ROWS, AnyTicket, Deal, Sharing, shared, unshared
+from datarax_ray.feed.dealing import MAX_PART_ROWS, NUM_PIECES, AnyTicket, Deal, Sharing, shared, unshared, with_inner
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest, next_multiple
+from datarax_ray.plan.position import Rest, next_multiple, pieces
 from datarax_ray.plan.shards import Layout, assign
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.streams import LaneBlock, LaneEnd
@@ -126,6 +126,26 @@ class LaneDealer:
         ticket = unshared(ticket)
         assert isinstance(ticket, LaneTicket)
         return self._owners[ticket.lanes[0][0]]
+
+    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
+        """By position, each with the lanes that have any there.
+
+        All from the cursors of the whole, which are at or before what is wanted.
+        """
+        inner = unshared(ticket)
+        assert isinstance(inner, LaneTicket)
+        epoch = ticket.start // EPOCH_POSITIONS
+        places, base = self._order.places(epoch).tolist(), epoch * EPOCH_POSITIONS
+
+        def has_any(lane: int, lo: int, hi: int) -> bool:
+            count_before = self._order.count_before
+            return count_before(places[lane], lo - base) < count_before(places[lane], hi - base)
+
+        found = []
+        for lo, hi in pieces(ticket.start, ticket.stop, NUM_PIECES):
+            if lanes := tuple(pair for pair in inner.lanes if has_any(pair[0], lo, hi)):
+                found.append(with_inner(ticket, start=lo, stop=hi, lanes=lanes))
+        return found
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         order = Order(self._order.num_lanes)  # lanes are dealt round robin

@@ -119,6 +119,10 @@ class PickedDealer:
     def owner(self, ticket: AnyTicket) -> int:
         return self._dealer.owner(ticket)
 
+    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
+        """Not at all: the elements were made before, when it was asked where they are."""
+        return ()
+
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Nothing: the other dealer is told."""
 

@@ -1,11 +1,15 @@
 """The window: which chunks are in flight, as a machine without I/O. Events go in, parts to ask for come out.
 
-    part:   waiting -> asked -> arrived          lost: asked -> waiting, with one more attempt
+    part:   waiting -> asked -> arrived          lost: asked -> waiting, with one more attempt; or split into several
     chunk:  opened (in order) -> complete (all parts arrived) -> released (in order)
 
 Its bound is in bytes: complete chunks count with what they hold, others with at least the largest bytes per position
 seen lately. Chunks grow from small, so that the first batch comes soon, to a size at which a block is worth its
 overhead, or takes a second to read: what is in flight is what a lost actor costs, and what an interrupt waits for.
+
+A part that is lost says nothing of its records: who kills actors from outside kills them at something. So it is asked
+for again as often as it takes, in smaller and smaller pieces, until what ends its process stands alone; that is then
+read in a process of its own, whose end is told by the actor that lives on (see actors.trial), as any other failure.
 """
 
 from __future__ import annotations
@@ -31,18 +35,41 @@ TARGET_READ_S = 1.0
 # What is left, after each chunk, of the largest bytes and seconds per position seen so far: an outlier of 20 times the
 # usual is forgotten after 60 chunks.
 DECAY = 0.95
-MAX_ATTEMPTS = 5
+# Losses of a part before it is split: most actors die of something else, and then the whole is the cheapest.
+SPLIT_AFTER = 2
+# Losses of a single position before it is tried in a process of its own; which takes seconds, and an actor that is
+# killed again and again may not have them, so every other attempt from there on is a plain one.
+TRY_AFTER = 3
+# Times that memory ran out on an actor at a single position, in which nothing else was read. Ray ends the actor then,
+# and not the process that it tries the position in.
+MAX_OUT_OF_MEMORY = 3
 
 
 @dataclass(frozen=True)
 class Part:
-    """One actor's part of one chunk. attempt: 0 at first, one more each time that it was lost."""
+    """One actor's part of one chunk. attempt: 0 at first, one more each time that it was lost.
+
+    num_out_of_memory: of these, how often for memory. ended: what ended all who read it, where that is known; then it
+    is to be read no more, and "" otherwise.
+    """
 
     chunk: int
     index: int
     actor: int
     ticket: AnyTicket
     attempt: int = 0
+    num_out_of_memory: int = 0
+    ended: str = ""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one position, and cannot be made smaller."""
+        return self.ticket.stop - self.ticket.start == 1
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it is to be read in a process of its own, or not at all."""
+        return self.is_single and self.attempt >= TRY_AFTER and (self.attempt - TRY_AFTER) % 2 == 0
 
 
 @dataclass
@@ -136,23 +163,14 @@ class Window:
         chunk.arrived[part.index] = nbytes
         chunk.read_s = max(chunk.read_s, read_s)
 
-    def lost(self, part: Part, reason: str = "", *, was_read: bool = True) -> None:
-        """Event: an asked part will not come. It is asked again, of whoever owns it now.
+    def lost(self, part: Part, reason: str = "", *, was_read: bool = True, for_memory: bool = False) -> None:
+        """Event: an asked part will not come. It is asked again, of whoever owns it now; split, if that may help.
 
-        was_read: whether its actor was at it, so that it may be what ended the actor. One that only stood in line is
-        asked again as often as it takes.
-
-        Raises: RuntimeError after MAX_ATTEMPTS, naming the chunk, the actor and the last reason.
+        was_read: whether its actor was at it, so that it may be what ended the actor, and did not only stand in line.
+        for_memory: whether its actor was ended because memory ran out.
         """
         chunk = self._find(part, "lost")
-        if was_read and part.attempt + 1 >= MAX_ATTEMPTS:
-            raise RuntimeError(
-                f"positions [{chunk.start}, {chunk.stop}) were lost {MAX_ATTEMPTS} times, last by reader actor "
-                f"{part.actor}{reason and f' ({reason})'}: whoever reads them dies or hangs. A record or transform "
-                "there ends its process (memory, a crash in C, os._exit) or never returns; read these positions in one "
-                "process (source.get_batch_at) to find it, or give the actors more memory."
-            )
-        self._waiting.append(self._ask_owner(replace(part, attempt=part.attempt + was_read)))
+        self._waiting += [self._ask_owner(again) for again in self._again(chunk, part, reason, was_read, for_memory)]
         self.num_retried += 1
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
@@ -209,6 +227,27 @@ class Window:
         self._chunks.append(chunk)
         self._num_opened += 1
         return chunk
+
+    def _again(self, chunk: _Chunk, part: Part, reason: str, was_read: bool, for_memory: bool) -> list[Part]:
+        """What to ask for in place of a part that was lost. Pieces of it are parts of the chunk of their own."""
+        if not was_read:
+            return [part]
+        num_out_of_memory = part.num_out_of_memory + for_memory
+        if part.is_single:
+            is_known = num_out_of_memory >= MAX_OUT_OF_MEMORY
+            attempt = TRY_AFTER if is_known else part.attempt + 1
+            ended = reason if is_known else part.ended
+            return [replace(part, attempt=attempt, num_out_of_memory=num_out_of_memory, ended=ended)]
+        tickets = self._dealer.split(part.ticket) if part.attempt + 1 >= SPLIT_AFTER else ()
+        if not tickets:
+            return [replace(part, attempt=part.attempt + 1)]
+        indexes = [part.index, *range(len(chunk.parts), len(chunk.parts) + len(tickets) - 1)]
+        pieces = [
+            Part(part.chunk, index, part.actor, ticket, SPLIT_AFTER - 1)
+            for index, ticket in zip(indexes, tickets, strict=True)
+        ]
+        chunk.parts += pieces[1:]
+        return pieces
 
     def _ask_owner(self, part: Part) -> Part:
         """A lost part, addressed to whoever owns what it asks for now, in place of what its chunk held."""

@@ -7,6 +7,7 @@ stream's own kind understands (how much of one record was delivered, where each 
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -40,6 +41,17 @@ def next_multiple(position: int, step: int) -> int:
     [8, 8, 16]
     """
     return (position // step + 1) * step
+
+
+def pieces(start: int, stop: int, count: int) -> list[tuple[int, int]]:
+    """The positions [start, stop) cut into `count` ranges as even as can be; fewer where there are fewer positions.
+
+    >>> pieces(10, 17, 3)
+    [(10, 12), (12, 14), (14, 17)]
+    """
+    count = min(count, stop - start)
+    cuts = [start + index * (stop - start) // count for index in range(count + 1)]
+    return list(itertools.pairwise(cuts))
 
 
 def ordinals(positions: Indices) -> Indices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -77,10 +77,25 @@ def read_block(description: Description, ticket: Ticket) -> Block:
 
 
 def block_at(
-    description: Description, positions: Indices, records: Indices, documents: Documents | None = None
+    description: Description,
+    positions: Indices,
+    records: Indices,
+    documents: Documents | None = None,
+    ended: str = "",
 ) -> Block:
-    """The block of these positions, ascending, with these records: int64 (k,) each; see read_block."""
-    return block_of(*_elements(description, positions, records), documents)
+    """The block of these positions, ascending, with these records: int64 (k,) each; see read_block.
+
+    ended: what ended every process that read them, "" for nothing; then they are broken, and not read.
+    """
+    if not ended:
+        return block_of(*_elements(description, positions, records), documents)
+    asked = Progress(records, positions, records, on_error=description.on_error, locate=description.reader.locate)
+    asked.run(lambda *_: _raise(ChildProcessError(f"every process that reads it ends: {ended}")), "reading")
+    return block_of(asked, None, documents)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def block_of(progress: Progress, columns: Columns, documents: Documents | None) -> Block:

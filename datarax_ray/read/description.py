@@ -120,6 +120,10 @@ class Described(Protocol):
         """The block that a ticket of this kind asks for: the same wherever and whenever it is called."""
         ...
 
+    def broken(self, ticket: Any, ended: str) -> Block:
+        """The block of a ticket whose records cannot be read, because that ends the process; ended: how."""
+        ...
+
     def names(self, ticket: Any) -> list[str]:
         """Some of the files or lanes in which a ticket's elements are, for people."""
         ...
@@ -236,6 +240,10 @@ class Description:
         """The block that the ticket asks for; see read_block. What an actor does, for every kind of description."""
         return read_block(self, ticket)
 
+    def broken(self, ticket: Ticket, ended: str) -> Block:
+        """The block of a ticket whose records end every process that reads them; nothing is read."""
+        return block_at(self, *ticket.select(self.order), ticket.documents, ended)
+
     def names(self, ticket: Ticket) -> list[str]:
         """Some of the files in which the ticket's records are."""
         return names_of(ticket.select(self.order)[1], self.locate)
@@ -248,9 +256,9 @@ class Description:
         """The elements at positions [start, stop), not stacked; filtered ones are missing."""
         return read_elements(self, Ticket(start, stop))
 
-    def block_at(self, positions: Indices, records: Indices, documents: Documents | None) -> Block:
+    def block_at(self, positions: Indices, records: Indices, documents: Documents | None, ended: str = "") -> Block:
         """The block of single positions, for a mixture that this is a component of; see blocks.block_at."""
-        return block_at(self, positions, records, documents)
+        return block_at(self, positions, records, documents, ended)
 
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
         """The elements of single positions, and the position of each; see blocks.elements_at."""

@@ -123,6 +123,11 @@ class MixtureDescription:
         order = self._order_from(ticket.origin)
         return self._read(order, *ticket.select(order), ticket.documents)
 
+    def broken(self, ticket: Ticket, ended: str) -> Block:
+        """The block of a ticket whose records end every process that reads them; nothing is read."""
+        order = self._order_from(ticket.origin)
+        return self._read(order, *ticket.select(order), ticket.documents, ended)
+
     def names(self, ticket: Ticket) -> list[str]:
         """Some of the files in which the ticket's records are."""
         return names_of(ticket.select(self._order_from(ticket.origin))[1], self.locate)
@@ -132,9 +137,9 @@ class MixtureDescription:
         index = int(np.searchsorted(self.order.bases, record, "right")) - 1
         return self.components[index].locate(record - int(self.order.bases[index]))
 
-    def block_at(self, positions: Indices, records: Indices, documents: Documents | None) -> Block:
+    def block_at(self, positions: Indices, records: Indices, documents: Documents | None, ended: str = "") -> Block:
         """The block of single positions, for a mixture that this is a component of."""
-        return self._read(self.order, positions, records, documents)
+        return self._read(self.order, positions, records, documents, ended)
 
     def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked, by the weights that hold with this rest."""
@@ -195,9 +200,11 @@ class MixtureDescription:
             mine = components == index
             yield self.components[index], positions[mine], own[mine], records[mine] - order.bases[index]
 
-    def _read(self, order: MixtureOrder, positions: Indices, records: Indices, documents: Documents | None) -> Block:
+    def _read(
+        self, order: MixtureOrder, positions: Indices, records: Indices, documents: Documents | None, ended: str = ""
+    ) -> Block:
         blocks = [
-            _moved(component.block_at(own, its_records, documents), own, its_positions)
+            _moved(component.block_at(own, its_records, documents, ended), own, its_positions)
             for component, its_positions, own, its_records in self._parts(order, positions, records)
         ]
         return blocks[0] if len(blocks) == 1 else _merged(blocks)

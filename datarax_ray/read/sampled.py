@@ -136,6 +136,17 @@ class SampledDescription:
         at = 0 if failure is None else failure.position
         return Block(np.array(where, np.int64), self._elements(items) if items else None, (), failure, at)
 
+    def broken(self, ticket: Ticket, ended: str) -> Block:
+        """A block that fails at the first record of the ticket, which ends every process that reads it."""
+        positions, _ = ticket.select(self.order)
+        chosen = self._choose(positions)
+        if not len(chosen.records):
+            return Block(positions[:0], None, (), chosen.failure, ticket.start)
+        error = ChildProcessError(f"every process that reads it ends: {ended}")
+        where, position = self.reader.locate(int(chosen.records[0])), int(positions[0])
+        failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {error}", error)
+        return Block(positions[:0], None, (), failure, position)
+
     def _elements(self, items: list[Item]) -> Elements:
         data = [item.data for item in items]
         values = gather(data) if self.stacks else Boxed(data)

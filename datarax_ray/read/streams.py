@@ -16,7 +16,7 @@ from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.description import MAX_NAMES, MAX_RUN_RECORDS, check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.lanes import LaneReader, LiveLane, LiveLanes, Portion
+from datarax_ray.read.lanes import LaneReader, LiveLanes, Portion
 from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.rows import Pick, gather
 from datarax_ray.read.transforms import OnError, Progress, steps
@@ -96,6 +96,15 @@ class StreamDescription:
         """The elements that the ticket asks for, by position. The same block wherever and whenever it is read."""
         return _read_lanes(self, self._live, ticket)
 
+    def broken(self, ticket: LaneTicket, ended: str) -> Block:
+        """A block that fails at the ticket's start, whatever on_error says: what ended the process may be the lane."""
+        epoch, first = divmod(ticket.start, EPOCH_POSITIONS)
+        ((lane, _),) = ticket.lanes
+        ordinal = self.order.count_before(int(self.order.places(epoch)[lane]), first)
+        error = ChildProcessError(f"every process that reads it ends: {ended}")
+        failure = _end(self, lane, ordinal, ticket.start, error)
+        return LaneBlock(np.empty(0, np.int64), None, failure=failure, failure_position=ticket.start)
+
     def names(self, ticket: LaneTicket) -> list[str]:
         """Some of the lanes that the ticket asks for."""
         return [self.reader.locate(lane, 0).rpartition("[")[0] for lane, _ in ticket.lanes[:MAX_NAMES]]
@@ -169,7 +178,7 @@ def _read_lanes(description: StreamDescription, live_lanes: LiveLanes, ticket: L
         ends.append(LaneEnd(lane, live.cursor, live.length))
         if live.failure is not None:
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
-            failures.append(_end(description, lane, live, position, live.failure))
+            failures.append(_end(description, lane, live.ordinal, position, live.failure))
         live_lanes.put_back(live)
     block = _block(description, pieces, ticket.documents)
     failures += [block.failure] if isinstance(block.failure, RecordError) else []
@@ -220,9 +229,9 @@ def _block(description: StreamDescription, pieces: list[_Piece], documents: Docu
     )
 
 
-def _end(description: StreamDescription, lane: int, live: LiveLane, position: int, error: Exception) -> RecordError:
+def _end(description: StreamDescription, lane: int, ordinal: int, position: int, error: Exception) -> RecordError:
     """Why the lane gives nothing from here on."""
-    where = description.reader.locate(lane, live.ordinal)
+    where = description.reader.locate(lane, ordinal)
     failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {error}", error)
     if description.on_error != "raise":
         failure.add_note(

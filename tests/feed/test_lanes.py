@@ -2,12 +2,13 @@
 
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from datarax_ray.feed.lanes import LaneDealer
-from datarax_ray.feed.window import MAX_ATTEMPTS, Window
+from datarax_ray.feed.window import Window
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.streams import LaneBlock, LaneEnd
@@ -134,6 +135,25 @@ def test_a_rest_that_is_none_is_refused(rest, message):
         dealer(2, start=8 - 3, rest=rest)
 
 
+def test_a_ticket_is_split_by_position_into_tickets_for_the_lanes_that_have_any_there():
+    machine = dealer(num_lanes=3, turn_size=2, actors=(7,))
+    machine.arrived(LaneTicket(0, 6, ((1, Cursor()),)), answer((1, 2, None)))
+    ((_, ticket),) = machine.deal(12).tickets
+    pieces = machine.split(replace(ticket, start=2, stop=9))
+    assert pieces == [
+        LaneTicket(2, 3, ((1, Cursor(2, {"at": 2})),)),
+        LaneTicket(3, 4, ((1, Cursor(2, {"at": 2})),)),
+        LaneTicket(4, 5, ((2, Cursor()),)),
+        LaneTicket(5, 6, ((2, Cursor()),)),
+        LaneTicket(6, 7, ((0, Cursor()),)),
+        LaneTicket(7, 8, ((0, Cursor()),)),
+        LaneTicket(8, 9, ((1, Cursor(2, {"at": 2})),)),
+    ]
+    assert machine.split(LaneTicket(2, 42, ((1, Cursor()),))) == [
+        LaneTicket(lo, lo + 5, ((1, Cursor()),)) for lo in range(2, 42, 5)
+    ]
+
+
 def test_an_epoch_without_an_element_is_an_error():
     machine = dealer(2)
     deal = machine.deal(8)
@@ -232,11 +252,7 @@ class Scheduler:
 
     def lose(self):
         if self.in_flight:
-            part = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
-            if part.attempt + 1 < MAX_ATTEMPTS:
-                self.window.lost(part)
-            else:
-                self.in_flight.append(part)
+            self.window.lost(self.in_flight.pop(self.random.randrange(len(self.in_flight))))
 
     def change(self):
         if self.random.random() < 0.5 or len(self.actors) == 1:
@@ -252,7 +268,8 @@ class Scheduler:
             return
         start, stop = self.window.head_range
         number = min(self.arrived, default=None)
-        parts = self.arrived.pop(number) if number is not None and self.arrived[number][0].ticket.start == start else []
+        is_first = number is not None and start <= self.arrived[number][0].ticket.start < stop
+        parts = self.arrived.pop(number) if is_first else []
         found = sorted(at for part in parts for at in self.elements(part.ticket))
         for position, lane, ordinal in found:
             self.got.append((position // E, lane, ordinal))

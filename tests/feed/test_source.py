@@ -166,7 +166,6 @@ class TangledPool(LocalPool):
         super().__init__(description)
         self.random = np.random.default_rng(0)
         self.roster = [0, 1, 2]
-        self.gone: set = set()
 
     def actors(self):
         if self.random.random() < 0.2:
@@ -183,9 +182,7 @@ class TangledPool(LocalPool):
         if self.random.random() < 0.1:
             return None
         part = list(parts)[self.random.integers(len(parts))]
-        key = (part.chunk, part.index)
-        if key not in self.gone and self.random.random() < 0.3:
-            self.gone.add(key)
+        if self.random.random() < 0.4:
             return Lost(part, "lost on purpose")
         return Arrived(part, self.read(part.ticket))
 

@@ -10,10 +10,11 @@ import pytest
 from datarax_ray.feed.dealing import MAX_CHUNK_EPOCHS, RecordDealer, Sharing
 from datarax_ray.feed.window import (
     FIRST_CHUNK_RECORDS,
-    MAX_ATTEMPTS,
     MAX_OPEN_CHUNKS,
+    MAX_OUT_OF_MEMORY,
     MAX_PART_RECORDS,
     TARGET_BLOCK_NBYTES,
+    TRY_AFTER,
     Part,
     Window,
     next_chunk_size,
@@ -125,14 +126,75 @@ def test_after_reassigning_new_chunks_go_to_new_owners_and_parts_in_flight_stay(
     assert [p.ticket.shards for p in opened if p.chunk == 2] == [(0, 2), (1, 3)]
 
 
-def test_a_part_lost_too_often_is_an_error_that_names_positions_and_actor():
+def test_a_part_that_is_lost_twice_is_asked_for_in_pieces_of_whoever_owns_it():
+    machine = window(chunk_size=16)
+    first, second, *_ = machine.asks()
+    machine.lost(first)
+    (again,) = machine.asks()
+    machine.reassign((9, 8))
+    machine.lost(again)
+    pieces = machine.asks()
+    assert pieces == [
+        Part(0, index, 9, Ticket(2 * n, 2 * n + 2, LAYOUT, (0, 2)), 1) for n, index in enumerate([0, *range(2, 9)])
+    ]
+    assert machine.head == [pieces[0], second, *pieces[1:]]
+    for part in machine.head:
+        machine.arrived(part, 1)
+    machine.release()
+    assert machine.head_range == (16, 32)
+
+
+def test_a_part_that_only_stood_in_line_stays_whole_however_often_it_is_lost():
     machine = window()
     part, *_ = machine.asks()
-    for _ in range(MAX_ATTEMPTS - 1):
-        machine.lost(part)
+    for _ in range(100):
+        machine.lost(part, was_read=False)
         (part,) = machine.asks()
-    with pytest.raises(RuntimeError, match=r"positions \[0, 8\) were lost 5 times, last by reader actor 7 \(gone\)"):
-        machine.lost(part, "gone")
+    assert part == Part(0, 0, 7, Ticket(0, 8, LAYOUT, (0, 2)))
+
+
+def test_every_piece_that_is_lost_is_split_at_once():
+    machine = window(chunk_size=40)
+    part, *_ = machine.asks()
+    machine.lost(part)
+    (part,) = machine.asks()
+    machine.lost(part)
+    one, other, *_ = machine.asks()
+    machine.lost(other)
+    machine.lost(one)
+    ranges = [(part.ticket.start, part.ticket.stop) for part in machine.asks()]
+    assert ranges == [(n, n + 1) for n in (5, 6, 7, 8, 9, 0, 1, 2, 3, 4)]
+
+
+def losses(machine: Window, part: Part, count: int, **how) -> list[Part]:
+    """What is asked for after each of so many losses of a single position."""
+    found = []
+    for _ in range(count):
+        machine.lost(part, "SIGKILL", **how)
+        (part,) = machine.asks()
+        found.append(part)
+    return found
+
+
+def test_a_single_position_is_tried_apart_every_other_time_and_never_given_up():
+    machine = window(chunk_size=1)
+    part, *_ = machine.asks()
+    found = losses(machine, part, 100)
+    assert [part.is_trial for part in found[: TRY_AFTER + 3]] == [False] * (TRY_AFTER - 1) + [True, False, True, False]
+    assert {part.ended for part in found} == {""}
+    machine.arrived(found[-1], 1)
+
+
+def test_a_single_position_at_which_memory_runs_out_is_asked_for_no_more_but_its_place():
+    machine = window(chunk_size=1)
+    part, *_ = machine.asks()
+    *before, last = losses(machine, part, MAX_OUT_OF_MEMORY, for_memory=True)
+    assert {part.ended for part in before} == {""}
+    assert last.is_trial
+    assert last.ended == "SIGKILL"
+    (again,) = losses(machine, last, 1)  # its actor is killed, for another reason
+    assert again.is_trial
+    assert again.ended == "SIGKILL"
 
 
 def illegal_events():
@@ -375,14 +437,14 @@ class Scheduler:
 
     def step(self) -> None:
         self.random.choices(
-            [self.ask, self.arrive, self.lose, self.join, self.leave, self.release], [30, 40, 6, 1, 1, 22]
+            [self.ask, self.arrive, self.lose, self.join, self.leave, self.release], [30, 40, 16, 1, 1, 22]
         )[0]()
         self.check()
 
     def ask(self) -> None:
         before = set(self.bounds)
         for part in self.window.asks():
-            key = (part.chunk, part.index, part.attempt)
+            key = (part.chunk, part.index, part.attempt, part.ticket)
             assert not self.asked[key], f"{part} asked twice"
             self.asked[key] += 1
             assert part.actor in self.actors, "asked of one who is gone"
@@ -391,7 +453,7 @@ class Scheduler:
                 assert part.attempt == 0
                 assert part.ticket.start == self.opened_to, "a gap or overlap between chunks"
                 self.opened_to = part.ticket.stop
-            self.bounds[part.chunk] = (part.ticket.start, part.ticket.stop)
+                self.bounds[part.chunk] = (part.ticket.start, part.ticket.stop)
         if set(self.bounds) - before and len(self.bounds) > 1 and self.num_released:
             in_flight = sum(stop - start for start, stop in self.bounds.values()) * self.per_position
             assert in_flight <= self.max_nbytes, "more than one chunk is open only if all of them fit"
@@ -414,13 +476,10 @@ class Scheduler:
             self._lose(self.in_flight.pop(self.random.randrange(len(self.in_flight))))
 
     def _lose(self, part: Part) -> None:
-        if self.random.random() < 0.5:  # it only stood in line, and may be lost any number of times
-            self.window.lost(part, was_read=False)
-            self.asked[part.chunk, part.index, part.attempt] -= 1
-        elif part.attempt + 1 < MAX_ATTEMPTS:
-            self.window.lost(part)
-        else:
-            self._deliver(part)
+        was_read = self.random.random() < 0.8  # or it only stood in line
+        self.window.lost(part, was_read=was_read)
+        if not was_read:
+            self.asked[part.chunk, part.index, part.attempt, part.ticket] -= 1
 
     def join(self) -> None:
         if len(self.actors) < 6:

@@ -14,6 +14,7 @@ from datarax_ray.read.columns import leaves
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.mixture import MixtureDescription
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, record, stored_index
 
@@ -146,6 +147,26 @@ def test_skipping_lists_all_failures_by_position_with_what_went_wrong():
     assert block.positions.tolist() == [0, 1, 3, 5, 7, 8, 9]
     assert [(s.where, s.position) for s in block.skipped] == [("memory[2]", 2), ("memory[4]", 4), ("memory[6]", 6)]
     assert ["reading" in s.reason for s in block.skipped] == [False, True, True]
+
+
+@pytest.mark.parametrize("in_mixture", [False, True])
+def test_a_record_that_ends_its_process_is_broken_without_being_read(in_mixture):
+    ended = r"memory\[4\] \(position 4\): reading raised ChildProcessError: .* ends: SIGKILL"
+    for on_error in ("raise", "skip", lambda error: "SIGKILL" in str(error)):
+        description = component = describe(on_error=on_error)
+        if in_mixture:
+            description = MixtureDescription((component,), (1,))
+        block = description.broken(Ticket(4, 5), "SIGKILL")
+        assert component.reader.calls == 0
+        assert block.positions.tolist() == []
+        if on_error == "raise":
+            assert block.failure_position == 4
+            with pytest.raises(RecordError, match=ended):
+                raise block.failure
+        else:
+            assert block.failure is None
+            assert [(skip.where, skip.position) for skip in block.skipped] == [("memory[4]", 4)]
+    assert describe().broken(Ticket(4, 5, Layout(1, 2), (1,)), "SIGKILL").failure is None  # it is another actor's
 
 
 def test_a_missing_file_is_never_skipped():

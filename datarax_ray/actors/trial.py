@@ -1,0 +1,148 @@
+"""A trial: a position that was lost again and again, read in a process of its own, whose end the actor lives to tell.
+
+Whoever kills actors from outside kills them at any record, so an actor that is gone is no evidence against what it was
+at; a process that was made to read this one position, and ended at it while the actor lived on, is. Twice: where the
+kernel runs out of memory it may choose a process for no fault of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from datarax_ray.read.blocks import Block
+from datarax_ray.read.description import Described
+
+# To start Python and import what a description needs; a second on a host that has nothing else to do.
+START_S = 60.0
+_NUM_RUNS = 2
+_READY = b"r"
+_PR_SET_PDEATHSIG = 1  # sys/prctl.h
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a position is tried. timeout_s: what reading it may take. ended: what is known to end all who read it.
+
+    Then it is not read, and "" otherwise.
+    """
+
+    timeout_s: float
+    ended: str = ""
+
+    @property
+    def most_s(self) -> float:
+        """What it takes at the most."""
+        return _NUM_RUNS * (START_S + self.timeout_s)
+
+
+def try_to_read(pickled: bytes, description: Described, trial: Trial, ticket: Any) -> Block:
+    """The block of the ticket; where every process ends that reads it, one whose records are broken by that.
+
+    pickled: the description, as it was before anything was read.
+
+    Raises: RuntimeError where no process can be made to try it in.
+    """
+    ended = trial.ended
+    if not ended:
+        for _ in range(_NUM_RUNS):
+            found = _run(pickled, ticket, trial.timeout_s)
+            if isinstance(found, Block):
+                return found
+            ended = found
+    return description.broken(ticket, ended)
+
+
+def _run(pickled: bytes, ticket: Any, timeout_s: float) -> Block | str:
+    """The block, or what ended the process that was to read it."""
+    receiver, sender = os.pipe()
+    command = [sys.executable, "-c", "from datarax_ray.actors.trial import main; main()", str(sender)]
+    paths = os.pathsep.join([os.getcwd() if path == "" else path for path in sys.path])
+    with os.fdopen(receiver, "rb") as answer:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, pass_fds=[sender], env=os.environ | {"PYTHONPATH": paths}
+            )
+        finally:
+            os.close(sender)
+        try:
+            with _at_most(START_S, process):
+                _give(process, pickle.dumps((pickled, ticket)))
+                is_ready = answer.read(1) == _READY
+            with _at_most(timeout_s, process) as is_over:
+                block = answer.read() if is_ready else b""
+                status = process.wait()
+        finally:
+            process.kill()  # of no use any more, whatever ended this
+            process.wait()
+    if not is_ready:
+        raise RuntimeError(
+            f"positions [{ticket.start}, {ticket.stop}) were lost with the actors that read them, and could not be "
+            f"tried in a process of their own: it did not start within {START_S:g} s, or ended with {_named(status)}"
+        )
+    if block and status == 0:
+        found: Block = pickle.loads(block)
+        return found
+    if is_over.is_set():
+        return f"it took longer than ticket_timeout_s={timeout_s:g}, and was killed"
+    return _named(status)
+
+
+def _give(process: subprocess.Popen[bytes], given: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended, which is seen when it does not answer
+        process.stdin.write(given)
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float, process: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
+    """Kill the process after so long, and then set the event."""
+    is_over = threading.Event()
+
+    def kill() -> None:
+        is_over.set()
+        process.kill()
+
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_over
+    finally:
+        timer.cancel()
+
+
+def _named(status: int) -> str:
+    """What ended a process, for people."""
+    if status >= 0:
+        return f"exit status {status}"
+    with contextlib.suppress(ValueError):  # a number without a name
+        name = signal.Signals(-status).name
+        return f"{name}, as when memory runs out" if name == "SIGKILL" else name
+    return f"signal {-status}"
+
+
+def main() -> None:
+    """The process that tries: reads what it is given from stdin, and answers by the pipe that its argument names."""
+    with contextlib.suppress(OSError, AttributeError):  # Linux: it ends with the actor, also where that is killed
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    from ray import cloudpickle  # what it has pickled says so itself; this is for the answer
+
+    with os.fdopen(int(sys.argv[1]), "wb") as answer:
+        pickled, ticket = pickle.loads(sys.stdin.buffer.read())
+        description = pickle.loads(pickled)
+        answer.write(_READY)
+        answer.flush()
+        answer.write(cloudpickle.dumps(description.read(ticket)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of libraries may not end

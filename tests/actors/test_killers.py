@@ -1,0 +1,122 @@
+"""Records that end whoever reads them are found alone; killers from outside change nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datarax_ray import RaySource
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, decode, write_files
+from tests.waiting import until_all_run
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+
+def make(paths: Any, transforms: Any, **config: Any) -> ArrayRecordSourceModule:
+    options = {"shuffle_files": True, "num_epochs": 1} | config
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
+
+
+def rows(batches: Any) -> list[Any]:
+    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
+
+
+class EndProcess:
+    """At one element: ends its process in this way; in the process that has made it (the test's) it raises."""
+
+    def __init__(self, index: int, how: str) -> None:
+        self.index = index
+        self.how = how
+        self.pid = os.getpid()
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == self.index:
+            if os.getpid() == self.pid:
+                raise ZeroDivisionError("it would end its process")
+            if self.how == "exit":
+                os._exit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+            threading.Event().wait()
+        return element
+
+    def fingerprint(self) -> str:
+        return "EndProcess"
+
+
+def collect(batches: Any, got: list[Any]) -> None:
+    for batch in batches:
+        got += rows([batch])
+
+
+def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before_it(files: list[Path]) -> None:
+    source = make(files, [decode, EndProcess(57, "exit"), AddNoise()])
+    before: list[Any] = []
+    with pytest.raises(RecordError) as plain:
+        collect(source.batches(0, StreamOptions(4)), before)
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40) as distributed:
+        got: list[Any] = []
+        with pytest.raises(RecordError, match=r"part-00003\S*\[37\] \(position \d+\).*exit status 3") as told:
+            collect(distributed.batches(0, StreamOptions(4)), got)
+        assert distributed.recoveries.counts["restarted"] >= 2
+    assert got == before
+    assert told.value.position == plain.value.position
+
+
+def test_a_record_that_ends_whoever_reads_it_may_be_left_out_like_any_other(files: list[Path]) -> None:
+    source = make(files, [decode, EndProcess(57, "kill"), AddNoise()], on_error="skip")
+    want = rows(source.batches(0, StreamOptions(8)))
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40) as distributed:
+        got = list(distributed.batches(0, StreamOptions(8)))
+        again = list(distributed.batches(got[2].stop, StreamOptions(8)))  # as a program that resumes
+    assert rows(got) == want
+    assert rows(again) == want[3:]
+    (skip,) = [skip for batch in got for skip in batch.skipped]
+    assert skip.where.endswith("part-00003.array_record[37]")
+    assert "SIGKILL" in skip.reason
+
+
+@pytest.mark.slow  # as long as the actors get to read between two deaths
+def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path: Path) -> None:
+    paths = write_files(tmp_path, (400, 300, 300))
+    source = make(paths, [decode, Slowly(), AddNoise()], num_epochs=2)
+    want = rows(source.batches(0, StreamOptions(32)))
+    done = threading.Event()
+
+    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=2000) as distributed:
+        until_all_run(distributed)
+        members = distributed._actors._members
+
+        def kill() -> None:
+            chance = random.Random(0)
+            while not done.wait(0.5):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(members[chance.randrange(3)].who["pid"], signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            got = rows(distributed.batches(0, StreamOptions(32)))
+        finally:
+            done.set()
+            killer.join()
+        assert sum(distributed.recoveries.counts.values()) > 5
+    assert got == want
+
+
+class Slowly:
+    """Three milliseconds for each element, so that the stream lasts."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.003)
+        return element
