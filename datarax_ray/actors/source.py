@@ -24,7 +24,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.description import Described
@@ -118,10 +118,10 @@ class RaySource(Source, Closing):
         return len(self._actors)
 
     def batches(
-        self, start: int, options: StreamOptions, rest: Rest = None
+        self, start: int | StreamState, options: StreamOptions
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position on; see Source.batches."""
-        return super().batches(start, self._bounded(options), rest)
+        """The batches from a position or state on; see Source.batches."""
+        return super().batches(start, self._bounded(options))
 
     def chunks(self, start: int, options: StreamOptions) -> Generator[tuple[int, int, list[Block]], None, None]:
         """The blocks from a position on; see Source.chunks."""

@@ -15,7 +15,8 @@ import numpy as np
 from datarax_ray.feed.intake import Intake
 from datarax_ray.feed.ranks import Ranks, ranks_in
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.position import Rest, ordinals, with_offset
+from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, leaves, map_leaves
@@ -33,21 +34,25 @@ class HostBatch:
     """One trainer's rows of one global batch, in their order there.
 
     columns: arrays of shape (num_rows, ...), written by nobody else. positions: int64 (num_rows,), of each row.
-    start, stop: the positions that the global batch covers; stop is where the stream goes on after it. global_rows: of
-    all trainers together. skipped: the broken records among them. rest: what else the stream needs to go on after it,
-    in plain values; None where the position is all. ordinals: int64 (num_rows,), which element of its position each row
-    is; None where all are the first. offset: how much of the record at start was in the batches before.
+    start: the position at which the global batch begins. state: where the stream goes on after it. global_rows: of
+    all trainers together. skipped: the broken records among them. ordinals: int64 (num_rows,), which element of its
+    position each row is; None where all are the first. offset: how much of the record at start was in the batches
+    before.
     """
 
     columns: Columns
     positions: Indices
     start: int
-    stop: int
+    state: StreamState
     global_rows: int
     skipped: tuple[Skipped, ...] = ()
-    rest: Rest = None
     ordinals: Indices | None = None
     offset: int = 0
+
+    @property
+    def stop(self) -> int:
+        """The position at which the stream goes on after it."""
+        return self.state.position
 
     @property
     def num_rows(self) -> int:
@@ -224,10 +229,9 @@ class Batcher:
             columns,
             positions,
             self._start,
-            stop,
+            StreamState(stop, offset),
             self._row,
             self._intake.skipped_before(stop),
-            with_offset(None, offset),
             ordinals,
             self._offset,
         )

@@ -11,8 +11,9 @@ from typing import Any, Literal, Protocol
 
 from datarax_ray.plan.mixture import AnyOrder, Origin
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest, next_multiple, pieces
+from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
+from datarax_ray.plan.state import Extra
 from datarax_ray.plan.trainer_rows import TrainerPositions
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.sharing import Sharable, Shared
@@ -113,13 +114,8 @@ class Dealer(Protocol):
         """Event: a ticket's block is here."""
         ...
 
-    @property
-    def lasting(self) -> Rest:
-        """What every state of this stream needs beside its position, the one at its end too."""
-        ...
-
-    def rest_at(self, position: int) -> Rest:
-        """What a state at a position needs beside it: one in a chunk not released, or behind an element before it."""
+    def extra_at(self, position: int) -> Extra | None:
+        """The extra of a state at a position: one in a chunk not released, or behind an element before it."""
         ...
 
     def released(self, stop: int, has_elements: bool) -> None:
@@ -171,7 +167,6 @@ class RecordDealer:
         self._asked = (rows, documents, origin)
         self._sharing = sharing
         self.is_shared = sharing is not None
-        self.lasting: Rest = None if origin is None else {"origin": origin.plain()}
         self._last_element = start
         self.max_size = min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62)
         self.max_part_size = MAX_PART_ROWS if layout.by_group else MAX_PART_RECORDS
@@ -209,8 +204,9 @@ class RecordDealer:
     def arrived(self, ticket: AnyTicket, block: Block) -> None:
         pass
 
-    def rest_at(self, position: int) -> Rest:
-        return self.lasting
+    def extra_at(self, position: int) -> Extra | None:
+        _, _, origin = self._asked
+        return origin
 
     def released(self, stop: int, has_elements: bool) -> None:
         rows, _, _ = self._asked

@@ -7,15 +7,14 @@ have ended; the next one is then dealt at once, while this one is still being de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from datarax_ray.feed.dealing import MAX_PART_ROWS, NUM_PIECES, AnyTicket, Deal, Sharing, shared, unshared, with_inner
-from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
+from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneCursors, LaneOrder, LaneTicket
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest, next_multiple, pieces
+from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.shards import Layout, assign
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.streams import LaneBlock, LaneEnd
@@ -37,15 +36,9 @@ class _Epoch:
             self.lengths[end.lane] = end.length
 
     @property
-    def rest(self) -> Rest:
-        """What a state says of it: cursors, and the lengths of lanes that have ended."""
-        cursors = {
-            str(lane): {"ordinal": cursor.ordinal, "state": cursor.state}
-            for lane, cursor in sorted(self.cursors.items())
-            if lane not in self.lengths
-        }
-        lengths = {str(lane): length for lane, length in sorted(self.lengths.items())}
-        return {"epoch": self.number, "cursors": cursors, "lengths": lengths}
+    def known(self) -> LaneCursors:
+        """What a state says of it."""
+        return LaneCursors(self.number, dict(self.cursors), dict(self.lengths))
 
     def cursor(self, lane: int) -> Cursor:
         return self.cursors.get(lane, Cursor())
@@ -54,10 +47,8 @@ class _Epoch:
 class LaneDealer:
     """Deals positions of an order over lanes: each actor gets those of its lanes.
 
-    rest: of a state, what is known of the lanes at start; None to read them from their beginning. sharing: as
-    of a RecordDealer.
-
-    Raises: ValueError for a rest that is none of this stream's.
+    known: what a state says of the lanes at start; None to read them from their beginning. sharing: as of a
+    RecordDealer.
     """
 
     max_size = 2**62
@@ -70,7 +61,7 @@ class LaneDealer:
         *,
         start: int,
         stop: int | None,
-        rest: Rest = None,
+        known: LaneCursors | None = None,
         documents: Documents | None = None,
         sharing: Sharing | None = None,
     ) -> None:
@@ -83,10 +74,11 @@ class LaneDealer:
         self._next = start
         self._stop = stop
         # What was heard, to deal by; and what was delivered, to save: a state knows nothing of what was read ahead.
-        self._heard = {start // EPOCH_POSITIONS: known(order, start, rest)}
-        self._delivered = known(order, start, rest)
+        number = start // EPOCH_POSITIONS
+        self._heard = {number: self._new_epoch(number, known)}
+        self._delivered = self._new_epoch(number, known)
         self._arrived: dict[int, list[LaneEnd]] = {}  # by the start of their chunk
-        self._saved = [(start, rest)]  # what states say from a position on; ascending
+        self._saved = [(start, known)]  # what states say from a position on; ascending
         self._documents = documents
         self._has_elements = start % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
 
@@ -158,15 +150,13 @@ class LaneDealer:
                 for end in block.lanes:
                     epoch.learn(end)
 
-    @property
-    def lasting(self) -> Rest:
-        return None
-
-    def rest_at(self, position: int) -> Rest:
+    def extra_at(self, position: int) -> LaneCursors | None:
         """Cursors at or before what comes next of each lane, and the lengths of those that have ended."""
+        if position == self._stop:
+            return None
         while len(self._saved) > 1 and self._saved[1][0] <= position:
             self._saved.pop(0)
-        return self._saved[0][1] or None
+        return self._saved[0][1]
 
     def released(self, stop: int, has_elements: bool) -> None:
         for start in sorted(start for start in self._arrived if start < stop):
@@ -177,7 +167,7 @@ class LaneDealer:
         self._has_elements |= has_elements
         if not has_elements and len(self._saved) > 1:
             self._saved.pop()  # a batch ends at an element, and there was none
-        self._saved.append((stop, self._delivered.rest))
+        self._saved.append((stop, self._delivered.known))
         epoch = self._delivered
         if not self._has_elements and self._is_over(epoch, stop - epoch.number * EPOCH_POSITIONS):
             raise RuntimeError(
@@ -207,54 +197,9 @@ class LaneDealer:
             length <= self._order.count_before(epoch.places[lane], offset) for lane, length in epoch.lengths.items()
         )
 
-    def _new_epoch(self, number: int) -> _Epoch:
-        return _Epoch(number, self._order.places(number).tolist())
-
-
-def known(order: LaneOrder, start: int, rest: Rest) -> _Epoch:
-    """What a state's rest says of the lanes, once it is found to fit. A state is external input.
-
-    Raises: ValueError for what is no rest of this stream at this position.
-    """
-    number, offset = divmod(start, EPOCH_POSITIONS)
-    epoch = _Epoch(number, order.places(number).tolist())
-    about = (rest or {}).get("epoch", 0)
-    if not _is_count(about) or about > number:
-        raise ValueError(f"the state's lanes are those of epoch {about!r}, and its position is in epoch {number}")
-    if about < number:  # the first of this epoch were just delivered, and nothing was known yet
+    def _new_epoch(self, number: int, known: LaneCursors | None = None) -> _Epoch:
+        epoch = _Epoch(number, self._order.places(number).tolist())
+        if known is not None:
+            epoch.cursors |= known.cursors
+            epoch.lengths |= known.lengths
         return epoch
-    for lane, said in _entries(order, rest, "cursors"):
-        cursor = _cursor(lane, said)
-        wanted = order.window_start(order.count_before(epoch.places[lane], offset))
-        if cursor.ordinal > wanted:
-            raise ValueError(
-                f"the state's cursor of lane {lane} stands at element {cursor.ordinal}, and its position at {wanted}; "
-                "going on would skip what is between. The state is damaged; restore an earlier one."
-            )
-        epoch.cursors[lane] = cursor
-    for lane, length in _entries(order, rest, "lengths"):
-        if not _is_count(length):
-            raise ValueError(f"the state's length of lane {lane} must be an integer of at least 0, got {length!r}")
-        epoch.lengths[lane] = length
-    return epoch
-
-
-def _entries(order: LaneOrder, rest: Rest, name: str) -> Iterator[tuple[int, Any]]:
-    found = (rest or {}).get(name, {})
-    if not isinstance(found, Mapping):
-        raise ValueError(f"the state's {name} must be a dict by lane, got {str(found)[:80]}")
-    for key, value in found.items():
-        if not str(key).isdecimal() or int(key) >= order.num_lanes:
-            raise ValueError(f"the state's {name} name the lane {key!r}, and the stream has {order.num_lanes}")
-        yield int(key), value
-
-
-def _cursor(lane: int, said: Any) -> Cursor:
-    ordinal, state = (said.get("ordinal"), said.get("state")) if isinstance(said, Mapping) else (None, None)
-    if not _is_count(ordinal) or not isinstance(state, Mapping | None):
-        raise ValueError(f"the state's cursor of lane {lane} is no cursor: {str(said)[:80]}")
-    return Cursor(ordinal or 0, state)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

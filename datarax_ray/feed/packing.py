@@ -15,7 +15,8 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.intake import Intake
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.packing import Bins, ConcatThenSplit, Packing, Tape, padding, segments
-from datarax_ray.plan.position import ordinals, with_offset
+from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns
@@ -206,10 +207,9 @@ class PackedBatcher:
             columns,
             positions,
             self._start,
-            stop,
+            StreamState(stop, offset, self._packing.unit),
             len(used),
             self._intake.skipped_before(stop),
-            with_offset(None, offset, self._packing.offset_name),
             units,
             self._offset,
         )

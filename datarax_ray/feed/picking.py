@@ -15,7 +15,8 @@ from datarax_ray.feed.dealing import AnyTicket, Deal, Dealer
 from datarax_ray.feed.ranks import ranks_in
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.position import Rest, ordinals
+from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.state import Extra
 from datarax_ray.plan.trainer_rows import TrainerRows, within
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.sharing import Shared, merged
@@ -132,9 +133,5 @@ class PickedDealer:
     def released(self, stop: int, has_elements: bool) -> None:
         self._dealer.released(stop, has_elements)
 
-    @property
-    def lasting(self) -> Rest:
-        return self._dealer.lasting
-
-    def rest_at(self, position: int) -> Rest:
-        return self._dealer.rest_at(position)
+    def extra_at(self, position: int) -> Extra | None:
+        return self._dealer.extra_at(position)

@@ -18,10 +18,11 @@ from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.feed.picking import PickedDealer, Picker
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
-from datarax_ray.plan.lanes import LaneOrder
+from datarax_ray.plan.lanes import LaneCursors, LaneOrder
+from datarax_ray.plan.mixture import Origin
 from datarax_ray.plan.packing import Packing
-from datarax_ray.plan.position import Rest
 from datarax_ray.plan.shards import cut, smallest_run
+from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, share_of_rank
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Described
@@ -94,9 +95,9 @@ def _whole(name: str, value: Any) -> int:
 
 
 def batches(
-    description: Described, pool: Pool, start: int, options: StreamOptions, rest: Rest = None
+    description: Described, pool: Pool, start: StreamState, options: StreamOptions
 ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-    """The batches of the stream from this position on. Reading goes on while a batch is in use, up to the bound.
+    """The batches of the stream from here on. Reading goes on while a batch is in use, up to the bound.
 
     Its value (StopIteration.value) is the broken records after the last batch, which no batch tells of. The pool is
     told to forget what is in flight when the iterator is closed.
@@ -104,27 +105,26 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
     where no element of a whole epoch is kept.
     """
-    offset, others = _offset(description, options.packing, rest)
     stop = description.stop
-    if stop is not None and start >= stop:
+    if stop is not None and start.position >= stop:
         return ()
     if not (actors := _first_actors(description, pool, options)):
         return ()
     sharing = _sharing(description, options)
-    dealer = _dealer(description, actors, start, options, others, sharing)
-    batcher = _batcher(description, start, offset, options)
+    dealer = _dealer(description, actors, start, options, sharing)
+    batcher = _batcher(description, start, options)
     if sharing is not None and sharing.wanted == "places":
-        found = _picked(description, pool, dealer, _picker(description, offset, options), options)
+        found = _picked(description, pool, dealer, _picker(description, start.offset, options), options)
     else:
         found = _dealt(description, pool, dealer, options)
     with closing(found) as stream:
         for first, last, blocks in stream:
             for batch in batcher.add(first, last, blocks):
-                yield _with(batch, dealer.rest_at(batch.stop))
+                yield _with(batch, dealer.extra_at(batch.stop))
     if options.is_cancelled:
         return ()
     for batch in batcher.finish():
-        yield _with(batch, dealer.lasting)
+        yield _with(batch, dealer.extra_at(batch.stop))
     return batcher.left_over
 
 
@@ -139,7 +139,8 @@ def chunks(
     if description.stop is not None and start >= description.stop:
         return
     if actors := _first_actors(description, pool, options):
-        yield from _dealt(description, pool, _dealer(description, actors, start, options, {}, None), options)
+        dealer = _dealer(description, actors, StreamState(start), options, None)
+        yield from _dealt(description, pool, dealer, options)
 
 
 def _first_actors(description: Described, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
@@ -235,17 +236,17 @@ def _window(
     )
 
 
-def _with(batch: HostBatch, known: Rest) -> HostBatch:
-    """The batch, whose rest says this too."""
-    return batch if known is None else replace(batch, rest={**known, **(batch.rest or {})})
+def _with(batch: HostBatch, extra: Extra | None) -> HostBatch:
+    """The batch, whose state says this too."""
+    return batch if extra is None else replace(batch, state=replace(batch.state, extra=extra))
 
 
-def _batcher(description: Described, start: int, offset: int, options: StreamOptions) -> Batcher | PackedBatcher:
-    """What makes batches of this stream from `offset` elements, documents or tokens behind the start on."""
+def _batcher(description: Described, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:
+    """What makes batches of this stream from there on."""
     common: dict[str, Any] = {
-        "start": start,
+        "start": start.position,
         "stop": description.stop,
-        "offset": offset,
+        "offset": start.offset,
         "drop_remainder": options.drop_remainder,
     }
     if options.packing is not None:
@@ -270,51 +271,30 @@ def _picker(description: Described, offset: int, options: StreamOptions) -> Pick
 def _dealer(
     description: Described,
     actors: Sequence[int],
-    start: int,
+    start: StreamState,
     options: StreamOptions,
-    rest: Rest,
     sharing: Sharing | None,
 ) -> AnyDealer:
-    """What deals this kind of stream. rest: what it needs to know to begin there; {} for nothing."""
-    order, stop, packing = description.order, description.stop, options.packing
+    """What deals this kind of stream."""
+    order, stop, packing, extra = description.order, description.stop, options.packing, start.extra
     documents = None if packing is None else packing.documents
     if isinstance(order, LaneOrder):
-        return LaneDealer(order, actors, start=start, stop=stop, rest=rest, documents=documents, sharing=sharing)
-    origin = order.origin_in(rest)
-    if rest and origin is None:
-        raise ValueError(f"a stream of records goes on from a position and an offset in it, and this state has {rest}")
+        assert extra is None or isinstance(extra, LaneCursors)
+        return LaneDealer(
+            order, actors, start=start.position, stop=stop, known=extra, documents=documents, sharing=sharing
+        )
+    assert extra is None or isinstance(extra, Origin)
     rows = None
     if not description.may_drop and packing is None and num_rows_in(options.rows.full) < options.batch_size:
-        rows = TrainerPositions(start, stop, options.rows)
+        rows = TrainerPositions(start.position, stop, options.rows)
     return RecordDealer(
         order,
         cut(order, description.run_records),
         actors,
-        start=start,
+        start=start.position,
         stop=stop,
         rows=rows,
         documents=documents,
-        origin=origin,
+        origin=extra,
         sharing=sharing,
     )
-
-
-def _offset(description: Described, packing: Packing | None, rest: Rest) -> tuple[int, Rest]:
-    """How much of the record that the stream begins at was delivered before: elements, or what the packing counts.
-
-    And what else the rest says.
-    """
-    name = "offset" if packing is None else packing.offset_name
-    others = {key: value for key, value in (rest or {}).items() if key != name}
-    offset = (rest or {}).get(name, 0)
-    if type(offset) is not int or offset < (name in (rest or {})) or any(key.endswith("offset") for key in others):
-        raise ValueError(
-            f"this stream goes on from a position and the {name} in its record, and the state has {rest}; "
-            "restore it with the packing that it was written with, or seek to its position"
-        )
-    if offset and packing is None and not description.may_repeat:
-        raise ValueError(
-            f"the state stands behind {offset} elements of one record, and without a flat_map it gives at most one; "
-            "restore with the transforms that it was written with, or seek to its position to have all of that record"
-        )
-    return offset, others

@@ -9,10 +9,12 @@ import grain
 
 from datarax_ray.actors.source import RaySource
 from datarax_ray.feed.outputs import Address, Outputs, depth, outputs
-from datarax_ray.feed.source import Source, position_in, state_of
+from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
 from datarax_ray.grain.iterator import DataLoaderIterator
+from datarax_ray.plan.fingerprint import check_drift, shown
+from datarax_ray.plan.state import is_count, parts_of, refuse_rest, written
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.random_access import RandomAccessReader
@@ -90,8 +92,8 @@ class DataLoader(Closing):
 
     def state_at(self, address: Address) -> dict[str, Any]:
         """What is saved of this loader at an address: under 4 KB, in plain values."""
-        rest = {"offsets": list(address[1:])} if any(address[1:]) else None
-        return state_of(address[0], rest, self._description.settings())
+        rest = {"offsets": list(address[1:])} if any(address[1:]) else {}
+        return written(address[0], rest, self._description.settings())
 
     def address_in(self, state: Any, allow_drift: tuple[str, ...] = ()) -> Address:
         """Where a state goes on: one of this loader's, or one that grain.DataLoader wrote with worker_count=0.
@@ -109,7 +111,8 @@ class DataLoader(Closing):
                 "the state was written by grain.DataLoader with a FlatMap, and does not say of which data or order; it "
                 "cannot be checked, so it cannot go on here. Start a new epoch or run."
             )
-        position, rest = position_in(state, self._description.settings(), allow_drift)
+        position, rest, saved = parts_of(state)
+        check_drift(saved, self._description.settings(), allow_drift)
         return (position, *self._offsets(rest))
 
     def stats(self) -> dict[int, dict[str, Any]]:
@@ -157,11 +160,12 @@ class DataLoader(Closing):
                 self._source = RaySource(self, num_actors=self._worker_count, **self._ray_options)
         return self._source
 
-    def _offsets(self, rest: Mapping[str, Any] | None) -> list[int]:
+    def _offsets(self, rest: Mapping[str, Any]) -> list[int]:
+        refuse_rest({key: value for key, value in rest.items() if key != "offsets"})
         expected = len(self.start()) - 1
-        offsets = [0] * expected if rest is None else rest.get("offsets")
-        if not isinstance(offsets, list) or not all(type(offset) is int and offset >= 0 for offset in offsets):
-            raise ValueError(f"the state's offsets must be integers of at least 0, got {offsets!r}")
+        offsets = rest.get("offsets", [0] * expected)
+        if not isinstance(offsets, list) or not all(map(is_count, offsets)):
+            raise ValueError(f"the state's offsets must be integers of at least 0, got {shown(offsets)}")
         if len(offsets) != expected:
             raise ValueError(
                 f"the state has {len(offsets)} offsets in its position, these operations have {expected}, so other "

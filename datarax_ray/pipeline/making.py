@@ -17,7 +17,8 @@ from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding, merge_host, to_device
 from datarax_ray.plan.packing import padding
-from datarax_ray.plan.position import Rest, element_ids, with_offset
+from datarax_ray.plan.position import element_ids
+from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
@@ -25,11 +26,11 @@ from datarax_ray.sources.device import narrow, split_host
 
 
 class Source(Protocol):
-    """What a Pipeline needs of a source: what it is, and its batches from any position on."""
+    """What a Pipeline needs of a source: what it is, and its batches from any state on."""
 
     def describe(self) -> Described: ...
 
-    def batches(self, start: int, options: StreamOptions, rest: Rest = None) -> Generator[HostBatch, None, Any]: ...
+    def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class Ready:
     """A batch, and the state of the stream once it is consumed; no batch but the state at its end."""
 
     batch: Any
-    stop: int
-    rest: Rest
+    state: StreamState
     skipped: tuple[Skipped, ...]
 
 
@@ -54,15 +54,14 @@ class Maker:
 
     def batches(
         self,
-        position: int,
-        rest: Rest,
+        state: StreamState,
         prepare: Callable[[HostBatch], Any],
         settings: JaxSettings,
         cancelled: Callable[[], bool],
     ) -> Generator[Ready, None, None]:
-        """Batches from the position on, prepared for their use, and after the last one what is left to say."""
+        """Batches from the state on, prepared for their use, and after the last one what is left to say."""
         options = replace(self.options, cancelled=cancelled)
-        with contextlib.closing(self.source.batches(position, options, rest)) as stream:
+        with contextlib.closing(self.source.batches(state, options)) as stream:
             while True:
                 try:
                     host_batch = next(stream)
@@ -70,18 +69,18 @@ class Maker:
                     if cancelled():
                         raise RuntimeError("the pipeline was closed while it waited for a batch") from None
                     stop = self.source.describe().stop
-                    if not options.drop_remainder and stop is not None and position < stop:
-                        position, rest = stop, with_offset(rest, 0)
-                    yield Ready(None, position, rest, end.value or ())
+                    if not options.drop_remainder and stop is not None and state.position < stop:
+                        state = replace(state, position=stop, offset=0)
+                    yield Ready(None, state, end.value or ())
                     return
-                position, rest = host_batch.stop, host_batch.rest
+                state = host_batch.state
                 if options.pad_remainder:
                     rows = num_rows_in(options.rows.full)
                     fill = {} if options.packing is None else padding(options.packing)
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied():
                     batch = prepare(host_batch)
-                yield Ready(batch, position, rest, host_batch.skipped)
+                yield Ready(batch, state, host_batch.skipped)
 
     def transfer(self, host_batch: HostBatch) -> Any:
         """The batch for iteration: on the device, after the stages."""

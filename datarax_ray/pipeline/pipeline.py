@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import jax
@@ -15,7 +15,6 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.source import position_in, state_of, statistics_in
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.ahead import Ahead
 from datarax_ray.pipeline.graph import StageGraph
@@ -26,7 +25,7 @@ from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_sharding
 from datarax_ray.plan.packing import Packing
-from datarax_ray.plan.position import Rest, check_position
+from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.ledger import Ledger, ledger_of
@@ -35,6 +34,14 @@ logger = logging.getLogger("datarax_ray")
 
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
+
+
+@dataclass(frozen=True)
+class _Consumed:
+    """What was handed out so far. state: where the stream goes on. num_skipped: broken records left out before that."""
+
+    state: StreamState
+    num_skipped: int = 0
 
 
 class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -111,8 +118,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._maker = Maker(source, self._options, self._stages, sharding)
         self._scanner = Scanner(self._stages, sharding)
-        self._position = 0
-        self._rest: Rest = None
+        self._consumed = _Consumed(StreamState())
         self._session: Ahead[Ready] | None = None
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
         self._prepare: Callable[[HostBatch], Any] = self._maker.transfer  # what the session does to its batches
@@ -146,12 +152,12 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     @property
     def position(self) -> int:
         """Where the stream goes on: the position after the last record of the batches that were yielded."""
-        return self._position
+        return self._consumed.state.position
 
     @property
     def num_skipped(self) -> int:
         """Broken records that were left out of the batches yielded, since the beginning."""
-        return self._ledger.num_skipped
+        return self._consumed.num_skipped
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -161,14 +167,15 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
         rows = jax.tree.leaves(batch)[0].shape[0]
-        return self._stages(batch, self._position, words(np.arange(self._position, self._position + rows)))
+        position = self.position
+        return self._stages(batch, position, words(np.arange(position, position + rows)))
 
     def __iter__(self) -> Iterator[Any]:
         if self._is_at_end:
             logger.warning(
                 "the stream is at its end (position %d), so this loop gets no batch; "
                 "call seek(0) to begin again, or set num_epochs on the source",
-                self._position,
+                self.position,
             )
         while True:
             try:
@@ -186,9 +193,8 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         session = self._open(self._maker.transfer)
         with self._ended_by_errors():
             ready = session.next()
-            self._ledger.check(ready.skipped)
-        self._position, self._rest = ready.stop, ready.rest
-        self._note(ready.skipped)
+            self._ledger.check(ready.skipped, self.num_skipped)
+            self._consume(ready.state, ready.skipped)
         if ready.batch is None:
             self._end_session()
             raise StopIteration
@@ -234,17 +240,19 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             if ready.batch is None:
                 raise self._too_few(len(ends), length)
             ends.append(replace(ready, batch=None))
-            self._ledger.check([skip for end in ends for skip in end.skipped])
+            self._ledger.check(skipped(), self.num_skipped)
             return ready.batch
+
+        def skipped() -> tuple[Skipped, ...]:
+            return tuple(skip for end in ends for skip in end.skipped)
 
         with self._ended_by_errors():
             result = self._scanner(Feed(take, length), step_fn, length, tuple(modules), init_carry)
-        self._position, self._rest = ends[-1].stop, ends[-1].rest
-        for end in ends:
-            self._note(end.skipped)
+            self._consume(ends[-1].state, skipped())
         return result if init_carry is not None else result[1]
 
-    def _note(self, skipped: tuple[Skipped, ...]) -> None:
+    def _consume(self, state: StreamState, skipped: tuple[Skipped, ...]) -> None:
+        """What ends at this state is about to be handed out; in one assignment, the last, it is the pipeline's own."""
         listed = self._ledger.enter(skipped)
         for skip in listed:
             logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
@@ -254,14 +262,15 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
                 "skipped_path lists them all, max_skipped stops",
                 len(self.skipped),
             )
+        self._consumed = _Consumed(state, self.num_skipped + len(skipped))
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
 
         It is the state of what was yielded; batches made ahead are not in it.
         """
-        statistics = {"statistics": {"num_skipped": self.num_skipped}}
-        return state_of(self._position, self._rest, self._settings()) | statistics
+        consumed = self._consumed  # once: a thread or a signal's handler may ask in the middle of a step
+        return consumed.state.to_json(self._settings()) | {"statistics": {"num_skipped": consumed.num_skipped}}
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
         """Go on from a state, whatever the number of actors and trainers that wrote it.
@@ -271,21 +280,21 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
-        position, rest = position_in(state, self._settings(), allowed, self.source.describe().carried)
-        statistics = statistics_in(state)
-        self.seek(position)
-        self._rest = rest
-        self._ledger.restart(statistics.get("num_skipped", 0))
+        unit: Unit = "elements" if self.packing is None else self.packing.unit
+        found = StreamState.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed)
+        self._go_to(_Consumed(found, num_skipped_in(state)))
 
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
 
         Raises: ValueError where the last batch from there on would not divide over the sharding; the position stays.
         """
-        position = check_position(position)
-        self._check_sharding(position)
+        self._go_to(_Consumed(StreamState.at(position)))
+
+    def _go_to(self, consumed: _Consumed) -> None:
+        self._check_sharding(consumed.state.position)
         self._end_session()
-        self._position, self._rest = position, None
+        self._consumed = consumed
         self._ledger.restart()
 
     def close(self) -> None:
@@ -308,7 +317,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     @property
     def _is_at_end(self) -> bool:
         stop = self.source.describe().stop
-        return stop is not None and self._position >= stop
+        return stop is not None and self.position >= stop
 
     def _new_ledger(self) -> Ledger:
         """One that counts, and for the first of the trainers, which all see the same, one that also lists."""
@@ -346,13 +355,13 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         description = self.source.describe()
         if description.stop is None or not self._rows_are_positions:
             return None
-        left = max(0, description.stop - self._position)
+        left = max(0, description.stop - self.position)
         return -(-left // self.batch_size) if self.pad_remainder else left // self.batch_size
 
     def _too_few(self, left: int, length: int) -> ValueError:
         return ValueError(
             f"scan(length={length}) needs {length} batches of {self.batch_size} rows, and from position "
-            f"{self._position} to the end of the stream there are {left}; use a length of at most that and iterate "
+            f"{self.position} to the end of the stream there are {left}; use a length of at most that and iterate "
             "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
         )
 
@@ -362,9 +371,9 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         if self._prepare != prepare or self._settings_of_session != settings:
             self._end_session()
         if self._session is None:
-            self._ledger.rewind(self._position)
+            self._ledger.rewind(self.position)
             cancelled = threading.Event()
-            items = self._maker.batches(self._position, self._rest, prepare, settings, cancelled.is_set)
+            items = self._maker.batches(self._consumed.state, prepare, settings, cancelled.is_set)
             self._session = Ahead(items, self._prefetch, cancelled)
             self._prepare, self._settings_of_session = prepare, settings
         return self._session

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from datarax_ray.plan import cipher
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.state import StreamState, is_count, refuse_rest
 
 # Reserved for each epoch, for its length is not known: 10**12 elements, and 2**23 epochs fit in an int64.
 EPOCH_POSITIONS = 2**40
@@ -50,6 +52,8 @@ class LaneOrder:
     seed: int = 0
     is_shuffled: bool = False
     window_size: int = 1
+
+    may_differ: ClassVar[tuple[str, ...]] = ()  # see StatefulOrder
 
     def __post_init__(self) -> None:
         for name in ("num_lanes", "turn_size", "seed", "window_size"):
@@ -108,6 +112,39 @@ class LaneOrder:
             ordinals[lo - start : hi - start] = first + shuffled[lo - first : hi - first]
         return ordinals
 
+    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> LaneCursors | None:
+        """What a saved state says of the lanes; None where that is nothing. See StatefulOrder."""
+        number, offset = divmod(state.position, EPOCH_POSITIONS)
+        refuse_rest({key: value for key, value in rest.items() if key not in ("epoch", "cursors", "lengths")})
+        epoch = rest.get("epoch", 0)
+        if not is_count(epoch) or epoch > number:
+            raise ValueError(
+                f"the state's lanes are those of epoch {shown(epoch)}, and its position is in epoch {number}; it is "
+                "damaged, restore an earlier one"
+            )
+        cursors = {lane: _cursor(lane, said) for lane, said in self._entries(rest, "cursors")}
+        lengths = {lane: _length(lane, said) for lane, said in self._entries(rest, "lengths")}
+        if epoch < number or not rest:  # the first of this epoch were just delivered, and nothing was known yet
+            return None
+        places = self.places(number)
+        for lane, cursor in cursors.items():
+            wanted = self.window_start(self.count_before(int(places[lane]), offset))
+            if cursor.ordinal > wanted:
+                raise ValueError(
+                    f"the state's cursor of lane {lane} stands at element {cursor.ordinal}, and its position at "
+                    f"{wanted}; going on would skip what is between. The state is damaged; restore an earlier one."
+                )
+        return LaneCursors(epoch, cursors, lengths)
+
+    def _entries(self, rest: Mapping[str, Any], name: str) -> Iterator[tuple[int, Any]]:
+        found = rest.get(name, {})
+        if not isinstance(found, Mapping):
+            raise ValueError(f"the state's {name} must be a dict by lane, got {shown(found)}")
+        for key, value in found.items():
+            if not (isinstance(key, str) and key.isdecimal() and str(int(key)) == key and int(key) < self.num_lanes):
+                raise ValueError(f"the state's {name} name the lane {shown(key)}, and the stream has {self.num_lanes}")
+            yield int(key), value
+
     def _window(self, epoch: int, lane: int, window: int, size: int) -> Indices:
         """The permutation of one window: elements by random keys, which nothing else in the stream shares.
 
@@ -136,6 +173,42 @@ class Cursor:
 
     ordinal: int = 0
     state: Mapping[str, Any] | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True)
+class LaneCursors:
+    """What a state says of the lanes in one epoch: cursors by lane, and the lengths of those known to have ended."""
+
+    epoch: int
+    cursors: Mapping[int, Cursor]
+    lengths: Mapping[int, int]
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, for a state."""
+        cursors = {
+            str(lane): {"ordinal": cursor.ordinal, "state": cursor.state}
+            for lane, cursor in sorted(self.cursors.items())
+            if lane not in self.lengths
+        }
+        return {
+            "epoch": self.epoch,
+            "cursors": cursors,
+            "lengths": {str(lane): length for lane, length in sorted(self.lengths.items())},
+        }
+
+
+def _cursor(lane: int, said: Any) -> Cursor:
+    ordinal, state = (said.get("ordinal"), said.get("state")) if isinstance(said, Mapping) else (None, None)
+    if not is_count(ordinal) or not isinstance(state, Mapping | None):
+        raise ValueError(f"the state's cursor of lane {lane} is no cursor: {shown(said)}")
+    assert ordinal is not None
+    return Cursor(ordinal, state)
+
+
+def _length(lane: int, said: Any) -> int:
+    if not is_count(said):
+        raise ValueError(f"the state's length of lane {lane} must be an integer of at least 0, got {shown(said)}")
+    return said
 
 
 @dataclass(frozen=True)

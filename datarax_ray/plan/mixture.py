@@ -12,8 +12,7 @@ import functools
 import hashlib
 import heapq
 import math
-import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -21,8 +20,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.order import Order
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.state import StreamState, is_count, refuse_rest
 
 AnyOrder: TypeAlias = "Order | MixtureOrder"
 
@@ -49,7 +49,7 @@ class Origin:
 
     def plain(self) -> dict[str, Any]:
         """As plain values, for a state."""
-        return {"position": self.position, "components": list(self.components), "inside": self.inside}
+        return {"origin": {"position": self.position, "components": list(self.components), "inside": self.inside}}
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,12 @@ class MixtureOrder:
     """Which record stands at each position of a mixture; an Order to the rest of the plan.
 
     orders: of the components. Records are numbered through all components, those of component c from bases[c] on.
+    allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
     mixture: Mixture
     orders: tuple[AnyOrder, ...]
+    allow_new_weights: bool = False
 
     @property
     def num_records(self) -> int:
@@ -140,10 +142,24 @@ class MixtureOrder:
         """The number of each component's first record, and after the last component the end: int64 (k + 1,)."""
         return np.cumsum([0, *(order.num_records for order in self.orders)], dtype=np.int64)
 
-    def origin_in(self, rest: Rest) -> Origin | None:
-        """Where the weights begin to hold, as a state's rest says; None for the beginning of the stream."""
-        plain = None if rest is None else rest.get("origin")
-        return None if plain is None else origin_of(plain, len(self.orders))
+    @property
+    def may_differ(self) -> tuple[str, ...]:
+        """See StatefulOrder."""
+        return ("mixture.weights",) if self.allow_new_weights else ()
+
+    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Origin | None:
+        """Where the weights begin to hold; None for the beginning of the stream. See StatefulOrder.
+
+        With allow_new_weights, that is at the state itself where it has others, which have left the components there.
+        """
+        origin = origin_of(rest["origin"], len(self.orders), state) if rest.get("origin") is not None else None
+        refuse_rest({key: value for key, value in rest.items() if key != "origin"})
+        mixture = saved.get("mixture")
+        weights = mixture.get("weights") if isinstance(mixture, Mapping) else None
+        if not self.allow_new_weights or weights == list(self.mixture.weights):
+            return origin
+        before = Mixture(weights_of(weights, len(self.orders)), self.mixture.seed, origin)
+        return before.origin_at(state.position, is_inside=state.offset > 0)
 
     @property
     def shortest_epoch(self) -> int:
@@ -208,17 +224,45 @@ def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:
     return tuple(w // divisor for w in whole)
 
 
-def origin_of(plain: Any, num_components: int) -> Origin:
-    """The origin in a state. Raises: ValueError for what is none."""
-    try:
-        numbers = tuple(operator.index(n) for n in plain["components"])
-        inside = plain["inside"]
-        origin = Origin(operator.index(plain["position"]), numbers, inside)
-        if len(numbers) == num_components and (inside is None or 0 <= inside < num_components):
-            return origin
-    except (KeyError, TypeError):
-        pass  # said below, with what it is
-    raise ValueError(f"the state's origin must have the positions of {num_components} components, got {plain!r}")
+def origin_of(plain: Any, num_components: int, state: StreamState) -> Origin:
+    """The origin that a saved state names. state: its position and offset.
+
+    Raises: ValueError for what is none, or none of a stream that stands there.
+    """
+    found = plain if isinstance(plain, Mapping) else {}
+    position, components, inside = found.get("position"), found.get("components"), found.get("inside")
+    if (
+        position is None
+        or not isinstance(components, list)
+        or len(components) != num_components
+        or not all(map(is_count, [position, *components]))
+        or not (inside is None or (is_count(inside) and inside < num_components and components[inside]))
+    ):
+        raise ValueError(
+            f"the state's origin must have the positions of {num_components} components, got {shown(plain)}"
+        )
+    origin = Origin(position, tuple(components), inside)
+    if sum(components) != position:
+        raise ValueError(
+            f"the state's origin stands at position {position}, and its components at {shown(components)}, which are "
+            f"{sum(components)} together; the state is damaged, restore an earlier one"
+        )
+    if state.position < position - (inside is not None):
+        raise ValueError(
+            f"the state stands at position {state.position}, and its origin, where its weights begin to hold, at "
+            f"{position}; the state is damaged, restore an earlier one"
+        )
+    return origin
+
+
+def weights_of(plain: Any, num_components: int) -> tuple[int, ...]:
+    """The weights that a saved state has. Raises: ValueError for what are none of so many components."""
+    if not isinstance(plain, list) or len(plain) != num_components or not all(map(is_count, plain)):
+        raise ValueError(
+            f"the state's mixture.weights must be {num_components} whole numbers, got {shown(plain)}; the state is "
+            "damaged, restore an earlier one"
+        )
+    return whole_weights(plain)
 
 
 @dataclass(frozen=True)

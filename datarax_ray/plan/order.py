@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from datarax_ray.plan import cipher
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.groups import Groups, slots
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.state import StreamState, refuse_rest
 
 Shuffle = Literal["none", "global", "block"]
 
@@ -56,6 +57,8 @@ class Order:
     groups: Groups | None = None
     window_blocks: int = WINDOW_BLOCKS
 
+    may_differ: ClassVar[tuple[str, ...]] = ()  # see StatefulOrder
+
     def __post_init__(self) -> None:
         # plain ints: NumPy's overflow, and are not JSON
         for name in ("num_records", "seed", "rounds", "block_size", "window_blocks"):
@@ -90,8 +93,9 @@ class Order:
         """So many positions hold every record, from the beginning of an epoch on."""
         return self.num_records
 
-    def origin_in(self, rest: Rest) -> None:
-        """None: a state says nothing of such an order; see MixtureOrder."""
+    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> None:
+        """None: a position is all. Raises: ValueError where the state says more."""
+        refuse_rest(rest)
 
     def records(self, positions: Indices) -> Indices:
         """The record at each position. positions: int64 (k,), ascending, >= 0. Returns int64 (k,), in [0, N)."""

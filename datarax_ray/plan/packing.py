@@ -8,12 +8,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.state import Unit
 
 TooLong = Literal["raise", "truncate", "split"]
 
@@ -56,7 +57,7 @@ class ConcatThenSplit:
     bos_fields: tuple[str, ...] | str | None = None
 
     # What an offset in a record counts; a state of one kind of stream is of no use to another.
-    offset_name = "token_offset"
+    unit: ClassVar[Unit] = "tokens"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -100,7 +101,7 @@ class FirstFitPack:
     pad_id: int | Mapping[str, int] = 0
     too_long: TooLong = "raise"
 
-    offset_name = "document_offset"
+    unit: ClassVar[Unit] = "documents"
 
     def __post_init__(self) -> None:
         _check(self)

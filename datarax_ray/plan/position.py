@@ -1,22 +1,17 @@
 """Arithmetic of positions: chunks, epochs, and the elements of one position.
 
 A position is an index into the endless stream: epoch * num_records + offset. It never wraps (Python int, or int64).
-Where a stream goes on is a position, and for some streams a rest: plain values, of constant size, that only the
-stream's own kind understands (how much of one record was delivered, where each lane of a stream stands).
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-
-Rest = Mapping[str, Any] | None
 
 # 2**64 over the golden ratio, odd, as a signed number: multiples of it are spread evenly (Knuth, TAOCP 6.4).
 _ID_STRIDE = np.int64(0x9E3779B97F4A7C15 - 2**64)
@@ -75,13 +70,3 @@ def element_ids(positions: Any, ordinals: Any) -> Any:
         return positions
     with np.errstate(over="ignore"):
         return np.asarray(positions, np.int64) + np.asarray(ordinals, np.int64) * _ID_STRIDE
-
-
-def with_offset(rest: Rest, offset: int, name: str = "offset") -> Rest:
-    """The rest of a stream, standing behind so much of the record at its position; None where nothing is left to say.
-
-    >>> with_offset({"offset": 2, "origin": [1]}, 0)
-    {'origin': [1]}
-    """
-    others = {key: value for key, value in (rest or {}).items() if key != name}
-    return (others | {name: offset} if offset else others) or None

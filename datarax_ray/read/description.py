@@ -6,7 +6,7 @@ Sources make it, actors receive it, checkpoints record its settings. It holds no
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -17,8 +17,8 @@ from datarax_ray.plan.lanes import LaneOrder
 from datarax_ray.plan.mixture import AnyOrder
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest
 from datarax_ray.plan.shards import RunRecords, Ticket
+from datarax_ray.plan.state import Extra
 from datarax_ray.read.blocks import Block, block_at, elements_at, read_block, read_elements
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.ledger import ledger_of
@@ -128,15 +128,11 @@ class Described(Protocol):
         """Some of the files or lanes in which a ticket's elements are, for people."""
         ...
 
-    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
-        """The elements at positions [start, stop), of the stream that stands somewhere with this rest.
+    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
+        """The elements at positions [start, stop), of the stream whose state has this extra.
 
         Raises: TypeError where there is no random access.
         """
-        ...
-
-    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
-        """What to go on with from a state with these settings: its rest, and the settings that may differ from ours."""
         ...
 
     def settings(self) -> dict[str, Any]:
@@ -252,7 +248,7 @@ class Description:
         """Where a record is, for people."""
         return self.reader.locate(record)
 
-    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
+    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing."""
         return read_elements(self, Ticket(start, stop))
 
@@ -263,10 +259,6 @@ class Description:
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
         """The elements of single positions, and the position of each; see blocks.elements_at."""
         return elements_at(self, positions, records)
-
-    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
-        """The rest as it is: nothing may differ."""
-        return rest, ()
 
     @property
     def is_managed(self) -> bool:

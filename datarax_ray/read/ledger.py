@@ -1,4 +1,4 @@
-"""The ledger of broken records: how many were left out of a stream, a cap on it, and one line of JSON for each.
+"""The ledger of broken records: a cap on how many are left out of a stream, a list, and one line of JSON for each.
 
 A record is entered when the batch that leaves it out is delivered, and struck out when the stream goes back to before
 it: after any number of resumes the file lists what is missing from what was delivered, each record once a pass.
@@ -23,7 +23,7 @@ MAX_LISTED = 1000
 
 
 class Ledger:
-    """Counts, and lists, the records that `on_error` left out. skipped: the first MAX_LISTED of them.
+    """Lists the records that `on_error` left out; who consumes the stream counts them. skipped: the first MAX_LISTED.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
     None for none; what is in it of a former run, from where this one begins, is dropped.
@@ -38,9 +38,8 @@ class Ledger:
         self._max_skipped = max_skipped
         self._path = None if path is None else Path(path)
 
-    def restart(self, num_skipped: int = 0) -> None:
-        """The stream goes on from elsewhere, where so many had been left out."""
-        self.num_skipped = num_skipped
+    def restart(self) -> None:
+        """The stream goes on from elsewhere."""
         self.skipped: list[Skipped] = []
 
     @property
@@ -48,12 +47,12 @@ class Ledger:
         """Whether those that come are counted, and no longer listed."""
         return len(self.skipped) >= MAX_LISTED
 
-    def check(self, skipped: Sequence[Skipped]) -> None:
-        """Raise SkippedError where these would be too many; nothing is entered, and the stream stays before them."""
-        total = self.num_skipped + len(skipped)
+    def check(self, skipped: Sequence[Skipped], before: int) -> None:
+        """Raise SkippedError where these, after so many before, are too many; the stream stays before them."""
+        total = before + len(skipped)
         if self._max_skipped is None or total <= self._max_skipped or not skipped:
             return
-        first = skipped[self._max_skipped - self.num_skipped]
+        first = skipped[self._max_skipped - before]
         raise SkippedError(
             f"{total} records could not be read, more than max_skipped={self._max_skipped} allows. The first beyond it "
             f"is {first.where} (position {first.position}): {first.reason}. Mend the data, or allow more."
@@ -61,13 +60,12 @@ class Ledger:
 
     def enter(self, skipped: Sequence[Skipped]) -> Sequence[Skipped]:
         """These are left out of what was delivered. Returns those that were listed."""
-        self.num_skipped += len(skipped)
-        listed = skipped[: MAX_LISTED - len(self.skipped)]
-        self.skipped += listed
         if self._path is not None and skipped:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a") as file:
                 file.writelines(json.dumps(_entry(skip)) + "\n" for skip in skipped)
+        listed = skipped[: MAX_LISTED - len(self.skipped)]
+        self.skipped += listed
         return listed
 
     def rewind(self, position: int) -> None:

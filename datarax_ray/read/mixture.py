@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -18,8 +18,8 @@ from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.mixture import Mixture, MixtureOrder, Origin, whole_weights
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest, with_offset
 from datarax_ray.plan.shards import RunRecords, Ticket
+from datarax_ray.plan.state import Extra
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.description import Description, names_of
@@ -74,7 +74,7 @@ class MixtureDescription:
     def order(self) -> MixtureOrder:
         """Which record stands at each position, with these weights from the beginning on."""
         orders = tuple(component.order for component in self.components)
-        return MixtureOrder(Mixture(self.weights, self.seed), orders)
+        return MixtureOrder(Mixture(self.weights, self.seed), orders, self.allow_new_weights)
 
     @property
     def run_records(self) -> RunRecords:
@@ -141,9 +141,10 @@ class MixtureDescription:
         """The block of single positions, for a mixture that this is a component of."""
         return self._read(self.order, positions, records, documents, ended)
 
-    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
-        """The elements at positions [start, stop), not stacked, by the weights that hold with this rest."""
-        order = self._order_from(self.order.origin_in(rest))
+    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
+        """The elements at positions [start, stop), not stacked, by the weights that hold with this extra."""
+        assert extra is None or isinstance(extra, Origin)
+        order = self._order_from(extra)
         return self._elements(order, *Ticket(start, stop).select(order))[1]
 
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
@@ -159,22 +160,6 @@ class MixtureDescription:
             "mixture": {"weights": list(self.weights), "seed": self.seed, "length": self.length},
             "components": {str(index): each for index, each in enumerate(settings)},
         }
-
-    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
-        """The rest to go on with from a state with these settings, and the settings that may differ.
-
-        With allow_new_weights, these weights hold from the state's position on, where its own have left the components.
-        """
-        mixture = saved.get("mixture")
-        old = mixture.get("weights") if isinstance(mixture, Mapping) else None
-        if not self.allow_new_weights or old == list(self.weights) or not isinstance(old, list):
-            return rest, ()
-        if len(old) != len(self.weights):
-            return rest, ()  # another number of components: refused as drift
-        before = Mixture(whole_weights(old), self.seed, self.order.origin_in(rest))
-        others = with_offset(rest, 0, "origin")
-        origin = before.origin_at(position, is_inside=others is not None)
-        return {**(others or {}), "origin": origin.plain()}, ("mixture.weights",)
 
     @property
     def is_managed(self) -> bool:

@@ -13,9 +13,9 @@ import numpy as np
 
 from datarax_ray.plan.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.plan.order import Order
-from datarax_ray.plan.position import Rest
 from datarax_ray.plan.sampling import Sampling
 from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.state import Extra
 from datarax_ray.read.blocks import Block, read_records
 from datarax_ray.read.description import Reader, run_of
 from datarax_ray.read.errors import RecordError
@@ -89,15 +89,11 @@ class SampledDescription:
     def about(self) -> str:
         return f"{self.length} positions of {self.reader.num_records} records by a sampler"
 
-    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
-        """The rest as it is: nothing may differ."""
-        return rest, ()
-
     def names(self, ticket: Ticket) -> list[str]:
         """None: to say which records they are, the sampler would be asked again."""
         return []
 
-    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
+    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         raise TypeError("a loader gives its outputs in order; index its data source for single records")
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.state import Extra
 from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.description import MAX_NAMES, MAX_RUN_RECORDS, check_settings, on_error_setting
@@ -109,11 +109,7 @@ class StreamDescription:
         """Some of the lanes that the ticket asks for."""
         return [self.reader.locate(lane, 0).rpartition("[")[0] for lane, _ in ticket.lanes[:MAX_NAMES]]
 
-    def carried(self, saved: Mapping[str, Any], position: int, rest: Rest) -> tuple[Rest, tuple[str, ...]]:
-        """The rest as it is: nothing may differ."""
-        return rest, ()
-
-    def read_at(self, start: int, stop: int, rest: Rest = None) -> list[Any]:
+    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """Raises: TypeError."""
         raise TypeError("a stream has no random access: iterate it, or take a batch from where it stands (get_batch)")
 

@@ -11,7 +11,7 @@ from flax import nnx
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan.position import Rest
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.columns import map_leaves
 from datarax_ray.read.description import Described
@@ -36,10 +36,10 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
         return self._source.description
 
     def batches(
-        self, start: int, options: StreamOptions, rest: Rest = None
+        self, start: int | StreamState, options: StreamOptions
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position (and rest) on; does not move this source's own position."""
-        return self._source.batches(start, options, rest)
+        """The batches from a position or state on; does not move this source's own."""
+        return self._source.batches(start, options)
 
     def traced(self) -> TracedBatches:
         """What get_batch_at gives under a trace: of this source, and of a RaySource over it, which knows no JAX."""

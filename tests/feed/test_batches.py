@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import Batcher
+from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined, share_of_rank
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import stack
@@ -311,9 +312,8 @@ def test_positions_of_many_elements_make_the_batches_of_a_plain_loop_and_go_on_i
         if batch.global_rows == batch_size:  # the next element of a plain loop says where the stream goes on
             last = pairs(batch)[-1]
             more = counts[last[0]] > last[1] + 1
-            assert (batch.stop, batch.rest) == ((last[0], {"offset": last[1] + 1}) if more else (last[0] + 1, None))
-        offset = (batch.rest or {}).get("offset", 0)
-        resumed = fanned_batches(counts, cuts, owners, batch_size, start=batch.stop, offset=offset)
+            assert batch.state == (StreamState(last[0], last[1] + 1) if more else StreamState(last[0] + 1))
+        resumed = fanned_batches(counts, cuts, owners, batch_size, start=batch.stop, offset=batch.state.offset)
         assert [pairs(b) for b in resumed] == [pairs(b) for b in whole[number + 1 :]]
         assert [(b.start, b.stop, b.offset) for b in resumed] == [
             (b.start, b.stop, b.offset) for b in whole[number + 1 :]

@@ -10,6 +10,7 @@ import pytest
 from datarax_ray.feed.lanes import LaneDealer
 from datarax_ray.feed.window import Window
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.streams import LaneBlock, LaneEnd
 from tests import lanes_oracle
@@ -19,7 +20,11 @@ E = EPOCH_POSITIONS
 
 def dealer(num_lanes=2, turn_size=2, *, actors=(7, 8), start=0, stop=None, rest=None, **options):
     order = LaneOrder(num_lanes, turn_size)
-    return LaneDealer(order, actors, start=start, stop=stop, rest=rest, **options)
+    return LaneDealer(order, actors, start=start, stop=stop, known=known(order, start, rest), **options)
+
+
+def known(order, start, rest):
+    return order.extra_in(rest or {}, StreamState(start), {})
 
 
 def answer(*lanes, positions=()):
@@ -86,23 +91,23 @@ def test_a_lane_longer_than_was_dealt_is_not_over():
 
 def test_a_state_says_nothing_of_what_was_not_delivered():
     machine = dealer(2)
-    assert machine.rest_at(0) is None
+    assert machine.extra_at(0) is None
     deals = [machine.deal(8) for _ in range(3)]
     for number, deal in enumerate(deals):
         for ticket in dict(deal.tickets).values():
             machine.arrived(ticket, answer((ticket.lanes[0][0], 4 * number + 3, None)))
-    assert machine.rest_at(5) is None
+    assert machine.extra_at(5) is None
     machine.released(8, has_elements=True)
-    assert machine.rest_at(7) is None
-    assert machine.rest_at(8) == {
+    assert machine.extra_at(7) is None
+    assert machine.extra_at(8).plain() == {
         "epoch": 0,
         "cursors": {"0": {"ordinal": 3, "state": {"at": 3}}, "1": {"ordinal": 3, "state": {"at": 3}}},
         "lengths": {},
     }
     machine.released(16, has_elements=False)
     machine.released(24, has_elements=True)
-    assert machine.rest_at(9)["cursors"]["0"]["ordinal"] == 3  # a batch that ends behind the first chunk's element
-    assert machine.rest_at(25)["cursors"]["0"]["ordinal"] == 11
+    assert machine.extra_at(9).cursors[0].ordinal == 3  # a batch that ends behind the first chunk's element
+    assert machine.extra_at(25).cursors[0].ordinal == 11
 
 
 def test_what_is_known_of_one_epoch_is_not_taken_for_another():
@@ -132,7 +137,7 @@ def test_what_is_known_of_one_epoch_is_not_taken_for_another():
 )
 def test_a_rest_that_is_none_is_refused(rest, message):
     with pytest.raises(ValueError, match=message):
-        dealer(2, start=8 - 3, rest=rest)
+        known(LaneOrder(2, 2), 8 - 3, rest)
 
 
 def test_a_ticket_is_split_by_position_into_tickets_for_the_lanes_that_have_any_there():
@@ -170,6 +175,10 @@ def test_a_block_that_failed_as_a_whole_says_nothing_of_lanes():
     assert dict(machine.deal(8).tickets)[7].lanes[0][1] == Cursor()
 
 
+def plain(extra):
+    return None if extra is None else extra.plain()
+
+
 class Scheduler:
     """A window over lanes whose actors answer, die, join and leave in any order.
 
@@ -197,7 +206,8 @@ class Scheduler:
         self.begin(0, None)
 
     def begin(self, start, rest):
-        self.dealer = LaneDealer(self.order, self.actors, start=start, stop=self.num_epochs * E, rest=rest)
+        extra = known(self.order, start, rest)
+        self.dealer = LaneDealer(self.order, self.actors, start=start, stop=self.num_epochs * E, known=extra)
         self.window = Window(self.dealer, chunk_size=self.chunk_size, max_nbytes=self.max_nbytes)
         self.start = start
         self.in_flight, self.arrived = [], {}
@@ -273,7 +283,7 @@ class Scheduler:
         found = sorted(at for part in parts for at in self.elements(part.ticket))
         for position, lane, ordinal in found:
             self.got.append((position // E, lane, ordinal))
-            self.states.append((position + 1, json.dumps(self.dealer.rest_at(position + 1)), len(self.got)))
+            self.states.append((position + 1, json.dumps(plain(self.dealer.extra_at(position + 1))), len(self.got)))
         self.window.release()
         self.dealer.released(stop, bool(found))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, segments
+from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined
 from datarax_ray.read.blocks import Block
 
@@ -114,18 +115,12 @@ def test_after_every_batch_the_rest_follows_and_trainers_have_its_rows(packing, 
     )
     for number, batch in enumerate(whole):
         assert (batch.columns["x"][batch.columns["x_segment_ids"] == 0] == -1).all()
-        offset = (batch.rest or {}).get(packing.offset_name, 0)
-        resumed = pack(packing, stream, batch_size, start=batch.stop, offset=offset)
+        resumed = pack(packing, stream, batch_size, start=batch.stop, offset=batch.state.offset)
         for again, first in zip(resumed, whole[number + 1 :], strict=True):
             assert_same(again.columns, first.columns)
             assert again.positions.tolist() == first.positions.tolist()
             assert again.ordinals.tolist() == first.ordinals.tolist()
-            assert (again.start, again.stop, again.offset, again.rest) == (
-                first.start,
-                first.stop,
-                first.offset,
-                first.rest,
-            )
+            assert (again.start, again.offset, again.state) == (first.start, first.offset, first.state)
     for is_padded in (False, True):
         share = Share(num_parts, tuple(sorted(data.draw(st.sets(st.integers(0, num_parts - 1), min_size=1)))))
         parts = pack(packing, stream, batch_size, share, is_padded=is_padded)
@@ -144,10 +139,10 @@ def test_a_document_over_several_rows_by_hand():
     assert first.columns["x"].tolist() == [[1, 2, 3, 2001], [2002, 2003, 2004, 2005]]
     assert first.columns["x_segment_ids"].tolist() == [[1, 1, 1, 2], [1, 1, 1, 1]]
     assert first.columns["x_positions"].tolist() == [[0, 1, 2, 0], [0, 1, 2, 3]]
-    assert (first.stop, first.rest) == (2, {"token_offset": 5})
+    assert first.state == StreamState(2, 5, "tokens")
     assert (first.positions.tolist(), first.ordinals.tolist()) == ([0, 2], [0, 1])
     assert second.columns["x"].tolist() == [[2006, 2007, 2008, 2009]]
-    assert (second.start, second.offset, second.stop, second.rest) == (2, 5, 3, None)
+    assert (second.start, second.offset, second.state) == (2, 5, StreamState(3, 0, "tokens"))
 
 
 def test_first_fit_by_hand():
@@ -159,7 +154,7 @@ def test_first_fit_by_hand():
     ]
     assert first.columns["x_segment_ids"].tolist() == [[1] * 5 + [2] * 3, [1] * 4 + [2] * 2 + [0] * 2]
     assert first.columns["x_positions"].tolist() == [[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 2, 3, 0, 1, 0, 0]]
-    assert (first.stop, first.rest) == (4, None)
+    assert first.state == StreamState(4, 0, "documents")
     assert second.columns["x"].tolist() == [[4001, 4002, 4003, 4004, 4005, 4006, 9, 9]]
 
 

@@ -5,7 +5,6 @@ import json
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import hypothesis
 import numpy as np
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.feed.flow import Arrived, LocalPool, Lost
-from datarax_ray.feed.source import Source, position_in
+from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError
@@ -245,8 +244,8 @@ def test_trainers_that_share_actors_behind_a_filter_have_their_rows_of_every_bat
             options = {"batch_size": batch_size, "chunk_size": chunk_size, **trainer, **ends}
             shares = list(stream(description, pool=pool, shares_actors=True, **options))
             alone = list(stream(description, **options))
-            assert [(b.start, b.stop, b.global_rows, b.skipped, b.rest) for b in shares] == [
-                (b.start, b.stop, b.global_rows, b.skipped, b.rest) for b in alone
+            assert [(b.start, b.stop, b.global_rows, b.skipped, b.state) for b in shares] == [
+                (b.start, b.stop, b.global_rows, b.skipped, b.state) for b in alone
             ]
             for one, other in zip(shares, alone, strict=True):
                 assert as_lists(one) == as_lists(other)
@@ -346,12 +345,12 @@ def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(s
     for rank, number in itertools.product(range(2), range(len(whole) - 1)):
         pool = SharedPool(description, SharedBlocks(2**30), is_tangled=True)
         options = StreamOptions(batch_size=6, process_index=rank, process_count=2, shares_actors=True, chunk_size=3)
-        rest = list(Source(description, pool).batches(whole[number].stop, options, whole[number].rest))
+        rest = list(Source(description, pool).batches(whole[number].state, options))
         for got, want in zip(rest, whole[number + 1 :], strict=True):
             ((lo, hi),) = TrainerRows(6, share_of_rank(rank, 2)).of(want.num_rows)
             assert got.columns["index"].tolist() == want.columns["index"][lo:hi].tolist()
             assert got.columns["copy"].tolist() == want.columns["copy"][lo:hi].tolist()
-            assert (got.stop, got.rest, got.ordinals.tolist()) == (want.stop, want.rest, want.ordinals[lo:hi].tolist())
+            assert (got.state, got.ordinals.tolist()) == (want.state, want.ordinals[lo:hi].tolist())
 
 
 def test_a_failure_behind_a_filter_comes_to_every_trainer_after_the_same_batches(sets):
@@ -718,49 +717,6 @@ def test_fewer_epochs_than_were_read_are_the_end(sets):
     source = Source(describe(sets[23], num_epochs=1))
     source.set_state(state, allow_drift=("order.num_epochs",))
     assert source.get_batch(2) == {}
-
-
-def nested(depth: int) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for _ in range(depth):
-        settings = {"a": settings}
-    return settings
-
-
-@pytest.mark.parametrize(
-    ("state", "error", "message"),
-    [
-        (None, TypeError, "a state is a dict, got NoneType"),
-        ([1], TypeError, "a state is a dict, got list"),
-        ({}, ValueError, "has no version"),
-        ({"position": 3}, ValueError, r"has no version, only \['position'\]"),
-        ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
-        ({"version": "1"}, ValueError, "the state's version must be an integer, got '1'; it is damaged"),
-        ({"version": True}, ValueError, "version must be an integer, got True"),
-        ({"version": 1.0}, ValueError, "version must be an integer, got 1.0"),
-        ({"version": 10**5000}, ValueError, "version a int, which is too large to show, this release"),
-        ({"version": 1}, ValueError, "the state has no position; it is damaged"),
-        ({"version": 1, "position": None, "settings": {}}, ValueError, "integer of at least 0, got None"),
-        ({"version": 1, "position": -1, "settings": {}}, ValueError, "got -1"),
-        ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
-        ({"version": 1, "position": 1.0, "settings": {}}, ValueError, "got 1.0"),
-        ({"version": 1, "position": "7", "settings": {}}, ValueError, "got '7'"),
-        ({"version": 1, "position": 2**62 + 1, "settings": {}}, ValueError, "is at most 2\\*\\*62, got 46116"),
-        ({"version": 1, "position": 10**5000, "settings": {}}, ValueError, "got an integer of 16610 bits"),
-        ({"version": 1, "position": 7}, ValueError, "the state has no settings; it is damaged"),
-        ({"version": 1, "position": 7, "settings": None}, ValueError, "settings must be a dict, got None"),
-        ({"version": 1, "position": 7, "settings": {}, "rest": 3}, ValueError, "rest must be a dict, got 3"),
-        ({"version": 1, "position": 7, "settings": nested(17)}, ValueError, "settings nest 16 deep at most, 'a.a."),
-        ({"version": 1, "position": 7, "settings": nested(20_000)}, ValueError, "settings nest 16 deep at most"),
-        ({"version": 1, "position": 7, "settings": {"a": 10**5000}}, DriftError, "with a int, which is too large"),
-        ({"version": 1, "position": 7, "settings": {"a": "b" * 9999}}, DriftError, r"'b{199}\.\.\., this"),
-        ({"version": 1, "position": 7, "settings": dict.fromkeys(range(999), 0)}, DriftError, "and 979 more settings"),
-        ({"version": 1, "position": 7, "settings": [object]}, ValueError, "settings must be a dict"),
-    ],
-)
-def test_what_is_no_state_is_refused(state, error, message):
-    with pytest.raises(error, match=message):
-        position_in(state, {})
 
 
 PLAIN = st.recursive(

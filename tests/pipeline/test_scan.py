@@ -312,8 +312,8 @@ class Interrupted:
         self.of, self.is_due = of, True
         self.describe = of.describe
 
-    def batches(self, start: int, options: Any, rest: Any = None) -> Iterator[Any]:
-        for number, batch in enumerate(self.of.batches(start, options, rest)):
+    def batches(self, start: Any, options: Any) -> Iterator[Any]:
+        for number, batch in enumerate(self.of.batches(start, options)):
             if number == 4 and self.is_due:
                 self.is_due = False
                 raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.mixture import MAX_DEVIATION, Mixture, MixtureOrder, Origin, origin_of, whole_weights
 from datarax_ray.plan.order import Order
+from datarax_ray.plan.state import StreamState
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
 weightings = st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any).map(whole_weights)
@@ -80,7 +81,7 @@ def test_new_weights_go_on_from_where_the_components_stand_and_repeat_nothing(be
     after = data.draw(st.lists(st.integers(0, 9), min_size=size, max_size=size).filter(any).map(whole_weights))
     first = Mixture(before, seed)
     origin = first.origin_at(position, is_inside)
-    assert origin_of(origin.plain(), size) == origin
+    assert origin_of(origin.plain()["origin"], size, StreamState(position, int(is_inside))) == origin
     then = Mixture(after, seed, origin)
     cut = position + is_inside
     head = first.place(np.arange(cut))

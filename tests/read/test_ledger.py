@@ -35,7 +35,6 @@ def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
     ledger.enter(())
     assert not path.exists()
     ledger.enter(TWO)
-    assert ledger.num_skipped == 2
     assert listed(path) == [
         {"position": 5, "file": "a/b[0].array_record", "record": 17, "reason": "broken"},
         {"position": 6, "file": "Squares(9)", "record": None, "reason": "odd"},
@@ -55,12 +54,12 @@ def test_going_back_strikes_out_what_comes_again_and_what_was_cut_off(tmp_path: 
 
 def test_more_than_allowed_is_an_error_and_not_entered() -> None:
     ledger = Ledger(1)
-    ledger.check(TWO[:1])
+    ledger.check(TWO[:1], 0)
     ledger.enter(TWO[:1])
-    ledger.check(())
+    ledger.check((), 1)
     with pytest.raises(SkippedError, match=r"2 records .* max_skipped=1 allows.* is Squares\(9\) \(position 6\): odd"):
-        ledger.check(TWO[1:])
-    assert ledger.num_skipped == 1
+        ledger.check(TWO[1:], 1)
+    assert ledger.skipped == [TWO[0]]
     with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
         Ledger(-1)
 

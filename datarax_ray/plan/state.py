@@ -1,0 +1,190 @@
+"""Where a stream goes on: one value, which rides on every batch, is replaced in one assignment, and is saved.
+
+A saved state is external input. Whatever is wrong with one is said here, or by the order that it belongs to, when it is
+read; behind that, code trusts a StreamState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self
+
+from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
+from datarax_ray.plan.position import MAX_POSITION, check_position
+
+Unit = Literal["elements", "tokens", "documents"]
+
+# The name of an offset in a saved state says what it counts.
+_NAMES: dict[Unit, str] = {"elements": "offset", "tokens": "token_offset", "documents": "document_offset"}
+
+
+class Extra(Protocol):
+    """What an order needs to go on beside a position; immutable."""
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, under names of its own."""
+        ...
+
+
+class StatefulOrder(Protocol):
+    """What reading a state needs of an order."""
+
+    @property
+    def may_differ(self) -> tuple[str, ...]:
+        """Settings that a state may have other values of, because extra_in makes up for them."""
+        ...
+
+    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Extra | None:
+        """The extra of a saved state. rest: what it says beside position and offset, which are in `state` already.
+
+        saved: its settings, which differ from this order's in may_differ alone, or where a person allowed it.
+
+        Raises: ValueError for what does not fit this order at this position.
+        """
+        ...
+
+
+class Stateful(Protocol):
+    """What reading a state needs of a description."""
+
+    @property
+    def order(self) -> StatefulOrder: ...
+
+    @property
+    def may_repeat(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """Where a stream goes on.
+
+    position: of the first record not delivered, or not all of it. offset: how much of that record was delivered; 0 for
+    nothing. unit: what the offset counts, of what the record gives. extra: what the order needs beside the position:
+    where the weights of a mixture began to hold (Origin), how far the lanes of a stream are known (LaneCursors); None
+    where the position is all.
+    """
+
+    position: int = 0
+    offset: int = 0
+    unit: Unit = "elements"
+    extra: Extra | None = None
+
+    @classmethod
+    def at(cls, start: int | StreamState) -> StreamState:
+        """The state of a position; a state is that already. Raises: ValueError, TypeError as check_position."""
+        return start if isinstance(start, StreamState) else cls(check_position(start))
+
+    def to_json(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What is saved of a stream, in plain values: where it goes on, and which stream it is."""
+        offset = {_NAMES[self.unit]: self.offset} if self.offset else {}
+        return written(self.position, (self.extra.plain() if self.extra else {}) | offset, settings)
+
+    @classmethod
+    def from_json(
+        cls,
+        state: Any,
+        stream: Stateful,
+        settings: Mapping[str, Any],
+        *,
+        unit: Unit = "elements",
+        allow_drift: Iterable[str] = (),
+    ) -> Self:
+        """The state that was saved, once everything in it is found to fit this stream.
+
+        unit: what offsets count in this stream.
+
+        Raises: TypeError, ValueError for what is no state of this version; DriftError for another stream's.
+        """
+        position, rest, saved = parts_of(state)
+        check_drift(saved, settings, (*allow_drift, *stream.order.may_differ))
+        others = {key: value for key, value in rest.items() if key != _NAMES[unit]}
+        offset = _offset(rest, unit)
+        if counted := [name for name in _NAMES.values() if name in others]:
+            raise ValueError(
+                f"this stream goes on from a position and the {_NAMES[unit]} in its record, and the state has "
+                f"{shown({name: others[name] for name in counted})}; restore it with the packing that it was written "
+                "with, or seek to its position"
+            )
+        if offset and unit == "elements" and not stream.may_repeat:
+            raise ValueError(
+                f"the state stands behind {offset} elements of one record, and without a flat_map it gives at most "
+                "one; restore with the transforms that it was written with, or seek to its position to have all of "
+                "that record"
+            )
+        found = cls(position, offset, unit)
+        return cls(position, offset, unit, stream.order.extra_in(others, found, saved))
+
+
+def written(position: int, rest: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A state as it is saved. rest: what it says of where the stream goes on beside the position, {} for nothing."""
+    return {"version": VERSION, "position": position, **({"rest": rest} if rest else {}), "settings": settings}
+
+
+def parts_of(state: Any) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
+    """Position, rest and settings of a saved state: its version is checked first, then its shape.
+
+    Raises: TypeError, ValueError for what is no state of this version.
+    """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"a state is a dict, got {type(state).__name__}")
+    if "version" not in state:
+        raise ValueError(f"this is no state of a stream: it has no version, only {shown(sorted(map(str, state))[:10])}")
+    version = state["version"]
+    if type(version) is not int:
+        raise ValueError(f"the state's version must be an integer, got {shown(version)}; it is damaged")
+    if version != VERSION:
+        raise ValueError(
+            f"the state has version {shown(version)}, this release reads version {VERSION}; "
+            "restore it with the release that wrote it."
+        )
+    for name in ("position", "settings"):
+        if name not in state:
+            raise ValueError(f"the state has no {name}; it is damaged, restore an earlier one")
+    position, rest, saved = state["position"], state.get("rest"), state["settings"]
+    if type(position) is not int:
+        raise ValueError(f"the state's position must be an integer of at least 0, got {shown(position)}")
+    check_position(position)
+    if not isinstance(rest, Mapping | None):
+        raise ValueError(f"the state's rest must be a dict, got {shown(rest)}")
+    if not isinstance(saved, Mapping):
+        raise ValueError(f"the state's settings must be a dict, got {shown(saved)}")
+    return position, rest or {}, saved
+
+
+def num_skipped_in(state: Mapping[str, Any]) -> int:
+    """How many broken records a state says were left out before it; 0 where it says nothing.
+
+    Raises: ValueError for what is no count.
+    """
+    statistics = state.get("statistics", {})
+    if not isinstance(statistics, Mapping):
+        raise ValueError(f"the state's statistics must be a dict, got {shown(statistics)}")
+    num_skipped = statistics.get("num_skipped", 0)
+    if not is_count(num_skipped):
+        raise ValueError(f"the state's statistics.num_skipped must be a count of records, got {shown(num_skipped)}")
+    return num_skipped
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value of a saved state is a number of records, tokens and the like."""
+    return type(value) is int and 0 <= value <= MAX_POSITION
+
+
+def refuse_rest(rest: Mapping[str, Any]) -> None:
+    """Raise ValueError where a state says anything beside its position and offset: for orders that need no more."""
+    if rest:
+        raise ValueError(
+            f"a stream of records goes on from a position and an offset in it, and this state has {shown(dict(rest))}; "
+            "it is damaged, or another stream's. Restore an earlier one"
+        )
+
+
+def _offset(rest: Mapping[str, Any], unit: Unit) -> int:
+    offset = rest.get(_NAMES[unit], 0)
+    if not is_count(offset) or (not offset and _NAMES[unit] in rest):
+        raise ValueError(
+            f"the state's {_NAMES[unit]} must be a number of {unit} of at least 1, got {shown(offset)}; the state is "
+            "damaged, restore an earlier one"
+        )
+    return offset

@@ -1,0 +1,119 @@
+"""A state that a signal's handler or another thread takes while steps run is one of those between two batches."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import datarax_ray.grain as ours
+from datarax_ray import Pipeline
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.data import Squares
+
+N = 60
+
+
+class OneToThree:
+    """Records of three, two and one elements, and some that fail: position, offset and count all move."""
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        if element["index"] % 7 == 0:
+            raise ValueError("a multiple of seven")
+        return [{"index": element["index"], "copy": copy} for copy in range(element["index"] % 3 + 1)]
+
+
+def source() -> RandomAccessSource:
+    config = RandomAccessSourceConfig(shuffle=True, num_epochs=2, on_error="skip")
+    return RandomAccessSource(config, Squares(N), transforms=[OneToThree()])
+
+
+def pipeline() -> Pipeline:
+    return Pipeline(source=source(), batch_size=3, prefetch=0)
+
+
+@contextmanager
+def taken_by_a_signal(take: Callable[[], Any]) -> Iterator[list[str]]:
+    """What `take` gave, each time that a timer of half a millisecond went off."""
+    found: list[str] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: found.append(json.dumps(take())))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        yield found
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def taken_by_a_thread(take: Callable[[], Any]) -> Iterator[list[str]]:
+    found: list[str] = []
+    is_over = threading.Event()
+
+    def run() -> None:
+        while not is_over.is_set():
+            found.append(json.dumps(take()))
+
+    thread = threading.Thread(target=run)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+
+
+TAKERS = pytest.mark.parametrize("taken", [taken_by_a_signal, taken_by_a_thread])
+
+
+@TAKERS
+def test_a_pipelines_is(taken: Any) -> None:
+    going = pipeline()
+    whole = {json.dumps(going.get_state())} | {json.dumps(going.get_state()) for _ in going}
+    with taken(lambda: going.get_state()) as found:
+        for _ in range(12):
+            going.seek(0)
+            for _ in going:
+                pass
+    assert len(found) > 20
+    assert not set(found) - whole
+
+
+@TAKERS
+def test_a_grain_iterators_is(taken: Any) -> None:
+    loader = ours.load(range(40), seed=3, shuffle=True, num_epochs=3)
+    calm = iter(loader)
+    whole = {calm.get_state()} | {calm.get_state() for _ in calm}
+    for _ in range(6):
+        going = iter(loader)
+        with taken(lambda going=going: going.get_state().decode()) as found:
+            assert len(list(going)) == 120
+        assert {json.loads(state).encode() for state in found} <= whole
+
+
+def indices(batch: Any) -> Any:
+    return batch["index"]
+
+
+@TAKERS
+def test_between_two_scans_it_is(taken: Any) -> None:
+    going = pipeline()
+    whole = {json.dumps(going.get_state())}
+    for _ in range(8):
+        going.scan(indices, length=3)
+        whole.add(json.dumps(going.get_state()))
+    with taken(lambda: going.get_state()) as found:
+        for _ in range(6):
+            going.seek(0)
+            for _ in range(8):
+                going.scan(indices, length=3)
+    assert not set(found) - whole

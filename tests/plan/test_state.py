@@ -1,0 +1,208 @@
+"""A saved state is external input: whatever is wrong with one is said when it is read, each in its own sentence."""
+
+import copy
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneCursors, LaneOrder
+from datarax_ray.plan.mixture import Mixture, MixtureOrder, Origin
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.state import StreamState, num_skipped_in
+
+
+@dataclass(frozen=True)
+class Stream:
+    order: Any
+    may_repeat: bool = False
+
+
+RECORDS = Stream(Order(10))
+FANNED = Stream(Order(10), may_repeat=True)
+MIXED = Stream(MixtureOrder(Mixture((2, 1), seed=3), (Order(5), Order(7))))
+REWEIGHTED = Stream(MixtureOrder(Mixture((1, 1), seed=3), (Order(5), Order(7)), allow_new_weights=True), True)
+LANES = Stream(LaneOrder(2, turn_size=2))
+SETTINGS = {"mixture": {"weights": [2, 1]}, "batch_size": 4}
+E = EPOCH_POSITIONS
+
+
+def state(position: int, settings: Any = SETTINGS, **rest: Any) -> dict[str, Any]:
+    return {"version": 1, "position": position, "settings": settings} | ({"rest": rest} if rest else {})
+
+
+@pytest.mark.parametrize(
+    ("stream", "unit", "wanted"),
+    [
+        (RECORDS, "elements", StreamState(7)),
+        (FANNED, "elements", StreamState(7, 2)),
+        (RECORDS, "tokens", StreamState(7, 2, "tokens")),
+        (RECORDS, "documents", StreamState(7, 2, "documents")),
+        (MIXED, "elements", StreamState(7, extra=Origin(3, (2, 1)))),
+        (MIXED, "tokens", StreamState(7, 5, "tokens", Origin(3, (2, 1), inside=0))),
+        (MIXED, "tokens", StreamState(2, 5, "tokens", Origin(3, (2, 1), inside=0))),
+        (LANES, "elements", StreamState(E + 12, extra=LaneCursors(1, {0: Cursor(4, {"at": [4]})}, {1: 3}))),
+        (LANES, "tokens", StreamState(12, 3, "tokens", LaneCursors(0, {}, {}))),
+    ],
+)
+def test_what_was_written_is_read(stream: Stream, unit: Any, wanted: StreamState) -> None:
+    plain = json.loads(json.dumps(wanted.to_json(SETTINGS)))
+    found = StreamState.from_json(plain, stream, SETTINGS, unit=unit)
+    assert found == wanted
+    assert found.to_json(SETTINGS) == plain
+
+
+def test_a_position_alone_says_no_more() -> None:
+    assert StreamState(7, 0, "tokens").to_json(SETTINGS) == state(7)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for _ in range(depth):
+        settings = {"a": settings}
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "message"),
+    [
+        (None, TypeError, "a state is a dict, got NoneType"),
+        ([1], TypeError, "a state is a dict, got list"),
+        ({}, ValueError, "has no version"),
+        ({"position": 3}, ValueError, r"has no version, only \['position'\]"),
+        ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
+        ({"version": "1"}, ValueError, "the state's version must be an integer, got '1'; it is damaged"),
+        ({"version": True}, ValueError, "version must be an integer, got True"),
+        ({"version": 1.0}, ValueError, "version must be an integer, got 1.0"),
+        ({"version": 10**5000}, ValueError, "version a int, which is too large to show, this release"),
+        ({"version": 1}, ValueError, "the state has no position; it is damaged"),
+        ({"version": 1, "position": None, "settings": {}}, ValueError, "integer of at least 0, got None"),
+        ({"version": 1, "position": -1, "settings": {}}, ValueError, "got -1"),
+        ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
+        ({"version": 1, "position": 1.0, "settings": {}}, ValueError, "got 1.0"),
+        ({"version": 1, "position": "7", "settings": {}}, ValueError, "got '7'"),
+        ({"version": 1, "position": 2**62 + 1, "settings": {}}, ValueError, "is at most 2\\*\\*62, got 46116"),
+        ({"version": 1, "position": 10**5000, "settings": {}}, ValueError, "got an integer of 16610 bits"),
+        ({"version": 1, "position": 7}, ValueError, "the state has no settings; it is damaged"),
+        ({"version": 1, "position": 7, "settings": None}, ValueError, "settings must be a dict, got None"),
+        ({"version": 1, "position": 7, "settings": {}, "rest": 3}, ValueError, "rest must be a dict, got 3"),
+        ({"version": 1, "position": 7, "settings": nested(17)}, ValueError, "settings nest 16 deep at most, 'a.a."),
+        ({"version": 1, "position": 7, "settings": nested(20_000)}, ValueError, "settings nest 16 deep at most"),
+        ({"version": 1, "position": 7, "settings": {"a": 10**5000}}, DriftError, "with a int, which is too large"),
+        ({"version": 1, "position": 7, "settings": {"a": "b" * 9999}}, DriftError, r"'b{199}\.\.\., this"),
+        ({"version": 1, "position": 7, "settings": dict.fromkeys(range(999), 0)}, DriftError, "and 979 more settings"),
+        ({"version": 1, "position": 7, "settings": [object]}, ValueError, "settings must be a dict"),
+    ],
+)
+def test_what_is_no_state_is_refused(state, error, message):
+    with pytest.raises(error, match=message):
+        StreamState.from_json(state, RECORDS, {})
+
+
+@pytest.mark.parametrize(
+    ("stream", "unit", "rest", "message"),
+    [
+        (RECORDS, "elements", {"nonsense": 1}, r"position and an offset in it, and this state has {'nonsense': 1}"),
+        (RECORDS, "elements", {"cursors": 7}, r"this state has {'cursors': 7}; it is damaged, or another stream's"),
+        (RECORDS, "elements", {"origin": None}, "this state has {'origin': None}"),
+        (MIXED, "elements", {"epoch": 0}, "this state has {'epoch': 0}"),
+        (LANES, "elements", {"origin": {}}, "this state has {'origin': {}}"),
+        (
+            RECORDS,
+            "elements",
+            {"token_offset": 3},
+            "and the offset in its record, .* has {'token_offset': 3}; .*packing",
+        ),
+        (FANNED, "tokens", {"offset": 3}, "and the token_offset in its record, and the state has {'offset': 3}"),
+        (FANNED, "tokens", {"token_offset": 1, "document_offset": 1}, "has {'document_offset': 1}"),
+        (
+            RECORDS,
+            "elements",
+            {"offset": 2},
+            "behind 2 elements of one record, and without a flat_map it gives at most",
+        ),
+        (FANNED, "elements", {"offset": 0}, "offset must be a number of elements of at least 1, got 0"),
+        (FANNED, "elements", {"offset": True}, "got True"),
+        (FANNED, "elements", {"offset": 2**62 + 1}, "got 4611686018427387905"),
+        (FANNED, "tokens", {"token_offset": -1}, "token_offset must be a number of tokens of at least 1, got -1"),
+        (FANNED, "documents", {"document_offset": "x" * 999}, r"number of documents of at least 1, got 'x{199}\.\.\.;"),
+        (MIXED, "elements", {"origin": 3}, "origin must have the positions of 2 components, got 3"),
+        (MIXED, "elements", {"origin": {"position": 3, "components": [2]}}, "the positions of 2 components"),
+        (MIXED, "elements", {"origin": {"position": 2**70, "components": [2**70, 0]}}, "the positions of 2 components"),
+        (MIXED, "elements", {"origin": {"position": 3, "components": [3, 0], "inside": 1}}, "the positions of 2"),
+        (MIXED, "elements", {"origin": {"position": 3, "components": [3, 0], "inside": 2**70}}, "the positions of 2"),
+        (
+            MIXED,
+            "elements",
+            {"origin": {"position": 3, "components": [1, 1]}},
+            r"at position 3, .* \[1, 1\], .* are 2 tog",
+        ),
+        (
+            MIXED,
+            "elements",
+            {"origin": {"position": 9, "components": [9, 0]}},
+            "stands at position 7, and its origin, .* 9;",
+        ),
+    ],
+)
+def test_what_a_state_says_beside_its_position_must_be_this_streams(stream, unit, rest, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        StreamState.from_json(state(7, **rest), stream, SETTINGS, unit=unit)
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_other_weights_hold_from_the_state_on_where_that_is_allowed(offset: int) -> None:
+    saved = state(7, **({"offset": offset} if offset else {}))
+    ours = {"mixture": {"weights": [1, 1]}, "batch_size": 4}
+    with pytest.raises(DriftError, match=r"mixture\.weights: .* with \[2, 1\], this pipeline has \[1, 1\]"):
+        StreamState.from_json(saved, MIXED, ours)
+    found = StreamState.from_json(saved, REWEIGHTED, ours)
+    assert found == StreamState(7, offset, extra=Mixture((2, 1), seed=3).origin_at(7, offset > 0))
+    assert StreamState.from_json(found.to_json(ours), REWEIGHTED, ours) == found
+    for weights in ([2], [2, 1, 1], [2, -1], [2**70, 1], [0, 0], "21", None, [1.5, 2]):
+        saved["settings"] = {"mixture": {"weights": weights}, "batch_size": 4}
+        with pytest.raises(ValueError, match=r"mixture.weights must be 2 whole numbers|weights must be at least 0"):
+            StreamState.from_json(saved, REWEIGHTED, ours)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda plain: st.lists(plain, max_size=3) | st.dictionaries(st.text(max_size=5), plain, max_size=3),
+    max_leaves=8,
+)
+WHOLE = [
+    (FANNED, state(7, offset=2)),
+    (MIXED, state(7, origin={"position": 3, "components": [2, 1], "inside": None})),
+    (REWEIGHTED, state(7, offset=2, origin={"position": 3, "components": [2, 1], "inside": 0})),
+    (LANES, state(12, epoch=0, cursors={"0": {"ordinal": 4, "state": {"at": 4}}}, lengths={"1": 3})),
+]
+
+
+@given(data=st.data())
+@hypothesis.settings(max_examples=600)
+def test_a_state_with_anything_changed_is_read_as_it_is_or_refused_with_a_sentence(data: Any) -> None:
+    """Each example replaces, adds or leaves out one value, anywhere in a state."""
+    stream, whole = data.draw(st.sampled_from(WHOLE))
+    mutant = holder = copy.deepcopy(whole)
+    while True:
+        key = data.draw(st.sampled_from([*holder, "new"]))
+        if not isinstance(holder.get(key), dict) or data.draw(st.booleans()):
+            break
+        holder = holder[key]
+    if data.draw(st.booleans()):
+        holder.pop(key, None)
+    else:
+        holder[key] = data.draw(PLAIN)
+    try:
+        found = StreamState.from_json(mutant, stream, SETTINGS)
+        num_skipped_in(mutant)
+    except (TypeError, ValueError):  # a DriftError is a ValueError
+        return
+    assert found.position == mutant["position"]
+    again = StreamState.from_json(found.to_json(SETTINGS), stream, SETTINGS)
+    assert again == found
