@@ -8,7 +8,7 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.array_record import ArrayRecordReader
+from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -36,6 +36,15 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
                 f"shuffle_block_size must be at least 1 and needs shuffle_files=True, got {self.shuffle_block_size} "
                 f"and shuffle_files={self.shuffle_files}"
             )
+
+
+class _Instruction:
+    """A file as Grain's FileInstruction."""
+
+    def __init__(self, file: RecordFile) -> None:
+        self.filename = file.path
+        self.skip, self.take = file.skip, file.take
+        self.examples_in_shard = file.num_records
 
 
 class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
@@ -70,6 +79,14 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
             name=name,
         )
         self.paths = paths
+        self._files = reader.files
+
+    @property
+    def grain_source(self) -> Any:
+        """A new ArrayRecordDataSource of Grain's: the same records, in the order of the files, as they are stored."""
+        from grain.sources import ArrayRecordDataSource
+
+        return ArrayRecordDataSource([_Instruction(file) for file in self._files])
 
     def __repr__(self) -> str:
         return (

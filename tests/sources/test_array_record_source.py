@@ -235,6 +235,13 @@ class TestModule:
         assert not source.supports_indexed_access()  # as datarax's
         assert "num_records=120" in repr(source)
 
+    def test_grain_s_source_has_the_records_as_they_are_stored(self, files: list[Path]) -> None:
+        source = make([f"{files[0]}[3:7]", files[1]], shuffle_files=True)
+        stored = oracle.stored(files)
+        first = len(make(files[0]))
+        want = stored[3:7] + stored[first : first + len(make(files[1]))]
+        assert [source.grain_source[index] for index in range(len(source.grain_source))] == want
+
     def test_shuffled_indices_are_the_epoch_s_order(self, files: list[Path]) -> None:
         source = make(files, shuffle_files=True)
         assert source.shuffled_indices.tolist() == oracle.order(120, 0, 42)

@@ -1,0 +1,7 @@
+"""What every source is. Source: datarax.core.data_source."""
+
+from datarax_ray.sources.module import SourceModule
+
+DataSourceModule = SourceModule
+
+__all__ = ["DataSourceModule"]

@@ -1,0 +1,7 @@
+"""What every source is. Source: datarax.core.module."""
+
+from datarax_ray.sources.module import SourceModule
+
+DataraxModule = SourceModule
+
+__all__ = ["DataraxModule"]

@@ -1,0 +1,7 @@
+"""What every source is. Source: datarax.core.structural."""
+
+from datarax_ray.sources.module import SourceModule
+
+StructuralModule = SourceModule
+
+__all__ = ["StructuralModule"]

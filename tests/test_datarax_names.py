@@ -1,0 +1,44 @@
+"""datarax's module names: a program of datarax's needs another package name, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from datarax_ray.core.config import DataraxModuleConfig, FrozenInstanceError, StructuralConfig
+from datarax_ray.core.data_source import DataSourceModule
+from datarax_ray.core.module import DataraxModule
+from datarax_ray.core.structural import StructuralModule
+from datarax_ray.pipeline import Pipeline
+from datarax_ray.sources import array_record_source, hf_source
+from datarax_ray.sources.hf_source import HFEagerConfig, HFEagerSource, HFStreamingConfig, HFStreamingSource
+
+
+def test_the_documented_modules_have_the_documented_names() -> None:
+    import datarax_ray
+    from datarax_ray import sources
+
+    for module in (array_record_source, hf_source):
+        for name in getattr(module, "__all__", ["ArrayRecordSourceConfig", "ArrayRecordSourceModule"]):
+            assert getattr(module, name) is getattr(sources, name)
+    assert datarax_ray.Pipeline is Pipeline
+
+
+def test_every_config_and_source_has_datarax_s_bases() -> None:
+    for config in (HFEagerConfig, HFStreamingConfig, array_record_source.ArrayRecordSourceConfig):
+        assert issubclass(config, StructuralConfig)
+        assert issubclass(config, DataraxModuleConfig)
+    for source in (HFEagerSource, HFStreamingSource, array_record_source.ArrayRecordSourceModule):
+        assert issubclass(source, DataSourceModule)
+        assert issubclass(source, DataraxModule)
+        assert issubclass(source, StructuralModule)
+
+
+def test_a_config_is_frozen_and_checked() -> None:
+    config = StructuralConfig(cacheable=True)
+    with pytest.raises(FrozenInstanceError):
+        config.cacheable = False  # type: ignore[misc]
+    assert dataclasses.replace(config, cacheable=False) == StructuralConfig()
+    with pytest.raises(ValueError, match="stochastic source needs stream_name"):
+        StructuralConfig(stochastic=True)
