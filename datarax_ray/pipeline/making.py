@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
@@ -22,6 +23,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.sniff import how_to_decode
 from datarax_ray.sources.device import narrow, split_host
 
 
@@ -93,7 +95,7 @@ class Maker:
         elif self.stages.graph.nodes:
             raise ValueError(
                 "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
-                "nothing to run on; decode the records in transforms, DecodeFields for example"
+                "nothing to run on; decode the records in transforms, DecodeFields for example." + _advice(on_host)
             )
         return merge_host(on_device, on_host)
 
@@ -104,7 +106,14 @@ class Maker:
         on_device, _ = split_host(host_batch.columns)
         if on_device is None:
             raise ValueError(
-                "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate"
+                "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate."
+                + _advice(host_batch.columns)
             )
         row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
         return FedBatch(narrow(on_device), row_words, words(element_ids(host_batch.start, host_batch.offset)))
+
+
+def _advice(columns: Any) -> str:
+    """What decodes the first record, where the elements are records as they are stored."""
+    first = columns[0] if isinstance(columns, np.ndarray) else None
+    return how_to_decode(first) if isinstance(first, bytes) else ""

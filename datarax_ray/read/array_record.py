@@ -22,6 +22,7 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read import sniff
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.files import FileSlice, find
 
@@ -229,10 +230,12 @@ def _open(path: str) -> Any:
         raise FileNotFoundError(f"{path}: no such file (seen from {os.getcwd()})")
     reader = array_record_module.ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER_SIZE)
     if not reader.ok():
-        reason = _reason(reader, path)
         raise ValueError(
-            f"{path} is not a complete ArrayRecord file: {reason}. It is another format, was cut short, or its writer "
-            "was never closed; write or copy it again."
+            f"{path} is not a complete ArrayRecord file: {_reason(reader, path)}."
+            + (
+                sniff.advice_at(path, "ArrayRecord")
+                or " It was cut short, or its writer was never closed; write or copy it again."
+            )
         )
     return reader
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from datarax_ray.read import sniff
+
 # What ArrayRecord writers call their files (TFDS: name.array_record-00000-of-00008; datarax: name.riegeli).
 _NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
 _SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
@@ -112,6 +114,20 @@ def _from_directory(path: str) -> Iterator[FileSlice]:
     if not found:
         raise FileNotFoundError(
             f"{path}: none of the {len(entries)} files in this directory is named *.array_record*, *.arrayrecord* or "
-            f"*.riegeli* ({', '.join(entries[:3]) or 'it is empty'}). Give a glob to take files of other names."
+            f"*.riegeli*{_instead(path, entries)}"
         )
     yield from (FileSlice(os.path.join(path, name)) for name in found)
+
+
+def _instead(path: str, entries: list[str]) -> str:
+    """What stands there instead of ArrayRecord files, and what to do about it."""
+    if entries:
+        advice = sniff.advice_at(os.path.join(path, entries[0])) or " Give a glob to take files of other names."
+        return f" ({', '.join(entries[:3])}).{advice}"
+    folders = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+    if not folders:
+        return " (it is empty)."
+    below = os.path.join(path, "*", "*")
+    said = f"; it holds {len(folders)} directories ({', '.join(folders[:3])}), which are not searched. "
+    inside = next((name for name in sorted(glob.iglob(below)) if os.path.isfile(name)), None)
+    return said + f"Give one of them, or a glob: {below}" + (sniff.advice_at(inside, "ArrayRecord") if inside else "")

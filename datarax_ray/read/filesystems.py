@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from datarax_ray.read import sniff
+
 _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 
 
@@ -77,10 +79,11 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         names = [entry.path for entry in entries if entry.type == FileType.File]
         found = sorted(name for name in names if _is_data(name[len(path) :], suffixes))
         if not found:
+            first = min(names, default=None)
             raise FileNotFoundError(
                 f"{path}: none of the {len(names)} files in this directory is named "
-                f"{', '.join('*' + suffix for suffix in suffixes)} "
-                f"({', '.join(sorted(names)[:3]) or 'it is empty'}). Give a glob to take files of other names."
+                f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
+                + ((first and _advice(filesystem, first)) or " Give a glob to take files of other names.")
             )
         yield from found
     elif glob.has_magic(path):
@@ -90,6 +93,11 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         yield from found
     else:
         raise FileNotFoundError(f"{path}: no such file or directory on {filesystem.type_name}")
+
+
+def _advice(filesystem: Any, path: str) -> str:
+    with filesystem.open_input_file(path) as file:
+        return sniff.advice(file, path)
 
 
 def _is_data(path: str, suffixes: Sequence[str]) -> bool:

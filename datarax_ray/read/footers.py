@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read import sniff
 from datarax_ray.read.arrow import fixed_nbytes, plain_type
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.filesystems import find_on
@@ -100,10 +101,11 @@ def open_file(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple
         opened = parquet.ParquetFile(raw, page_checksum_verification=True)
         return opened, _footer(path, nbytes, opened, leaves)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
-        raw.close()
+        with raw:
+            advice = sniff.advice(raw, path, "Parquet")
         raise ValueError(
-            f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes). It is another format, was cut short, "
-            "or its writer was never closed; write or copy it again."
+            f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes)."
+            + (advice or " It was cut short, or its writer was never closed; write or copy it again.")
         ) from error
 
 

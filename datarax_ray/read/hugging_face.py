@@ -11,8 +11,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from datarax_ray.read import sniff
+
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
 _NOT_OF_BUILDERS = {"num_proc", "verification_mode", "keep_in_memory", "save_infos"}  # how load_dataset goes on
+# No dataset on the hub is named so: its name has one "/" at most, and no data file's suffix.
+_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".tar", ".zip", ".gz", ".zst", ".npy")
 _OFFLINE_LOCK = threading.Lock()  # the switch is the whole process's
 
 
@@ -36,6 +40,7 @@ def load(
     """
     if is_saved(name):
         return _load_saved(name, split, streaming)
+    _check_local(name)
     import datasets
 
     with _explained(name, local_files_only), offline(local_files_only):
@@ -63,6 +68,7 @@ def known_nbytes(
     """
     if is_saved(name):
         return _nbytes_of(_saved_folder(name, split))
+    _check_local(name)
     import datasets
 
     with _explained(name, local_files_only), offline(local_files_only):
@@ -173,6 +179,18 @@ def _read_json(path: str) -> dict[str, Any]:
 
 def _nbytes_of(folder: str) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.name.endswith(".arrow"))
+
+
+def _check_local(name: str) -> None:
+    """Raise an error for a file, and for a path to nothing, which `datasets` looks for on the hub, for a long time."""
+    if os.path.isfile(name):
+        raise ValueError(
+            f"{name} is a file, and what is named is a folder of data files, a dataset on the hub or a format."
+            + sniff.advice_at(name)
+        )
+    is_path = os.path.isabs(name) or name.startswith((".", "~")) or name.count("/") > 1 or name.endswith(_SUFFIXES)
+    if is_path and "://" not in name and not os.path.isdir(name):
+        raise FileNotFoundError(f"{name}: no such file or directory (seen from {os.getcwd()}), nor a dataset's name")
 
 
 def _load_kwargs(download_kwargs: Mapping[str, Any] | None, local_files_only: bool) -> dict[str, Any]:

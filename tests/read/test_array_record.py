@@ -178,7 +178,7 @@ def test_a_missing_file_in_a_list_is_named(tmp_path, grouped):
 def test_what_is_no_array_record_file_is_refused_with_path_reason_and_remedy(tmp_path, content):
     path = tmp_path / "bad.array_record"
     path.write_bytes(content)
-    text = refused(path, "is not a complete ArrayRecord file: .*write or copy it again")
+    text = refused(path, "is not a complete ArrayRecord file: .*(write or copy it again|like a text file)")
     assert ("it is empty (0 bytes)" in text) == (content == b"")
 
 

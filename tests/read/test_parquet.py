@@ -196,7 +196,9 @@ def test_what_is_no_whole_parquet_file_is_refused_at_once_and_all_are_named(tmp_
     cut.write_bytes(paths[0].read_bytes()[:-20])
     empty.write_bytes(b"")
     for path in (text, cut, empty):
-        with pytest.raises(ValueError, match=f"{path.name} is not a complete Parquet file: .*write or copy it again"):
+        with pytest.raises(
+            ValueError, match=f"{path.name} is not a complete Parquet file: .*(write or copy it|a text file)"
+        ):
             ParquetReader.of(path)
     with pytest.raises(ValueError, match=r"(?s)3 of 6 files cannot be read:.*x\.parquet.*y\.parquet.*z\.parquet"):
         ParquetReader.of(tmp_path)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import exact_array, missing_field, real_dtype_name, shape_of
 from datarax_ray.read.decode.example_proto import example_class
+from datarax_ray.read.sniff import how_to_decode
 
 # A feature as the wire has it: the arrays of its numbers, or its byte strings.
 _Values = npt.NDArray[Any] | list[bytes]
@@ -127,7 +128,9 @@ def _stored_features(record: bytes) -> dict[str, Any]:
     try:
         features = example_class().FromString(record).features.feature
     except DecodeError as error:
-        raise ValueError(f"a record of {len(record)} bytes is not a tf.train.Example: {error}") from error
+        raise ValueError(
+            f"a record of {len(record)} bytes is not a tf.train.Example: {error}.{how_to_decode(record)}"
+        ) from error
     stored = {name: feature for name, feature in features.items() if feature.WhichOneof("kind")}
     if not stored:
         raise ValueError(

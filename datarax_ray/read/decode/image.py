@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import missing_field
+from datarax_ray.read.sniff import how_to_decode
 
 # 11,585 by 11,585, or 400 MB decoded: above what cameras make, near where Pillow speaks of a decompression bomb.
 _MAX_PIXELS = 2**27
@@ -100,7 +101,9 @@ def _decoded(cv2: Any, encoded: bytes, flags: int) -> Any:
 
 
 def _unreadable(encoded: bytes, cause: str) -> ValueError:
-    return ValueError(f"{len(encoded)} bytes that begin {encoded[:8]!r} are {cause}")
+    is_image = encoded.startswith((b"\xff\xd8\xff", b"\x89PNG"))
+    advice = "" if is_image else how_to_decode(encoded)
+    return ValueError(f"{len(encoded)} bytes that begin {encoded[:8]!r} are {cause}{advice and '.' + advice}")
 
 
 def _resized(cv2: Any, image: Any, height: int, width: int) -> Any:

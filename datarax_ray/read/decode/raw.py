@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import dtype_name, number_dtype, shape_of
+from datarax_ray.read.sniff import how_to_decode
 
 
 @final
@@ -98,6 +99,7 @@ def _joined(records: Sequence[bytes], nbytes: int, wanted: str) -> bytearray:
     if wrong:
         raise ValueError(
             f"a record of {min(wrong)} bytes is not the {nbytes} bytes of {wanted}; reading on would shift "
-            "every later number. Give the dtypes and shapes that the records were written with"
+            "every later number. Give the dtypes and shapes that the records were written with."
+            + how_to_decode(next(record for record in records if len(record) == min(wrong)))
         )
     return bytearray().join(records)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, final
 import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field
+from datarax_ray.read.sniff import how_to_decode
 
 # Deeper than anything that people write, and far from where stacking and pickling give up (some 300).
 _MAX_DEPTH = 64
@@ -95,7 +96,7 @@ def _refuse_extension(code: int, data: bytes) -> NoReturn:
 def _undecodable(record: bytes, kind: str, error: Exception) -> ValueError:
     return ValueError(
         f"a record of {len(record)} bytes that begins {bytes(record[:16])!r} is not {kind}: "
-        f"{type(error).__name__}: {error}"
+        f"{type(error).__name__}: {error}.{how_to_decode(record)}"
     )
 
 

@@ -1,0 +1,222 @@
+"""What bytes look like, by what formats begin and end with: for messages that name the right class or decoder.
+
+A guess for people, never a decision: nothing is read or left out by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+HEAD_NBYTES = 4096  # of a file, for `file_format`
+TAIL_NBYTES = 8
+
+# Of Riegeli's file signature the first block's header. Source: google/riegeli, doc/riegeli_records_file_format.md.
+_RIEGELI = bytes.fromhex("83af70d10d884a3f0000000000000000")
+# Magic numbers at an offset from the beginning, the more telling first.
+_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, _RIEGELI, "ArrayRecord"),
+    (0, b"PAR1", "Parquet"),
+    (0, b"ARROW1", "Arrow"),
+    (0, b"FEA1", "Arrow"),
+    (0, b"\xff\xff\xff\xff", "Arrow"),  # a stream of it, as `datasets` caches: a continuation, then a length
+    (0, b"\x89PNG\r\n\x1a\n", "PNG"),
+    (0, b"\xff\xd8\xff", "JPEG"),
+    (0, b"\x93NUMPY", "NumPy"),
+    (0, b"\x89HDF\r\n\x1a\n", "HDF5"),
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (0, b"\xfd7zXZ\x00", "xz"),
+    (0, b"BZh", "bzip2"),
+    (0, b"PK\x03\x04", "zip"),
+    (257, b"ustar", "tar"),
+)
+_COMPRESSED = ("gzip", "zstd", "xz", "bzip2", "zip")
+# The builder of `datasets` that reads a format.
+_BUILDERS = {
+    "JSON lines": "json",
+    "JSON": "json",
+    "CSV": "csv",
+    "text": "text",
+    "Arrow": "arrow",
+    "tar": "webdataset",
+}
+_DECODERS = {
+    "tf.train.Example": "DecodeExample()",
+    "msgpack": "DecodeMsgpack()",
+    "JSON": "DecodeJson()",
+    "PNG": "DecodeImage()",
+    "JPEG": "DecodeImage()",
+}
+
+
+def file_format(head: bytes, tail: bytes = b"") -> str | None:
+    """The format of a file that begins and ends so, None for no known one. head: its first 4 KiB, or all of it.
+
+    >>> file_format(b"PAR1...", b"...PAR1")
+    'Parquet'
+    >>> file_format(b'{"text": "a"}\\n{"text": "b"}\\n')
+    'JSON lines'
+    >>> file_format(b"name,label\\na,1\\nb,2\\n")
+    'CSV'
+    """
+    for offset, magic, name in _MAGIC:
+        if head[offset:].startswith(magic):
+            return name
+    if tail.endswith(b"PAR1"):
+        return "Parquet"
+    if len(head) >= 12 and int.from_bytes(head[8:12], "little") == _masked_crc32c(head[:8]):
+        return "TFRecord"
+    return _text_format(head)
+
+
+def record_format(record: bytes) -> str | None:
+    """The encoding of one record, None for no known one; a fixed layout (DecodeRaw, DecodeFields) has no mark.
+
+    >>> record_format(b"\\x81\\xa1x\\x01")
+    'msgpack'
+    >>> record_format(b'{"x": 1}')
+    'JSON'
+    """
+    found = file_format(record)
+    if found is not None:
+        return "JSON" if found == "JSON lines" else None if found == "CSV" else found
+    if _is_example(record):
+        return "tf.train.Example"
+    return "msgpack" if _is_msgpack_map(record) else None
+
+
+def advice(file: Any, path: str, wanted: str = "") -> str:
+    """how_to_read of an open binary file; "" where it is what is wanted, or cannot be read."""
+    try:
+        file.seek(0)
+        head = file.read(HEAD_NBYTES)
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - TAIL_NBYTES))
+        found = file_format(head, file.read())
+    except OSError:  # what is being told is about something else
+        return ""
+    return "" if found == wanted else how_to_read(found, path)
+
+
+def advice_at(path: str, wanted: str = "") -> str:
+    """The same of a local file."""
+    try:
+        with open(path, "rb") as file:
+            return advice(file, path, wanted)
+    except OSError:
+        return ""
+
+
+def how_to_read(found: str | None, path: str) -> str:
+    """A sentence on what to do with a file of this format, with a space before it; "" for no known one.
+
+    >>> how_to_read("Parquet", "a.parquet")
+    ' It looks like a Parquet file: ParquetSource reads it.'
+    """
+    match found:
+        case None:
+            return ""
+        case "ArrayRecord":
+            advice = "ArrayRecordSourceModule reads it"
+        case "Parquet":
+            advice = "ParquetSource reads it"
+        case "TFRecord":
+            advice = "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()"
+        case "PNG" | "JPEG":
+            advice = "from_hf reads a folder of them"
+        case "NumPy" | "HDF5":
+            advice = "RandomAccessSource takes its arrays"
+        case _ if found in _COMPRESSED:
+            advice = "unpack it first"
+        case _:
+            advice = f'from_hf("{_BUILDERS[found]}", "train", download_kwargs={{"data_files": "{path}"}}) reads it'
+    article = "an" if found[0] in "AH" else "a"
+    return f" It looks like {article} {found} file: {advice}."
+
+
+def how_to_decode(record: bytes) -> str:
+    """A sentence on what decodes this record, with a space before it; "" for no known encoding.
+
+    >>> how_to_decode(b'{"x": 1}')
+    ' It looks like JSON: DecodeJson() decodes it.'
+    """
+    found = record_format(record)
+    if found is None:
+        return ""
+    if found in _DECODERS:
+        return f" It looks like {found}: {_DECODERS[found]} decodes it."
+    return f" It looks like {found}: decode it in a transform of your own."
+
+
+def _text_format(head: bytes) -> str | None:
+    if not head.strip() or re.search(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]", head):
+        return None
+    try:
+        text = head.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:  # or a character is cut at the end
+            return None
+        text = head[: error.start].decode("utf-8-sig")
+    lines = text.strip().splitlines()
+    if not lines:
+        return None
+    first = lines[0].strip()
+    if first.startswith("{"):
+        is_whole = len(lines) > 1 or len(head) < HEAD_NBYTES
+        return "JSON lines" if not is_whole or _is_json(first) else "JSON"
+    if first.startswith("[") and (first in ("[", "[{") or _is_json(first) or len(lines) == 1):
+        return "JSON"
+    for separator in (",", "\t", ";"):
+        counts = {line.count(separator) for line in lines[: max(2, len(lines) - 1)]}
+        if len(lines) > 1 and counts != {0} and len(counts) == 1:
+            return "CSV"
+    return "text"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_example(record: bytes) -> bool:
+    """Whether this is a message whose one field, of number 1, is a message as long as what follows."""
+    length, at = _varint(record, 1)
+    return record[:1] == b"\x0a" and at + length == len(record) and (not length or record[at : at + 1] == b"\x0a")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A protobuf's number at this place, and the place after it."""
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+    return -1, at
+
+
+def _is_msgpack_map(record: bytes) -> bool:
+    """Whether a msgpack map begins here, and its first key is text."""
+    if not record:
+        return False
+    skipped = {0xDE: 3, 0xDF: 5}.get(record[0], 1 if 0x81 <= record[0] <= 0x8F else None)
+    key = record[skipped : skipped + 1] if skipped else b""
+    return bool(key) and (0xA0 <= key[0] <= 0xBF or key[0] in (0xD9, 0xDA))
+
+
+def _masked_crc32c(data: bytes) -> int:
+    """TFRecord's checksum. Source: tensorflow/core/lib/hash/crc32c.h and RFC 3720, appendix B.4."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,135 @@
+"""What bytes look like: real files of every format, and what is none of them."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import feather, ipc, parquet
+
+from datarax_ray.read.sniff import HEAD_NBYTES, TAIL_NBYTES, file_format, how_to_decode, how_to_read, record_format
+from tests.data import record, write_files
+
+TABLE = pa.table({"x": [1, 2, 3], "text": ["a", "b", "c"]})
+
+
+def array_record(path: Path) -> None:
+    write_files(path.parent, (3,))[0].rename(path)
+
+
+def arrow_stream(path: Path) -> None:
+    with path.open("wb") as file, ipc.new_stream(file, TABLE.schema) as writer:
+        writer.write_table(TABLE)
+
+
+def tar(path: Path) -> None:
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo("a.jpg"))
+
+
+def zipped(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "hello")
+
+
+def comma_separated(path: Path) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["x", "text"], *([i, "a"] for i in range(2000))])
+
+
+def array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.arange(3))
+
+
+def image(extension: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        import cv2
+
+        path.write_bytes(cv2.imencode(extension, np.zeros((4, 4, 3), np.uint8))[1].tobytes())
+
+    return write
+
+
+WRITERS: list[tuple[str, Callable[[Path], object]]] = [
+    ("ArrayRecord", array_record),
+    ("Parquet", lambda path: parquet.write_table(TABLE, path)),
+    ("Arrow", lambda path: feather.write_feather(TABLE, path)),
+    ("Arrow", arrow_stream),
+    ("tar", tar),
+    ("zip", zipped),
+    ("gzip", lambda path: path.write_bytes(gzip.compress(b"hello"))),
+    ("zstd", lambda path: path.write_bytes(pa.compress(b"hello", codec="zstd", asbytes=True))),
+    ("xz", lambda path: path.write_bytes(lzma.compress(b"hello"))),
+    ("bzip2", lambda path: path.write_bytes(bz2.compress(b"hello"))),
+    ("JSON lines", lambda path: path.write_text('{"text": "hé"}\n' * 2000)),
+    ("JSON lines", lambda path: path.write_text(json.dumps({"text": "é" * 9000}))),
+    ("JSON", lambda path: path.write_text(json.dumps({"a": [1, 2]}, indent=1))),
+    ("JSON", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),
+    ("CSV", comma_separated),
+    ("text", lambda path: path.write_text("It was a dark night.\nA dog barked, far away.\n")),
+    ("PNG", image(".png")),
+    ("JPEG", image(".jpg")),
+    ("NumPy", array),
+    (None, lambda path: path.write_bytes(bytes(range(256)))),
+    (None, lambda path: path.write_bytes(b"")),
+    (None, lambda path: path.write_bytes(bytes(5000))),
+]
+
+
+@pytest.mark.parametrize(("expected", "write"), WRITERS)
+def test_a_file_is_known_by_its_bytes(tmp_path: Path, expected: str | None, write: Callable[[Path], None]) -> None:
+    path = tmp_path / "file"
+    write(path)
+    data = path.read_bytes()
+    assert file_format(data[:HEAD_NBYTES], data[-TAIL_NBYTES:]) == expected
+    said = how_to_read(expected, "DIR/file")
+    assert bool(said) == (expected is not None)
+
+
+@given(st.binary(max_size=300) | st.text().map(str.encode) | st.binary(max_size=9).map(lambda x: b"\xef\xbb\xbf" + x))
+def test_nothing_makes_it_raise(data: bytes) -> None:
+    how_to_read(file_format(data, data[-8:]), "path")
+    how_to_decode(data)
+
+
+def test_a_tfrecord_is_known_by_its_checksum() -> None:
+    # the header that tf.io.TFRecordWriter gives a record of 24 bytes, and one with another length
+    header = bytes.fromhex("1800000000000000a37f4b22")
+    assert file_format(header + bytes(28)) == "TFRecord"
+    assert file_format(b"\x19" + header[1:] + bytes(28)) is None
+
+
+def test_a_record_is_known_by_its_bytes() -> None:
+    example = bytes.fromhex("0a0d0a0b0a01781206" + "1a040a0201" + "02")
+    assert record_format(example) == "tf.train.Example"
+    assert record_format(msgpack.packb({"tokens": [1, 2]})) == "msgpack"
+    assert record_format(msgpack.packb({f"a{i}": i for i in range(20)})) == "msgpack"
+    assert record_format(b'{"x": 1}') == record_format(b'{"x":\n 1}') == "JSON"
+    assert [record_format(record(index)) for index in range(1000)] == [None] * 1000
+    assert record_format(b"") is None
+
+
+def test_the_advice_names_the_class_the_decoder_and_the_file() -> None:
+    assert how_to_read("JSON lines", "d/a.jsonl") == (
+        ' It looks like a JSON lines file: from_hf("json", "train", download_kwargs={"data_files": "d/a.jsonl"}) reads '
+        "it."
+    )
+    assert how_to_read("gzip", "a.gz") == " It looks like a gzip file: unpack it first."
+    assert how_to_read("ArrayRecord", "a") == " It looks like an ArrayRecord file: ArrayRecordSourceModule reads it."
+    assert how_to_decode(msgpack.packb({"x": 1})) == " It looks like msgpack: DecodeMsgpack() decodes it."
+    assert how_to_decode(gzip.compress(b"")) == " It looks like gzip: decode it in a transform of your own."
+    assert how_to_decode(record(7)) == ""

@@ -1,0 +1,124 @@
+"""What is given the wrong files or decoder names the right ones, at once and without a network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pytest
+from flax import nnx
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from datarax_ray import Pipeline
+from datarax_ray.cli.app import app
+from datarax_ray.read.decode import DecodeExample, DecodeImage, DecodeJson, DecodeRaw
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    ParquetSource,
+    ParquetSourceConfig,
+    from_hf,
+)
+from tests.data import write_file
+
+
+def lines(path: Path) -> Path:
+    path.write_text("".join(json.dumps({"x": i}) + "\n" for i in range(3)))
+    return path
+
+
+def of_records(path: Path, records: list[bytes], *transforms: Any) -> ArrayRecordSourceModule:
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_file(path, records), transforms=transforms)
+
+
+def test_parquet_given_to_ingest_is_named_with_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"x": np.arange(3)}), path)
+    result = CliRunner().invoke(app, ["ingest", str(path), "--num-actors", "0"])
+    assert result.exit_code == 1
+    assert "It looks like a Parquet file: ParquetSource reads it." in result.output
+    assert "copy it again" not in result.output
+
+
+def test_json_lines_given_to_a_parquet_source_are_named_with_the_call_that_reads_them(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.parquet")
+    call = rf'from_hf\("json", "train", download_kwargs={{"data_files": "{path}"}}\) reads it'
+    with pytest.raises(ValueError, match=f"looks like a JSON lines file: {call}"):
+        ParquetSource(ParquetSourceConfig(), path)
+    source = from_hf("json", "train", download_kwargs={"data_files": str(path)})  # as it says
+    assert [int(element["x"]) for element in source] == [0, 1, 2]
+    path.rename(tmp_path / "a.jsonl")
+    with pytest.raises(FileNotFoundError, match=r"none of the 1 files .*a.jsonl\). It looks like a JSON lines file"):
+        ParquetSource(ParquetSourceConfig(), tmp_path)
+
+
+def test_array_records_given_to_a_parquet_source_are_named(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.array_record", [b"abc"])
+    with pytest.raises(ValueError, match="looks like an ArrayRecord file: ArrayRecordSourceModule reads it"):
+        ParquetSource(ParquetSourceConfig(), path)
+
+
+def test_a_file_that_was_cut_is_still_said_to_be_cut(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.array_record", [b"abc"])
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="cut short, or its writer was never closed"):
+        ArrayRecordSourceModule(ArrayRecordSourceConfig(), path)
+
+
+def test_a_folder_of_folders_names_them_and_a_glob_that_works(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        (tmp_path / name).mkdir()
+        write_file(tmp_path / name / "a.array_record", [name.encode()])
+    with pytest.raises(
+        FileNotFoundError, match=r"it holds 2 directories \(test, train\).* Give one of them, or a glob"
+    ):
+        ArrayRecordSourceModule(ArrayRecordSourceConfig(), tmp_path)
+    assert list(ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), f"{tmp_path}/*/*")) == [
+        b"test",
+        b"train",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "transform", "named"),
+    [
+        (msgpack.packb({"x": 1}), DecodeJson(), r"DecodeMsgpack\(\)"),
+        (b'{"x": 1}', DecodeExample(), r"DecodeJson\(\)"),
+        (b'{"x": 1}', DecodeImage(), r"DecodeJson\(\)"),
+        (b"\xff\xd8\xff\xe0 and so on", DecodeRaw("uint8", (3,)), r"DecodeImage\(\)"),
+    ],
+)
+def test_a_record_given_to_the_wrong_decoder_is_named_with_the_right_one(
+    tmp_path: Path, record: bytes, transform: Any, named: str
+) -> None:
+    source = of_records(tmp_path / "a.array_record", [record], transform)
+    with pytest.raises(RecordError, match=f"looks like .*: {named} decodes it"):
+        next(source)
+
+
+def test_records_without_a_decoder_are_named_where_stages_or_a_scan_have_nothing_to_run_on(tmp_path: Path) -> None:
+    source = of_records(tmp_path / "a.array_record", [msgpack.packb({"x": i}) for i in range(4)])
+    with pytest.raises(ValueError, match=r"nothing to run on.* DecodeMsgpack\(\) decodes it"):
+        next(iter(Pipeline(source=source, stages=[lambda batch: batch], batch_size=2, rngs=nnx.Rngs(0))))
+    with pytest.raises(ValueError, match=r"nothing to scan over.* DecodeMsgpack\(\) decodes it"):
+        Pipeline(source=source, batch_size=2, rngs=nnx.Rngs(0)).scan(lambda batch: batch, length=1)
+
+
+def test_a_local_path_never_asks_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.load_dataset_builder", None)
+    monkeypatch.setattr("datasets.load_dataset", None)
+    (tmp_path / "d").mkdir()
+    lines(tmp_path / "d" / "text.jsonl")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r'd/text.jsonl is a file, .*from_hf\("json", "train", .*"d/text.jsonl"'):
+        from_hf("d/text.jsonl", "train")
+    for name in ("d/other.jsonl", "./nothing", "/no/such/folder", "a/b/c"):
+        for eager in (None, True, False):
+            with pytest.raises(FileNotFoundError, match=f"{name}: no such file or directory"):
+                from_hf(name, "train", eager=eager)
