@@ -1,15 +1,8 @@
 """From Arrow to block columns: whole columns at once, without a copy where the two layouts are one.
 
-    numbers, bool                 dense (k,)
-    timestamp, date               datetime64 (k,), a null is NaT; a time zone is dropped, instants stay those of UTC
-    duration, time                timedelta64 (k,), a null is NaT; a time is counted from midnight
-    fixed_size_list, tensors      dense (k, n, ...)
-    string, binary, decimal       object (k,), on the host; a null is None
-    list, map                     object (k,): an array for each row where the list holds numbers, else a Python list
-    struct                        a dict of columns
-    dictionary, extension         as what they stand for
-
-A null anywhere else has no place in an array, and is an error unless `fill` says what to put there.
+What each type becomes stands in read.column_types, which also decides what Arrow's types leave open. Here lists are
+what their type says: fixed-size ones dense, others an array or a list for each row; and a null of a number, or of a
+fixed-size list, has no place, and is an error unless `fill` says what to put there.
 """
 
 from __future__ import annotations
@@ -27,10 +20,18 @@ if TYPE_CHECKING:
 Fill = Mapping[str, Any]  # field, dotted -> what stands for a null of it; None makes it an object column with None
 
 
+class UnlikeError(ValueError):
+    """Values of a field that have no place in the array that it is read as. The caller knows the remedy."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 def table_columns(table: pa.Table, fill: Fill) -> Columns:
     """The columns of a table. Arrays are read-only, as many are views of its memory.
 
-    Raises: ValueError for nulls that have no place, naming the field and the remedy.
+    Raises: UnlikeError for nulls that have no place, naming the field; ValueError for a fill that is no such value.
     """
     found = {
         name: _convert(_one_chunk(column), name, fill)
@@ -166,12 +167,21 @@ def _lists(array: Any, name: str) -> np.ndarray:
     if not is_number(inner):
         return objects(array)
     if array.flatten().null_count:
-        raise ValueError(
-            f"field {name!r} has nulls inside its lists, and an array of {inner} has no place for them; fill them in "
-            f"when writing, or pass fill_nulls={{{name!r}: None}} to get Python lists with None"
+        raise UnlikeError(
+            name, f"field {name!r} has nulls inside its lists, and an array of {inner} has no place for them"
         )
-    rows: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return rows
+    if not array.values.null_count or not len(array):
+        rows: np.ndarray = array.to_numpy(zero_copy_only=False)
+        return rows
+    import pyarrow.compute as pc  # nulls that lie below rows that are null: to_numpy would make floats of all
+
+    flat = _convert(array.flatten(), name, {})
+    stops = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())
+    parts = np.split(flat, stops[:-1])
+    is_valid = array.is_valid().to_pylist()
+    return np.fromiter(
+        (part if valid else None for part, valid in zip(parts, is_valid, strict=True)), object, len(parts)
+    )
 
 
 def _filled(array: Any, name: str, value: Any) -> Any:
@@ -188,10 +198,10 @@ def _filled(array: Any, name: str, value: Any) -> Any:
 
 def _refuse_nulls(array: Any, name: str) -> None:
     if array.null_count:
-        raise ValueError(
+        raise UnlikeError(
+            name,
             f"field {name!r} ({array.type}) has {array.null_count} nulls in {len(array)} rows, and a dense array has "
-            f"no place for them; pass fill_nulls={{{name!r}: value}} to put a value there, {{{name!r}: None}} to keep "
-            "the field on the host with None, or leave it out of columns"
+            "no place for them",
         )
 
 

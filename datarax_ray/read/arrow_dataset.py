@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.read.column_types import ColumnTypes
-from datarax_ray.read.columns import Columns, map_leaves, unstack
+from datarax_ray.read.column_types import ColumnTypes, settle, without_pil
+from datarax_ray.read.columns import Columns, map_leaves
 from datarax_ray.read.sample import rows_digest, spread
 
 # Rows for the digest: of images of 100 KB, 25 MB to read, once.
@@ -34,9 +34,7 @@ class UndecodableError(ValueError):
 class DatasetReader:
     """The rows of a datasets.Dataset, after its select, shuffle and filter, with its format's columns.
 
-    What a column becomes is decided over all its rows (read.column_types): numbers, bools, and lists of them of one
-    length, are dense; strings, bytes, ragged lists, and what holds None, are objects on the host; times are datetime64.
-    Image features are decoded to arrays.
+    What a column becomes is decided over all its rows, by the table in read.column_types. Images are decoded.
 
     name: how the dataset is called, for people.
 
@@ -55,12 +53,11 @@ class DatasetReader:
         self._tables = _Tables(dataset.data, dataset._indices, name)
         self.num_records = len(dataset)
         self._decoded = tuple(key for key, needed in self._features._column_requires_decoding.items() if needed)
-        self._has_images = any(type(self._features[key]).__name__ == _IMAGE for key in self._decoded)
         self._types = ColumnTypes.of(dataset.data.table, self._tables.rows, self._decoded)
         self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
 
     def read(self, records: Indices) -> Columns | list[Any]:
-        """The columns of these rows, in the order asked; a list of elements where images are among them.
+        """The columns of these rows, in the order asked; a list of elements where images among them differ in size.
 
         records: int64 (k,), in [0, num_records), repeats allowed. Neighbouring rows of one Arrow batch, in their order,
         are read-only views of it.
@@ -68,9 +65,14 @@ class DatasetReader:
         Raises: UndecodableError for an image or JSON text that does not decode.
         """
         columns = self._stored(records)
+        images = {}
         for key in self._decoded:
-            columns[key] = self._decode(key, columns[key])
-        return unstack(columns, len(records)) if self._has_images else columns
+            decoded = self._decode(key, columns.pop(key))
+            if _IMAGE in _decoded_kinds(self._features[key]):
+                images[key] = decoded
+            else:
+                columns[key] = np.fromiter(decoded, object, len(decoded))
+        return settle(columns, images) if images and len(records) else columns
 
     def cached(self) -> DatasetReader:
         """Itself: the pages of mapped files stay in memory as it is."""
@@ -100,7 +102,7 @@ class DatasetReader:
             for value in columns[key]:
                 if isinstance(value, dict) and value.get("path"):
                     value["path"] = os.path.basename(value["path"])
-        return rows_digest(columns)
+        return rows_digest(map_leaves(_plain_rows, columns))
 
     def _stored(self, records: Indices) -> Columns:
         mapping = self._tables.rows
@@ -111,10 +113,9 @@ class DatasetReader:
             return columns
         return map_leaves(lambda column: column[where], columns)
 
-    def _decode(self, key: str, values: np.ndarray) -> np.ndarray:
+    def _decode(self, key: str, values: np.ndarray) -> list[Any]:
         try:
-            decoded = self._features.decode_column(values.tolist(), key)
-            return np.fromiter(map(_without_pil, decoded), object, len(values))
+            return [without_pil(value) for value in self._features.decode_column(values.tolist(), key)]
         except Exception as error:
             raise UndecodableError(f"column {key!r} does not decode: {error}") from error
 
@@ -267,11 +268,9 @@ def _decoded_kinds(feature: Any) -> set[str]:
     return {type(feature).__name__} if inner is None else _decoded_kinds(inner)
 
 
-def _without_pil(value: Any) -> Any:
-    """A decoded value with arrays, uint8 (height, width[, channels]), in place of Pillow's images."""
-    if isinstance(value, dict):
-        return {key: _without_pil(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_pil(item) for item in value]
-    is_image = any(kind.__module__.startswith("PIL.") for kind in type(value).__mro__)
-    return np.asarray(value) if is_image else value
+def _plain_rows(column: np.ndarray) -> np.ndarray:
+    """A ragged column with what repr shows in full in place of its arrays; any other as it is."""
+    if column.dtype != object:
+        return column
+    rows = ((str(row.dtype), row.tolist()) if isinstance(row, np.ndarray) else row for row in column)
+    return np.fromiter(rows, object, len(column))

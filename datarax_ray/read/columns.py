@@ -2,11 +2,13 @@
 
 An element is a value or a (nested) dict of values; its columns are the same dict with an array for each value, of shape
 (k, ...) for k elements. Numbers and arrays make dense columns, and all of them must agree in shape and dtype. Strings,
-bytes, lists, None and other objects make object columns, which stay on the host. Nothing is converted in silence.
+bytes, lists, None and other objects make object columns, which stay on the host; so do the rows of a ragged column,
+arrays of many lengths, that come out of one and go back untouched. Nothing is converted in silence.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,10 @@ class FieldSpec:
 
 
 Path = tuple[str, ...]
+
+# Rows of ragged columns that are out as values of elements, by their id. What a transform passes on untouched is such a
+# row again, also where all of one block happen to be of one length; what it makes of it is an array like any other.
+_RAGGED_ROWS: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
 
 _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
@@ -69,7 +75,10 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
 def unstack(columns: Columns, count: int) -> list[Any]:
     """The elements of columns; arrays in them are views. Inverse of stack, but for Python numbers (NumPy scalars)."""
     if not isinstance(columns, Mapping):
-        return list(columns)
+        rows = list(columns)
+        if columns.dtype == object:
+            _RAGGED_ROWS.update((id(row), row) for row in rows if isinstance(row, np.ndarray))
+        return rows
     parts = {key: unstack(column, count) for key, column in columns.items()}
     return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
 
@@ -164,7 +173,16 @@ def is_host_only(dtype: np.dtype) -> bool:
     return dtype.kind in "OUS" or (dtype.kind == "V" and dtype.isbuiltin != 2)
 
 
+def _is_ragged(values: Sequence[Any]) -> bool:
+    """Whether these are rows of a ragged column, as they came out of it; None among them is a missing one."""
+    return all(value is None or _RAGGED_ROWS.get(id(value)) is value for value in values) and any(
+        value is not None for value in values
+    )
+
+
 def _column(values: Sequence[Any], path: Path) -> NDArray:
+    if _is_ragged(values):
+        return np.fromiter(values, object, len(values))
     first = dense_dtype(values[0])
     for index, value in enumerate(values):
         dtype = dense_dtype(value)

@@ -22,6 +22,8 @@ class FileFooter:
     """One file's footer. rows: in each row group. decoded_nbytes: estimated for the columns that are read, of each.
 
     identity: a digest of what the footer says of every row group; a file that is written anew has another.
+    list_values: of each leaf that is in a list, the values in a row; None where that is not one whole number for all
+    row groups on the average, so that lists differ in length.
     """
 
     path: str
@@ -29,6 +31,7 @@ class FileFooter:
     rows: tuple[int, ...]
     decoded_nbytes: tuple[int, ...] = field(compare=False)
     identity: str = ""
+    list_values: dict[str, int | None] = field(default_factory=dict, compare=False)
 
     @property
     def num_rows(self) -> int:
@@ -152,7 +155,18 @@ def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None) -
         tuple(group.num_rows for group in groups),
         tuple(max(fixed * group.num_rows, _stored_nbytes(group, chosen)) for group in groups),
         digest([metadata.serialized_size, metadata.created_by, [[g.num_rows, g.total_byte_size] for g in groups]]),
+        _list_values(metadata, groups, wanted),
     )
+
+
+def _list_values(metadata: Any, groups: Sequence[Any], wanted: set[str] | None) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
+    for index in range(metadata.num_columns):
+        column = metadata.schema.column(index)
+        if column.max_repetition_level and (wanted is None or column.path in wanted):
+            means = {divmod(group.column(index).num_values, group.num_rows) for group in groups if group.num_rows}
+            found[column.path] = means.pop()[0] if len(means) == 1 and all(not odd for _, odd in means) else None
+    return found
 
 
 def _stored_nbytes(group: Any, chosen: Sequence[int]) -> int:

@@ -1,7 +1,8 @@
 """Reads a Hugging Face IterableDataset lane by lane: a lane is one of its shards, a cursor holds its own state_dict.
 
 Where the dataset reads Arrow tables, lanes give columns, in portions of batch_size rows: its state is exact behind such
-a portion, and the portions of a resumed run must be those of the first. Else lanes give elements, one by one.
+a portion, and the portions of a resumed run must be those of the first. Else elements are read one by one, and lanes
+give columns of a portion of them all the same, unless they are no table or the dataset has a format of arrays.
 
 Images and audio are decoded when they are delivered: a window holds them as they are stored, and one that is broken
 does not end the dataset's iterator.
@@ -11,6 +12,7 @@ Source: datasets.iterable_dataset (IterableDataset.shard, iter, state_dict, load
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -20,7 +22,8 @@ from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import iterable_tree
-from datarax_ray.read.column_types import ColumnTypes
+from datarax_ray.read.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
+from datarax_ray.read.columns import Columns
 from datarax_ray.read.lanes import LaneRun
 from datarax_ray.read.patience import PatientRun, patiently
 from datarax_ray.read.rows import Rows
@@ -31,14 +34,14 @@ _PORTION_NBYTES = 4 * 2**20
 _MIN_ROWS, _MAX_ROWS = 16, 4096
 # Single elements may be decoded images of any size, and cost the more for each, not for each portion.
 _PORTION_ELEMENTS = 64
-_FIRST_ROWS = 256  # by which is decided what columns become
+_FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
 
 
 class HFLanes:
     """The lanes of a datasets.IterableDataset, one for each of its shards, with what it does inside (map, filter).
 
-    What a column becomes is decided by its first rows: numbers, and lists of one length there, are dense; strings,
-    ragged lists, and what holds None there, are objects on the host. A row that does not fit is an error in its place.
+    What a column becomes is decided by the table in read.column_types, by the first rows, or by the first elements of
+    the first lane. A row that does not fit is an error in its place.
 
     name: what the data is called, for people. on_host: columns that are objects whatever the first rows are.
 
@@ -60,9 +63,13 @@ class HFLanes:
         self._name = name
         self.num_lanes = int(dataset.num_shards)
         self._types: ColumnTypes | None = None
+        self._element_types: ElementTypes | None = None
         self._batch_size = _PORTION_ELEMENTS
+        differences: list[list[str]] = []
         if self.num_lanes and iterable_tree.has_arrow(self._dataset) and not holds_files:
             self._look(on_host)
+        elif self.num_lanes and not _gives_arrays(dataset):
+            differences = self._look_at_elements(dataset.features or {}, tuple(on_host))
         self._fingerprint = {
             "num_lanes": self.num_lanes,
             "columns": digest(str(dataset.features)),
@@ -70,6 +77,11 @@ class HFLanes:
             "on_host": [] if self._types is None else list(self._types.on_host),
             "digest": iterable_tree.tree_fingerprint(self._dataset),
         }
+        # Not there before elements became columns and pictures arrays: a state from then is another stream's.
+        if differences:
+            self._fingerprint["types"] = digest(differences)
+        if holds_files and not _gives_arrays(dataset):
+            self._fingerprint["images"] = "arrays"
 
     def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
         return PatientRun(functools.partial(self._run, epoch, lane), state)
@@ -80,7 +92,7 @@ class HFLanes:
         open_at = functools.partial(self._open, epoch, lane)
         if self._types is not None:
             return _TableRun(open_at(state), self._batch_size, self._types)
-        return _ElementRun(open_at, state, self._batch_size)
+        return _ElementRun(open_at, state, self._batch_size, self._element_types)
 
     def _open(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> Any:
         """The lane's part of the dataset, an object for each run: its state is of what it was last iterated for."""
@@ -91,6 +103,11 @@ class HFLanes:
             dataset.load_state_dict(state)
         return dataset
 
+    def loose(self, columns: Columns) -> dict[str, Any]:
+        """Of columns, those that are no columns yet: what is to be decoded, arrays, and objects of one's own."""
+        names = () if self._element_types is None else self._element_types.loose
+        return {name: columns[name] for name in names}
+
     def locate(self, lane: int, index: int) -> str:
         files = iterable_tree.files_of(self._dataset.shard(self.num_lanes, lane))
         where = f" ({os.path.basename(files[0])})" if len(files) == 1 else ""
@@ -98,7 +115,7 @@ class HFLanes:
 
     def fingerprint(self) -> dict[str, Any]:
         """The number of lanes, and digests of columns, files (names and sizes) and what the dataset does inside."""
-        return self._fingerprint
+        return dict(self._fingerprint)  # a state may be changed by whoever has it
 
     def close(self) -> None:
         """End the threads that decode; decoding starts them again."""
@@ -108,12 +125,30 @@ class HFLanes:
     def _look(self, on_host: Iterable[str]) -> None:
         """Decide by the first rows what columns become, and how many rows a portion has."""
         dataset = self._dataset.with_format("arrow")
-        first = patiently(lambda: next(dataset.iter(_FIRST_ROWS), None))
+        first = patiently(lambda: next(dataset.iter(FIRST_ROWS), None))
         if first is None:
             return
         self._types = ColumnTypes.of(first, as_objects=on_host)
         rows = _PORTION_NBYTES * first.num_rows // max(1, first.nbytes)
         self._batch_size = max(_MIN_ROWS, min(_MAX_ROWS, 1 << max(0, rows.bit_length() - 1)))
+
+    def _look_at_elements(self, features: Any, on_host: tuple[str, ...]) -> list[list[str]]:
+        """Decide by the first elements what fields become; returns of which that is not what it would have been."""
+        from datasets.features.features import require_decoding
+
+        first: list[Any] = []
+
+        def look() -> None:
+            first.clear()
+            for element in itertools.islice(self._open(0, 0, None), _FIRST_ELEMENTS):
+                first.append(element)  # one by one: those before what cannot be read count
+
+        with contextlib.suppress(Exception):  # it is told in its place, when it is read
+            patiently(look)
+        to_decode = [name for name, feature in features.items() if require_decoding(feature)]
+        kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
+        self._element_types = ElementTypes.of(first, kinds, to_decode, on_host)
+        return [] if self._element_types is None else self._element_types.differences(first)
 
 
 class _TableRun:
@@ -131,10 +166,7 @@ class _TableRun:
         try:  # each batch where it lies: joining them would copy all
             return [self._types.columns(table.from_batches([batch])) for batch in table.to_batches()]
         except ValueError as error:  # Arrow's errors are ValueErrors
-            raise ValueError(
-                f"the next {table.num_rows} rows are not like the first {_FIRST_ROWS} of the dataset, by which it was "
-                f"decided what columns become ({error}); name the column in host_keys to have it as objects"
-            ) from error
+            raise _unlike(table.num_rows, "rows", FIRST_ROWS, error) from error
 
     def state(self) -> dict[str, Any]:
         return _state(self._dataset)
@@ -150,9 +182,14 @@ class _ElementRun:
     """
 
     def __init__(
-        self, open_at: Callable[[Mapping[str, Any] | None], Any], state: Mapping[str, Any] | None, batch_size: int
+        self,
+        open_at: Callable[[Mapping[str, Any] | None], Any],
+        state: Mapping[str, Any] | None,
+        batch_size: int,
+        types: ElementTypes | None,
     ) -> None:
         self._open_at = open_at
+        self._types = types
         self._state = state
         self._batch_size = batch_size
         self._dataset = open_at(state)
@@ -172,7 +209,14 @@ class _ElementRun:
             self._iterator = iter(self._dataset)
             elements = list(itertools.islice(self._iterator, len(elements)))
         self._state = _state(self._dataset)
-        return [elements] if elements else None
+        if not elements:
+            return None
+        if self._types is None:
+            return [list(map(without_pil, elements))]
+        try:
+            return [self._types.columns(elements)]
+        except (ValueError, TypeError, OverflowError) as error:  # Arrow's are among them
+            raise _unlike(len(elements), "elements", _FIRST_ELEMENTS, error) from error
 
     def state(self) -> Mapping[str, Any]:
         assert self._state is not None  # asked for behind some elements
@@ -180,6 +224,13 @@ class _ElementRun:
 
     def close(self) -> None:
         self._iterator.close()
+
+
+def _unlike(count: int, what: str, first: int, error: Exception) -> ValueError:
+    return ValueError(
+        f"the next {count} {what} are not like the first {first} of the dataset, by which it was decided what columns "
+        f"become ({error}); name the column in host_keys to have it as objects"
+    )
 
 
 def _state(dataset: Any) -> dict[str, Any]:
@@ -212,7 +263,9 @@ class _Decoder:
 
         decoded = self._features.decode_example(element, token_per_repo_id=self._tokens)
         formatter = get_formatter(self._format)
-        return formatter.recursive_tensorize(decoded) if isinstance(formatter, TensorFormatter) else decoded
+        if isinstance(formatter, TensorFormatter):
+            return formatter.recursive_tensorize(decoded)
+        return without_pil(decoded)
 
 
 def _holds_files(dataset: Any) -> bool:
@@ -220,6 +273,11 @@ def _holds_files(dataset: Any) -> bool:
     from datasets.features.features import require_decoding
 
     return any(require_decoding(feature) for feature in (dataset.features or {}).values())
+
+
+def _gives_arrays(dataset: Any) -> bool:
+    """Whether the dataset itself makes arrays of its elements: with_format("numpy"), "torch" or "jax"."""
+    return dataset._formatting is not None and not dataset._formatting.is_table
 
 
 def _without_tables(dataset: Any) -> Any:

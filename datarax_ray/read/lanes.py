@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import Cursor, LaneOrder
+from datarax_ray.read.columns import Columns
 from datarax_ray.read.rows import Rows, count
 
 
@@ -49,6 +50,10 @@ class LaneReader(Protocol):
     @property
     def decode(self) -> Callable[[Any], Callable[[], Any]] | None:
         """What begins to decode an element and returns what to call for it decoded; None where they come decoded."""
+        ...
+
+    def loose(self, columns: Columns) -> dict[str, Any]:
+        """Of the columns of a run, those of values that are decoded first, or stacked as they are, by name."""
         ...
 
     def locate(self, lane: int, index: int) -> str:

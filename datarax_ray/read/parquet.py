@@ -18,7 +18,8 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.groups import Groups
-from datarax_ray.read.arrow import Fill, table_columns
+from datarax_ray.read.arrow import Fill, UnlikeError
+from datarax_ray.read.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.footers import FileFooter, Footers, open_file, read_footers
 
@@ -56,10 +57,10 @@ class ParquetReader:
     broken: type[Exception] = BrokenRowGroupError
 
     def __init__(
-        self, footers: Footers, *, fill_nulls: Fill, max_nbytes: int = DEFAULT_MAX_NBYTES, keep: bool = False
+        self, footers: Footers, *, types: ColumnTypes, max_nbytes: int = DEFAULT_MAX_NBYTES, keep: bool = False
     ) -> None:
         self.footers = footers
-        self._fill_nulls = dict(fill_nulls)
+        self._types = types
         self._max_nbytes = max_nbytes
         self._keep = keep
         # those without rows have no index
@@ -82,7 +83,8 @@ class ParquetReader:
         fill_nulls: Fill | None = None,
     ) -> ParquetReader:
         """Open everything that `paths` names, read and check the footers in parallel; see footers.read_footers."""
-        return cls(read_footers(paths, columns, tuple(exclude), filesystem), fill_nulls=fill_nulls or {})
+        footers = read_footers(paths, columns, tuple(exclude), filesystem)
+        return cls(footers, types=_types(footers, dict(fill_nulls or {})))
 
     @property
     def num_records(self) -> int:
@@ -155,8 +157,10 @@ class ParquetReader:
             "digest": digest([[os.path.basename(file.path), file.nbytes, *file.rows] for file in files]),
             "schema": digest(self.footers.types),
         }
-        if self._fill_nulls:
-            found["fill_nulls"] = digest(sorted([name, repr(value)] for name, value in self._fill_nulls.items()))
+        if self._types.fill:
+            found["fill_nulls"] = digest(sorted([name, repr(value)] for name, value in self._types.fill.items()))
+        if self._types.types:  # not there before lists of one length were dense: a state from then is another stream's
+            found["lists"] = digest(sorted([name, str(kind)] for name, kind in self._types.types.items()))
         return found
 
     def clear(self) -> None:
@@ -173,7 +177,7 @@ class ParquetReader:
     def __getstate__(self) -> dict[str, Any]:
         return {
             "footers": self.footers,
-            "fill_nulls": self._fill_nulls,
+            "types": self._types,
             "max_nbytes": self._max_nbytes,
             "keep": self._keep,
         }
@@ -238,7 +242,13 @@ class ParquetReader:
             self._failures[group] = reason
             raise BrokenRowGroupError(reason) from error
         try:
-            return table_columns(table, self._fill_nulls)
+            return self._types.columns(in_storage(table))
+        except UnlikeError as error:
+            raise ValueError(
+                f"{path}, row group {index}: {error}; pass fill_nulls={{{error.field!r}: value}} to put a value in "
+                f"place of nulls, {{{error.field!r}: None}} to have the field on the host as Python has it, or leave "
+                "it out of columns"
+            ) from None
         except ValueError as error:
             raise ValueError(f"{path}, row group {index}: {error}") from None
         except pa.ArrowException as error:  # text that is no UTF-8: the pages carry no checksum, and are damaged
@@ -276,6 +286,30 @@ class ParquetReader:
             raise ValueError(_replaced(expected, found))
         self._open[file] = opened
         return opened
+
+
+def _types(footers: Footers, fill: Fill) -> ColumnTypes:
+    """What columns become, by the first rows that can be read; lists are of one length only if the footers agree."""
+    import pyarrow as pa
+
+    files = [file for file in footers.files if file.num_rows]
+    means = {leaf: {file.list_values[leaf] for file in files} for leaf in (files[0].list_values if files else ())}
+    uneven = [leaf for leaf, found in means.items() if len(found) > 1 or None in found]
+    for file in files:
+        for index, rows in enumerate(file.rows):
+            if not rows:
+                continue
+            try:
+                opened, _ = open_file(footers.filesystem, file.path, footers.leaves)
+                try:
+                    batches = opened.iter_batches(FIRST_ROWS, row_groups=[index], columns=list(footers.leaves))
+                    table = pa.Table.from_batches([next(batches)])
+                finally:
+                    opened.close(force=True)
+            except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
+                continue
+            return ColumnTypes.of(in_storage(table), fill=fill, ragged=uneven)
+    return ColumnTypes({}, (), (), fill)
 
 
 def _replaced(expected: FileFooter, found: FileFooter) -> str:

@@ -14,6 +14,8 @@ from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.blocks import Block, block_of, transformed
 from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.column_types import settle
+from datarax_ray.read.columns import Columns
 from datarax_ray.read.description import MAX_NAMES, MAX_RUN_RECORDS, check_settings, on_error_setting
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.lanes import LaneReader, LiveLanes, Portion
@@ -209,20 +211,30 @@ def _block(description: StreamDescription, pieces: list[_Piece], documents: Docu
         piece = next(piece for piece in pieces if position in piece.positions)
         return description.reader.locate(piece.lane, int(piece.sources[np.searchsorted(piece.positions, position)]))
 
-    columns = rows if isinstance(rows, Mapping) else None
-    progress = Progress(
-        [] if isinstance(rows, Mapping) else rows,
-        positions.tolist(),
-        positions.tolist(),
-        on_error=description.on_error,
-        locate=locate,
-    )
+    is_table = isinstance(rows, Mapping)
+    loose = description.reader.loose(rows) if is_table else {}
+    elements = [dict(zip(loose, row, strict=True)) for row in zip(*loose.values(), strict=True)] if is_table else rows
+    progress = Progress(elements, positions.tolist(), positions.tolist(), on_error=description.on_error, locate=locate)
     if (decode := description.reader.decode) is not None:
         progress.elements = [decode(element) for element in progress.elements]  # all of them, before the first is due
         progress.run(lambda decoded, *_: decoded(), "decoding")
+    columns = _settled(progress, rows, positions, loose) if is_table else None
     return block_of(
         progress, transformed(progress, columns, steps(description.transforms), description.order.seed), documents
     )
+
+
+def _settled(progress: Progress, rows: Columns, positions: Indices, loose: Mapping[str, Any]) -> Columns:
+    """The columns of what was decoded; None where pictures differ in size, and these are elements."""
+    if not loose or not progress.elements:
+        return rows if not loose else None
+    kept = np.isin(positions, progress.positions)
+    columns = {name: column[kept] for name, column in rows.items() if name not in loose}
+    found = settle(columns, {name: [element[name] for element in progress.elements] for name in loose})
+    if isinstance(found, Mapping):
+        return found
+    progress.elements = found
+    return None
 
 
 def _end(description: StreamDescription, lane: int, ordinal: int, position: int, error: Exception) -> RecordError:

@@ -42,8 +42,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     dataset: an already built datasets.Dataset (of load_from_disk, from_dict, after map and filter); None to load
     config.name and config.split. transforms: of single elements; see datarax_ray.read.transforms.
 
-    Numbers, bools and their lists of one length are dense; strings, bytes, ragged lists and columns with None are
-    objects, and stay on the host; times are datetime64, which stays there too. Images are decoded.
+    What a column becomes stands in the table of datarax_ray.read.column_types, and is decided over all rows: numbers
+    and lists of one length are dense, images are decoded; text, ragged lists and columns with None stay on the host.
 
     `data` and `get_batch_at` give jax.Arrays for what is dense and Python lists for what is not, as datarax does;
     iteration and `get_batch` give NumPy values, as every source here.

@@ -24,7 +24,7 @@ class HFStreamingConfig(HFConfig):
     streaming: read files as they come, without keeping them; False downloads them first. shuffle: shuffle windows of
     shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch. turn_size: elements
     of a shard in a row before the next shard's turn. host_keys: columns to have as objects on the host, whatever they
-    hold: lists that only sometimes differ in length. max_connections: shards that are read at the same time by all
+    hold: where rows are not like the first ones. max_connections: shards that are read at the same time by all
     actors together, so the connections to where they are stored; None for one by each actor.
 
     on_error: has a say in pictures and audio that do not decode, and in what a transform raises. What `datasets` raises
@@ -62,6 +62,10 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     dataset: an already built datasets.IterableDataset, with what it does inside (map, filter, interleave_datasets,
     with_format), or a Dataset, which is streamed by its files; None to load config.name and config.split. transforms:
     of single elements, applied in the actors; see datarax_ray.read.transforms. `trust_remote_code` is never passed on.
+
+    What a column becomes stands in the table of datarax_ray.read.column_types, as of an HFEagerSource, and is decided
+    by the first rows; behind a `map`, of a generator and of images by the first 64 elements. With with_format("numpy")
+    the dataset's own arrays are left as they are.
 
     Raises: TypeError, ValueError at construction for a dataset that has no data, or cannot be taken up exactly where it
     stood (one that was shuffled by its own shuffle()); what datasets.load_dataset raises.

@@ -32,8 +32,8 @@ class ParquetSourceConfig(IndexedSourceConfig):
         cacheable=True keeps them, the dataset once over all actors.
     exclude_columns: fields not to read; not together with the source's columns.
     fill_nulls: what to put in place of nulls, by field ("a.b" inside a struct); None for a field keeps it on the host,
-        as objects with None. Strings, bytes and lists have None for a null anyway, times have NaT; a null in any other
-        field that is not named here is an error.
+        as objects, whatever it holds. Without it a number that is null in the first rows is on the host, with None; a
+        null that only comes later is an error.
 
     >>> ParquetSourceConfig(shuffle=True, num_epochs=3, fill_nulls={"age": -1}).shuffle_window is None
     True
@@ -69,12 +69,13 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     a pyarrow or fsspec filesystem that paths are on. transforms: applied in this order; without those that take single
     elements, rows stay whole columns from the file to the batch, and `map_columns(columns)` works on these.
 
-    Numbers, bools, fixed-size lists and tensors become dense arrays; times datetime64, on the host; strings, bytes,
-    decimals, lists and maps objects on the host (a list of numbers is an array: PadTo makes it dense); structs dicts.
+    What a field becomes stands in the table of datarax_ray.read.column_types: numbers and lists of one length are dense
+    arrays, other lists of numbers an array for each row, on the host (PadTo makes them dense). The footers and the
+    first rows decide; a row group that does not fit is an error that says how to decide otherwise.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing, what is no whole Parquet file,
     files whose fields differ, or unknown columns; RecordError from reading, for a row group that does not decode (its
-    page checksums are verified where it has them) or a transform that raises; ValueError for a null without a place.
+    page checksums are verified where it has them) or a transform that raises; ValueError for a value that does not fit.
     """
 
     def __init__(

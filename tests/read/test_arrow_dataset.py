@@ -16,7 +16,7 @@ import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
 from datarax_ray.read.arrow_dataset import DatasetReader, UndecodableError
-from datarax_ray.read.columns import leaves, spec, stack, unstack
+from datarax_ray.read.columns import leaves, spec, unstack
 
 datasets.disable_progress_bars()
 
@@ -155,12 +155,14 @@ def test_images_are_decoded_to_arrays_of_elements() -> None:
     features = Features({"image": datasets.Image(), "label": Value("int64"), "pair": List(datasets.Image())})
     rows = [{"image": image(2, i), "label": i, "pair": [image(1, i), image(4, i)]} for i in range(5)]
     dataset = datasets.Dataset.from_list(rows, features=features)
-    found = DatasetReader(dataset, "d").read(np.array([3, 1]))
-    assert isinstance(found, list)
-    columns = stack(found)
+    columns = DatasetReader(dataset, "d").read(np.array([3, 1]))
+    assert isinstance(columns, dict)
     assert columns["image"].tolist() == [[[[3] * 3] * 3] * 2, [[[1] * 3] * 3] * 2]
     assert columns["label"].tolist() == [3, 1]
     assert [part.shape for part in columns["pair"][0]] == [(1, 3, 3), (4, 3, 3)]
+    rows[1]["image"] = image(4, 1)  # of two sizes: elements, for a transform that resizes
+    found = DatasetReader(datasets.Dataset.from_list(rows, features=features), "d").read(np.array([3, 1]))
+    assert [element["image"].shape for element in found] == [(2, 3, 3), (4, 3, 3)]
     undecoded = DatasetReader(dataset.remove_columns("pair").cast_column("image", datasets.Image(decode=False)), "d")
     assert {type(value) for value in undecoded.read(np.arange(2))["image"]["bytes"]} == {bytes}
 

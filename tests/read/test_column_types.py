@@ -12,6 +12,11 @@ from datarax_ray.read.column_types import ColumnTypes
 from datarax_ray.read.columns import spec
 
 
+def plain(column: Any) -> list[Any]:
+    """The rows, with lists in place of the arrays of a ragged column."""
+    return [row.tolist() if isinstance(row, np.ndarray | np.generic) else row for row in column]
+
+
 def chunked(*chunks: Any, kind: Any = None) -> pa.Table:
     kind = kind or pa.array([value for chunk in chunks for value in chunk]).type
     return pa.table({"x": pa.chunked_array([pa.array(chunk, kind) for chunk in chunks])})
@@ -49,9 +54,9 @@ def test_every_part_has_the_dtype_and_shape_of_the_whole(table: pa.Table, dtype:
         for stop in range(start + 1, 4):
             column = types.columns(table.slice(start, stop - start))["x"]
             assert (str(column.dtype), column.shape) == (dtype, (stop - start, *shape))
-            assert column.tolist() == want[start:stop]
+            assert plain(column) == want[start:stop]
     taken = types.columns(table.take(np.array([2, 0, 2])))["x"]
-    assert (str(taken.dtype), taken.tolist()) == (dtype, [want[2], want[0], want[2]])
+    assert (str(taken.dtype), plain(taken)) == (dtype, [want[2], want[0], want[2]])
 
 
 def test_a_struct_is_a_dict_of_columns() -> None:
@@ -61,7 +66,7 @@ def test_a_struct_is_a_dict_of_columns() -> None:
     assert columns["a"].tolist() == [1, 2]
     assert columns["b"]["c"].tolist() == [[1, 1], [2, 2]]
     assert columns["b"]["d"].tolist() == [None, 2]
-    assert columns["b"]["e"].tolist() == [[0], [0, 0]]
+    assert plain(columns["b"]["e"]) == [[0], [0, 0]]
 
 
 def test_numbers_of_one_chunk_are_not_copied() -> None:
@@ -89,7 +94,7 @@ def test_only_the_rows_that_are_used_count(values: list[Any], rows: list[int], d
         assert found["y"].tolist() == [1, 2]
     else:
         assert (str(found.dtype), found.shape[1:]) == (dtype, shape)
-        assert found.tolist() == [values[row] for row in rows]
+        assert plain(found) == [values[row] for row in rows]
 
 
 def test_rows_are_looked_at_strip_by_strip(monkeypatch: pytest.MonkeyPatch) -> None:

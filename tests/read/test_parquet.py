@@ -14,6 +14,7 @@ from pyarrow import parquet
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import read_block
+from datarax_ray.read.column_types import ColumnTypes
 from datarax_ray.read.columns import leaves, unstack
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import RecordError
@@ -77,7 +78,7 @@ def test_a_row_group_is_decoded_once_until_all_its_rows_were_read(reader, monkey
 
 def test_no_more_is_kept_than_there_is_room_for(paths, monkeypatch):
     decoded = count_decodes(monkeypatch)
-    reader = ParquetReader(ParquetReader.of(paths).footers, fill_nulls={}, max_nbytes=1)
+    reader = ParquetReader(ParquetReader.of(paths).footers, types=ColumnTypes({}, (), ()), max_nbytes=1)
     for record in [0, 1, 8, 2]:
         reader.read(np.array([record]))
     assert decoded == [0, 2, 0]

@@ -31,7 +31,7 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.read import hf_lanes
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
+from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig, HFStreamingSource
 from tests import lanes_oracle
 from tests.resume import assert_equal, on_host, run_saving
 
@@ -406,7 +406,7 @@ AS = {
 
 
 def as_arrays(element: dict[str, Any]) -> dict[str, Any]:
-    return {key: np.asarray(value) for key, value in element.items()}
+    return {key: np.asarray(value, np.int32 if key == "n" else None) for key, value in element.items()}  # as PICTURES
 
 
 def gone(thread: threading.Thread) -> bool:
@@ -440,6 +440,38 @@ def test_a_picture_that_does_not_decode_is_left_out_or_named(kind: str) -> None:
     for each in (source, resumed, named):
         each.close()
     assert not [thread for thread in threading.enumerate() if "datasets_decode" in thread.name and not gone(thread)]
+
+
+@pytest.mark.parametrize("kind", [*AS, "mapped", "filtered", "in lists"])
+def test_pictures_are_arrays_on_the_device_as_of_an_eager_source(kind: str) -> None:
+    shards = {"shards": [0, 1], "without": frozenset({13})}
+    dataset = datasets.IterableDataset.from_generator(pictures, PICTURES, gen_kwargs=shards)
+    eager = datasets.Dataset.from_list(list(dataset.decode(False)), PICTURES)
+    want = HFEagerSource(HFEagerConfig(), dataset=eager).get_batch(39)
+    inside = {
+        "mapped": lambda: dataset.map(lambda element: element),
+        "filtered": lambda: dataset.filter(lambda element: element["image"].size == (3, 2)),
+        "in lists": lambda: dataset.map(lambda element: {"pair": [element["image"]] * 2, "n": element["n"]}),
+    }
+    made = make(inside.get(kind, lambda: AS[kind](dataset))(), num_epochs=1)
+    (batch,) = Pipeline(source=made, stages=[lambda batch: batch | {"half": batch["image"] // 2}], batch_size=39)
+    made.close()
+    rows = np.argsort(batch["n"])
+    assert (batch["image"].dtype, batch["image"].shape) == (np.uint8, (39, 2, 3))
+    np.testing.assert_array_equal(np.asarray(batch["image"])[rows], want["image"])
+    np.testing.assert_array_equal(np.asarray(batch["half"])[rows], want["image"] // 2)
+    if kind == "in lists":
+        assert [type(picture) for picture in batch["pair"][0]] == [np.ndarray] * 2
+
+
+def test_a_state_from_when_pictures_were_no_arrays_is_refused() -> None:
+    dataset = datasets.IterableDataset.from_generator(pictures, PICTURES, gen_kwargs={"shards": [0, 1]})
+    source = make(dataset)
+    state = source.get_state()
+    del state["settings"]["files"]["images"]
+    with pytest.raises(DriftError, match="files.images: the checkpoint was written with None, this pipeline has 'arra"):
+        source.set_state(state)
+    assert "images" not in make(dataset.with_format("numpy")).get_state()["settings"]["files"]  # they were arrays
 
 
 def test_what_a_map_inside_raises_ends_the_lane_and_says_what_to_do() -> None:

@@ -1,0 +1,223 @@
+"""One policy from Arrow to NumPy: the same table is the same columns from Parquet, as a dataset, and as a stream."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import (
+    HFEagerConfig,
+    HFEagerSource,
+    HFStreamingConfig,
+    HFStreamingSource,
+    ParquetSource,
+    ParquetSourceConfig,
+)
+
+DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
+NAT, NO = np.datetime64("NaT"), np.timedelta64("NaT")
+INTS = pa.list_(pa.int32())
+
+
+def array(dtype: str, *rows: Any) -> np.ndarray:
+    return np.array(rows, dtype)
+
+
+def objects(*rows: Any) -> np.ndarray:
+    return np.fromiter(rows, object, len(rows))
+
+
+# What is stored, and its column. Rows of ragged lists are int32 arrays.
+KINDS: dict[str, tuple[Any, Any]] = {
+    "int8": (pa.array([1, -2, 3], pa.int8()), array("int8", 1, -2, 3)),
+    "uint64": (pa.array([1, 2, 2**64 - 1], pa.uint64()), array("uint64", 1, 2, 2**64 - 1)),
+    "float16": (pa.array([np.float16(0.5)] * 3), array("float16", 0.5, 0.5, 0.5)),
+    "float64": (pa.array([0.5, 1e300, 2]), array("float64", 0.5, 1e300, 2)),
+    "bool": (pa.array([True, False, True]), array("bool", True, False, True)),
+    "int or null": (pa.array([1, None, 3], pa.int8()), objects(1, None, 3)),
+    "float or null": (pa.array([0.5, None, 1.0]), objects(0.5, None, 1.0)),
+    "bool or null": (pa.array([True, None, False]), objects(True, None, False)),
+    "timestamp": (pa.array([DAY, None, DAY], pa.timestamp("us")), array("datetime64[us]", DAY, NAT, DAY)),
+    "time zone": (
+        pa.array([DAY, None, DAY], pa.timestamp("us", "Europe/Berlin")),
+        array("datetime64[us]", DAY, NAT, DAY),
+    ),
+    "date": (pa.array([DAY.date(), None, DAY.date()]), array("datetime64[D]", DAY.date(), NAT, DAY.date())),
+    "duration": (pa.array([dt.timedelta(1), None], pa.duration("us")), array("timedelta64[us]", dt.timedelta(1), NO)),
+    "time": (pa.array([dt.time(0, 1), None], pa.time64("us")), array("timedelta64[us]", dt.timedelta(minutes=1), NO)),
+    "fixed-size list": (pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), array("int32", [1, 2], [3, 4])),
+    "list of one length": (pa.array([[1, 2], [3, 4]], INTS), array("int32", [1, 2], [3, 4])),
+    "large list of one length": (pa.array([[1], [3]], pa.large_list(pa.int32())), array("int32", [1], [3])),
+    "nested list of one length": (pa.array([[[1], [2]]] * 2, pa.list_(INTS)), array("int32", *[[[1], [2]]] * 2)),
+    "ragged list": (pa.array([[1, 2], [3], []], INTS), objects(*(np.array(v, "int32") for v in ([1, 2], [3], [])))),
+    "ragged bools": (pa.array([[True], [False, True]]), objects(np.array([True]), np.array([False, True]))),
+    "list or null": (pa.array([[1, 2], None], INTS), objects(np.array([1, 2], "int32"), None)),
+    "fixed-size list or null": (
+        pa.array([[1, 2], None], pa.list_(pa.int32(), 2)),
+        objects(np.array([1, 2], "int32"), None),
+    ),
+    "nested ragged list": (pa.array([[[1], [2]], [[3]], []]), objects([[1], [2]], [[3]], [])),
+    "null in a list": (pa.array([[1, None], [2, 3]]), objects([1, None], [2, 3])),
+    "string": (pa.array(["a", None, "é"]), objects("a", None, "é")),
+    "large string": (pa.array(["a", None, "é"], pa.large_string()), objects("a", None, "é")),
+    "bytes": (pa.array([b"a", None, b""]), objects(b"a", None, b"")),
+    "bytes of one length": (pa.array([b"ab", None], pa.binary(2)), objects(b"ab", None)),
+    "decimal": (pa.array([decimal.Decimal("1.5"), None]), objects(decimal.Decimal("1.5"), None)),
+    "dictionary of strings": (pa.array(["u", None, "u"]).dictionary_encode(), objects("u", None, "u")),
+    "dictionary of numbers": (pa.array([7, 8, 7]).dictionary_encode(), array("int64", 7, 8, 7)),
+    "list of strings": (pa.array([["a"], [], None]), objects(["a"], [], None)),
+    "list of structs": (pa.array([[{"y": 1}], []]), objects([{"y": 1}], [])),
+    "list of times": (pa.array([[DAY], [DAY]]), objects([DAY], [DAY])),
+    "null": (pa.nulls(2), objects(None, None)),
+    "struct": (
+        pa.array([{"a": 1, "b": {"c": "x", "l": [1, 2]}}, {"a": 2, "b": {"c": None, "l": [3, 4]}}]),
+        {"a": array("int64", 1, 2), "b": {"c": objects("x", None), "l": array("int64", [1, 2], [3, 4])}},
+    ),
+    "null in a struct": (pa.array([{"a": 1}, {"a": None}]), {"a": objects(1, None)}),
+    "struct or null": (pa.array([{"a": 1, "s": "x"}, None]), objects({"a": 1, "s": "x"}, None)),
+}  # fmt: skip
+
+
+def from_parquet(table: pa.Table, directory: Path, transforms: Any = ()) -> Any:
+    parquet.write_table(table, directory / "x.parquet")
+    return ParquetSource(ParquetSourceConfig(num_epochs=1), directory / "x.parquet", transforms=transforms)
+
+
+def eager(table: pa.Table, _: Path, transforms: Any = ()) -> Any:
+    return HFEagerSource(HFEagerConfig(), dataset=datasets.Dataset(table), transforms=transforms)
+
+
+def stream(table: pa.Table, _: Path, transforms: Any = ()) -> Any:
+    dataset = datasets.Dataset(table).to_iterable_dataset()
+    return HFStreamingSource(HFStreamingConfig(), dataset=dataset, transforms=transforms)
+
+
+def generated(table: pa.Table, _: Path, transforms: Any = ()) -> Any:
+    """Elements one by one, as Python has them, with the types that are said."""
+    dataset = datasets.IterableDataset.from_generator(
+        table.to_pylist, features=datasets.Features.from_arrow_schema(table.schema)
+    )
+    return HFStreamingSource(HFStreamingConfig(), dataset=dataset, transforms=transforms)
+
+
+SOURCES = {"parquet": from_parquet, "eager": eager, "stream": stream, "elements": generated}
+
+
+def assert_same(got: Any, want: Any) -> None:
+    if isinstance(want, dict):
+        assert sorted(got) == sorted(want)
+        for key in want:
+            assert_same(got[key], want[key])
+        return
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    if want.dtype != object:
+        np.testing.assert_array_equal(got, want)
+        return
+    for a, b in zip(got, want, strict=True):
+        assert type(a) is type(b)
+        if isinstance(b, np.ndarray):
+            assert (a.dtype, a.tolist()) == (b.dtype, b.tolist())
+        else:
+            assert a == b
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_is_the_same_from_every_source(kind: str, source: str, tmp_path: Path) -> None:
+    values, want = KINDS[kind]
+    assert_same(SOURCES[source](pa.table({"x": values}), tmp_path).get_batch(len(values))["x"], want)
+
+
+@pytest.mark.parametrize("source", ["parquet", "eager"])
+def test_a_map_is_a_list_of_pairs_where_it_can_be_read(source: str, tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int8()))})
+    if source == "eager":
+        with pytest.raises(ValueError, match="map<string, int8> does not have a datasets dtype"):
+            eager(table, tmp_path)
+    else:
+        assert_same(from_parquet(table, tmp_path).get_batch(2)["x"], objects([("k", 1)], None))
+
+
+class WithOne:
+    """Changes one field and leaves the others."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return element | {"one": 1}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_ragged_rows_that_a_transform_leaves_alone_stay_on_the_host(source: str, tmp_path: Path) -> None:
+    rows = [[1, 2], [3, 4], [5], None]  # of one length in the first batch of two
+    made = SOURCES[source](pa.table({"x": pa.array(rows, INTS)}), tmp_path, [WithOne()])
+    batches = [made.get_batch(2)["x"], made.get_batch(2)["x"]]
+    assert [batch.dtype for batch in batches] == [object, object]
+    assert [None if row is None else row.tolist() for batch in batches for row in batch] == rows
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_ragged_row_that_a_transform_makes_anew_is_an_array_like_any_other(source: str, tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array([[1, 2], [3], [5, 6, 7]], INTS)})
+    first = SOURCES[source](table, tmp_path, [lambda element: {"x": element["x"][:1]}]).get_batch(3)
+    assert_same(first["x"], array("int32", [1], [3], [5]))
+
+
+@pytest.mark.parametrize("source", ["parquet", "stream", "elements"])
+@pytest.mark.parametrize(
+    ("rows", "later"),
+    [([[1, 2]] * 300, [3]), ([1] * 300, None), ([{"a": 1}] * 300, {"a": None})],
+    ids=["list", "number", "struct"],
+)
+def test_a_row_unlike_the_first_is_an_error_with_the_remedy(
+    rows: list[Any], later: Any, source: str, tmp_path: Path
+) -> None:
+    made = SOURCES[source](pa.table({"x": pa.array([*rows, later])}), tmp_path)
+    if source == "parquet" and isinstance(later, list):  # the footer says that they are not of one length
+        assert [row.tolist() for row in made.get_batch(301)["x"]] == [*rows, later]
+        return
+    remedy = r"fill_nulls=\{'x(\.a)?': value\}" if source == "parquet" else "name the column in host_keys"
+    with pytest.raises(ValueError, match=remedy):
+        list(made)
+
+
+def test_lengths_that_only_agree_on_the_average_are_an_error_with_the_remedy(tmp_path: Path) -> None:
+    made = from_parquet(pa.table({"x": [[1, 2]] * 300 + [[1], [1, 2, 3]]}), tmp_path)
+    with pytest.raises(ValueError, match=r"x.parquet, row group 0: field 'x' is read as fixed_size_list.*'x': None\}"):
+        made.get_batch(2)
+    config = ParquetSourceConfig(num_epochs=1, fill_nulls={"x": None})
+    assert ParquetSource(config, tmp_path / "x.parquet").get_batch(302)["x"][300:].tolist() == [[1], [1, 2, 3]]
+
+
+def without(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda files: files.pop(name)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_state_from_when_a_column_was_read_otherwise_is_refused(source: str, tmp_path: Path) -> None:
+    """What was written before: Parquet's lists were never dense, ragged ones were lists, elements were stacked."""
+    kind, before = {
+        "parquet": ("list of one length", without("lists")),
+        "eager": ("ragged list", lambda files: files.update(digest="of lists")),
+        "stream": ("ragged list", lambda files: files.update(on_host=["x"])),
+        "elements": ("list of one length", without("types")),
+    }[source]
+    made = SOURCES[source](pa.table({"x": KINDS[kind][0]}), tmp_path)
+    state = made.get_state()
+    before(state["settings"]["files"])
+    with pytest.raises(DriftError, match=r"files\.(lists|digest|on_host|types)"):
+        made.set_state(state)
+
+
+def test_states_stay_what_they_were_where_the_values_do(tmp_path: Path) -> None:
+    table = pa.table({"i": [1, 2], "f": [0.5, 1.0], "s": ["a", None], "l": [["a"], []], "d": [{"a": 1}, {"a": 2}]})
+    assert "lists" not in from_parquet(table, tmp_path).get_state()["settings"]["files"]
+    assert "types" not in generated(table, tmp_path).get_state()["settings"]["files"]
