@@ -23,7 +23,7 @@ from datarax_ray.plan.mixture import Origin
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.shards import cut, smallest_run
 from datarax_ray.plan.state import Extra, StreamState
-from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, share_of_rank
+from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
@@ -72,8 +72,11 @@ class StreamOptions:
         for name in ("batch_size", "chunk_size"):
             if (value := getattr(self, name)) is not None or name == "batch_size":
                 object.__setattr__(self, name, _whole(name, value))
-        share = share_of_rank(self.process_index, self.process_count) if self.share is None else self.share
-        object.__setattr__(self, "rows", TrainerRows(self.batch_size, share, self.pad_remainder))
+        if self.share is None:
+            rows = rows_of_rank(self.batch_size, self.process_index, self.process_count, self.pad_remainder)
+        else:
+            rows = TrainerRows(self.batch_size, self.share, self.pad_remainder)
+        object.__setattr__(self, "rows", rows)
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
         if self.max_nbytes < 1:

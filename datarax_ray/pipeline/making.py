@@ -16,7 +16,7 @@ from datarax_ray.pipeline.padding import pad
 from datarax_ray.pipeline.scan import FedBatch
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import check_sharding, merge_host, to_device
+from datarax_ray.pipeline.transfer import by_rows, check_sharding, merge_host, to_device
 from datarax_ray.plan.packing import padding
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
@@ -88,9 +88,11 @@ class Maker:
         """The batch for iteration: on the device, after the stages."""
         on_device, on_host = split_host(host_batch.columns)
         if on_device is not None:
-            check_sharding(self.sharding, host_batch.global_rows, "the last batch")  # after filters nobody knew
+            rows, global_rows = self.options.rows, host_batch.global_rows
+            check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
             row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
-            on_device, row_words = to_device((on_device, row_words), self.sharding, host_batch.global_rows)
+            on_device = to_device(on_device, self.sharding, rows, global_rows)
+            row_words = to_device(row_words, by_rows(self.sharding), rows, global_rows)
             on_device = self.stages(on_device, element_ids(host_batch.start, host_batch.offset), row_words)
         elif self.stages.graph.nodes:
             raise ValueError(

@@ -23,7 +23,7 @@ from datarax_ray.pipeline.padding import VALID_MASK
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import check_sharding
+from datarax_ray.pipeline.transfer import check_shape, check_sharding, trainer_of
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
@@ -54,15 +54,17 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     give every batch a field valid_mask, bool (rows,): True for its own rows; stages see it, and where they leave it out
     it is put back.
     packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
-    prefetch: batches made ahead, 0 for none. sharding: where batches go, over one process's devices or the global mesh;
-    None for the default device. process_index, process_count: which trainer of how many this is; None to ask JAX.
+    prefetch: batches made ahead, 0 for none. sharding: where batches go; None for the default device. On a mesh of
+    several processes a batch is the global array, and its devices say which rows each process reads. process_index,
+    process_count: which of how many trainers that divide a batch by rank this is, without such a mesh; None to ask JAX.
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
     as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
     after a `break`, the next `for` gives the next batch. JAX's contexts (jax.enable_x64, jax.default_device) hold where
     a batch is asked for, though it is made elsewhere. It ends after the source's num_epochs; `seek(0)` starts again.
 
-    Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide.
+    Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide,
+    or a rank that is none of the mesh's.
     """
 
     def __init__(
@@ -104,20 +106,16 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self.packing = packing
         self.sharding = sharding
         self._prefetch = prefetch
+        index, count, share = trainer_of(sharding, process_index, process_count)
         self._options = StreamOptions(
-            batch_size,
-            drop_remainder,
-            jax.process_index() if process_index is None else process_index,
-            jax.process_count() if process_count is None else process_count,
-            pad_remainder=pad_remainder,
-            packing=packing,
+            batch_size, drop_remainder, index, count, pad_remainder=pad_remainder, packing=packing, share=share
         )
         self.batch_size = self._options.batch_size
         self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._maker = Maker(source, self._options, self._stages, sharding)
-        self._scanner = Scanner(self._stages, sharding)
+        self._scanner = Scanner(self._stages, sharding, self._options.rows)
         self._consumed = _Consumed(StreamState())
         self._session: Ahead[Ready] | None = None
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
@@ -342,13 +340,16 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         return self.packing is None and not self.source.describe().may_drop
 
     def _check_sharding(self, start: int) -> None:
-        check_sharding(self.sharding, self.batch_size, "a batch")
+        rows = self._options.rows
+        check_sharding(self.sharding, rows, self.batch_size, "a batch")
+        if self.packing is not None:
+            check_shape(self.sharding, (self.batch_size, self.packing.seq_len), "a batch of packed rows")
         description = self.source.describe()
         may_be_short = not self.drop_remainder and not self.pad_remainder
         if description.stop is not None and self._rows_are_positions and may_be_short:
             remainder = max(0, description.stop - start) % self.batch_size
             if remainder:
-                check_sharding(self.sharding, remainder, "the last batch")
+                check_sharding(self.sharding, rows, remainder, "the last batch")
 
     def _num_full_left(self) -> int | None:
         """Batches of full size up to the end of the stream; None where there is none, or filters hide the number."""

@@ -19,7 +19,8 @@ from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec
 
 from datarax_ray.pipeline.stages import Stages
-from datarax_ray.pipeline.transfer import constrain, to_device
+from datarax_ray.pipeline.transfer import by_rows, constrain, to_device
+from datarax_ray.plan.trainer_rows import TrainerRows
 
 
 class FedBatch(NamedTuple):
@@ -83,9 +84,10 @@ class _Program:
 class Scanner:
     """Runs loops over fed batches, compiled once for each step function, length and shapes."""
 
-    def __init__(self, stages: Stages, sharding: NamedSharding | None) -> None:
+    def __init__(self, stages: Stages, sharding: NamedSharding | None, rows: TrainerRows) -> None:
         self._stages = stages
         self._sharding = sharding
+        self._rows = rows
         self._feed: Feed | None = None
         self._run = jax.jit(self._trace, static_argnums=0)
 
@@ -97,7 +99,8 @@ class Scanner:
         stages_graphdef, stages_state = self._stages.split()
         program = _Program(step_fn, length, carry is not None, graphdef, stages_graphdef)
         columns, row_words, start = feed.take()
-        columns, row_words = to_device((columns, row_words), self._sharding, len(row_words))
+        columns = to_device(columns, self._sharding, self._rows, len(row_words))
+        row_words = to_device(row_words, by_rows(self._sharding), self._rows, len(row_words))
         first = FedBatch(columns, row_words, start)
         self._feed = feed
         try:
@@ -118,7 +121,7 @@ class Scanner:
 
         def fetch() -> tuple[Any, FedBatch]:
             there, (columns, row_words, start) = io_callback(self._next, like, ordered=True)
-            columns, row_words = constrain((columns, row_words), self._sharding)
+            columns, row_words = constrain(columns, self._sharding), constrain(row_words, by_rows(self._sharding))
             return there, FedBatch(columns, row_words, start)
 
         @jax.jit  # so that it is traced once for its outputs' shapes and the loop

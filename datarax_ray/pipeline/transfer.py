@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, local
 from datarax_ray.sources.device import narrow
 
 
@@ -32,17 +33,24 @@ def merge_host(batch: Any, host: Any) -> Any:
     return merged
 
 
-def to_device(columns: Any, sharding: NamedSharding | None, global_rows: int) -> Any:
-    """Host arrays as device arrays, unsharded on the default device, or over the mesh of `sharding`.
+def to_device(columns: Any, sharding: NamedSharding | None, rows: TrainerRows, global_rows: int) -> Any:
+    """This trainer's rows of a batch of `global_rows` as device arrays, unsharded on the default device, or sharded.
 
-    With several processes the arrays hold this process's rows, and the result is the global array.
+    Over devices of several processes the result is the global array, each shard made of the rows and columns that its
+    index names; over those of this one it is the array of these rows alone. Nothing is asked of other processes.
 
-    Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off).
+    Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off); ValueError for a
+    field with an axis that the sharding does not divide.
     """
     columns = narrow(columns)
     if sharding is None:
         return jax.device_put(columns)
-    return jax.tree.map(lambda array: _shard(array, sharding, global_rows), columns)
+    return jax.tree.map_with_path(lambda path, array: _shard(path, array, sharding, rows, global_rows), columns)
+
+
+def by_rows(sharding: NamedSharding | None) -> NamedSharding | None:
+    """The sharding of the first axis alone, for arrays whose other axes are none of the batch's."""
+    return None if sharding is None else _fit(sharding, 1)
 
 
 def constrain(arrays: Any, sharding: NamedSharding | None) -> Any:
@@ -54,24 +62,88 @@ def constrain(arrays: Any, sharding: NamedSharding | None) -> Any:
     return jax.tree.map(lambda array: lay_out(array, _fit(sharding, array.ndim)), arrays)
 
 
-def check_sharding(sharding: NamedSharding | None, rows: int, what: str) -> None:
-    """Raise ValueError unless `rows` divide over the devices that the first axis is sharded over."""
+def share_of(sharding: NamedSharding) -> Share:
+    """The parts of every batch that the devices of this process hold: read off where the sharding puts them.
+
+    Raises: ValueError where it has none of them.
+    """
+    along_rows, num_rows = _fit(sharding, 1), sharding.mesh.size  # a number of rows that every axis divides
+    part_rows = along_rows.shard_shape((num_rows,))[0]
+    indices = along_rows.addressable_devices_indices_map((num_rows,)).values()
+    parts = {index[0].indices(num_rows)[0] // part_rows for index in indices if index is not None}
+    if not parts:
+        raise ValueError(
+            f"the mesh {dict(sharding.mesh.shape)} has no device of this process (jax.process_index() is "
+            f"{jax.process_index()}), so there are no rows for it; make the pipeline in the processes of the mesh alone"
+        )
+    return Share(num_rows // part_rows, tuple(sorted(parts)))
+
+
+def trainer_of(
+    sharding: NamedSharding | None, process_index: int | None, process_count: int | None
+) -> tuple[int, int, Share | None]:
+    """Which of how many trainers this process is, JAX's own rank where none is given, and its share of every batch.
+
+    That is None to divide batches by rank; over devices of several processes it is as these lie in the mesh.
+
+    Raises: TypeError for another kind of sharding; ValueError where a rank is given that the mesh does not have.
+    """
+    own = (jax.process_index(), jax.process_count())
+    given = (own[0] if process_index is None else process_index, own[1] if process_count is None else process_count)
+    if sharding is not None and not isinstance(sharding, NamedSharding):
+        raise TypeError(f"sharding is a jax.sharding.NamedSharding, got {type(sharding).__name__}")
+    if sharding is None or sharding.is_fully_addressable:
+        return *given, None
+    if given != own:
+        raise ValueError(
+            f"process_index={given[0]} of process_count={given[1]} was given with a sharding over several processes, "
+            f"whose devices say which rows each process holds; this is process {own[0]} of {own[1]}. Leave both out"
+        )
+    devices: Any = sharding.device_set
+    processes = sorted({device.process_index for device in devices})
+    return processes.index(own[0]), len(processes), share_of(sharding)
+
+
+def check_sharding(sharding: NamedSharding | None, rows: TrainerRows, num_rows: int, what: str) -> None:
+    """Raise ValueError unless `num_rows` divide over the devices that the first axis is sharded over."""
+    if sharding is None:
+        return
+    num_trainers = rows.share.num_parts if sharding.is_fully_addressable else 1  # each with an array of its own
+    num_parts = sharding.mesh.size // _fit(sharding, 1).shard_shape((sharding.mesh.size,))[0]
+    if num_parts > 1 and num_rows % (num_parts * num_trainers):
+        each = f" of each of {num_trainers} trainers" if num_trainers > 1 else ""
+        raise ValueError(
+            f"{what} has {num_rows} rows, which {sharding.spec} does not divide over the mesh "
+            f"{dict(sharding.mesh.shape)}{each}. Use a multiple of {num_parts * num_trainers} for batch_size, and "
+            "drop_remainder=True or pad_remainder=True for the last batch."
+        )
+
+
+def check_shape(sharding: NamedSharding | None, shape: tuple[int, ...], what: str) -> None:
+    """Raise ValueError unless the sharding divides every axis of this shape."""
     if sharding is None:
         return
     try:
-        sharding.shard_shape((rows, *[1] * (len(sharding.spec) - 1)))
+        _fit(sharding, len(shape)).shard_shape(shape)
     except ValueError as error:
         raise ValueError(
-            f"{what} has {rows} rows, which {sharding.spec} does not divide over the mesh {dict(sharding.mesh.shape)}. "
-            "Use a batch_size that divides, and drop_remainder=True or pad_remainder=True for the last batch."
+            f"{what} is of shape {shape}, which {sharding.spec} does not divide over the mesh "
+            f"{dict(sharding.mesh.shape)}. Pad it in a transform (PadTo), or leave its axis out of the spec"
         ) from error
 
 
-def _shard(array: np.ndarray, sharding: NamedSharding, global_rows: int) -> jax.Array:
-    rows = global_rows if jax.process_count() > 1 else len(array)
-    return jax.make_array_from_process_local_data(_fit(sharding, array.ndim), array, (rows, *array.shape[1:]))
+def _shard(path: Any, array: np.ndarray, sharding: NamedSharding, rows: TrainerRows, global_rows: int) -> jax.Array:
+    ranges = ((0, len(array)),) if sharding.is_fully_addressable else rows.of(global_rows)
+    shape = (len(array) if sharding.is_fully_addressable else global_rows, *array.shape[1:])
+    check_shape(sharding, shape, f"field {jax.tree_util.keystr(path)}")
+
+    def shard(index: Any) -> np.ndarray:
+        lo, hi, _ = index[0].indices(shape[0])
+        return array[(local(ranges, lo, hi), *index[1:])]
+
+    return jax.make_array_from_callback(shape, _fit(sharding, array.ndim), shard)
 
 
 def _fit(sharding: NamedSharding, ndim: int) -> NamedSharding:
     # a spec may name more axes than a label has
-    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:ndim]))
+    return sharding.update(spec=PartitionSpec(*sharding.spec[:ndim]))

@@ -32,7 +32,7 @@ WHOLE = Share()
 
 
 def share_of_rank(process_index: int, process_count: int) -> Share:
-    """The share of one of several trainers that divide a batch by rank. Raises: ValueError for no rank of so many."""
+    """The share of one of several trainers that divide batches by rank. Raises: ValueError for no rank of so many."""
     if not 0 <= process_index < process_count:
         raise ValueError(f"process_index must be in [0, process_count={process_count}), got {process_index}")
     return Share(process_count, (process_index,))
@@ -53,11 +53,6 @@ class TrainerRows:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
-        if self.batch_size % self.share.num_parts:
-            raise ValueError(
-                f"batch_size={self.batch_size} is the global batch and does not divide over process_count="
-                f"{self.share.num_parts} trainers; use a multiple of {self.share.num_parts}."
-            )
 
     @property
     def full(self) -> tuple[tuple[int, int], ...]:
@@ -86,6 +81,17 @@ class TrainerRows:
             if lo < hi:
                 ranges.append((lo, hi))
         return tuple(ranges)
+
+
+def rows_of_rank(batch_size: int, process_index: int, process_count: int, is_padded: bool = False) -> TrainerRows:
+    """The rows of one of several trainers that divide batches by rank. Raises: ValueError where they cannot."""
+    rows = TrainerRows(batch_size, share_of_rank(process_index, process_count), is_padded)
+    if batch_size % process_count:
+        raise ValueError(
+            f"batch_size={batch_size} is the global batch and does not divide over process_count={process_count} "
+            f"trainers; use a multiple of {process_count}."
+        )
+    return rows
 
 
 @dataclass(frozen=True)

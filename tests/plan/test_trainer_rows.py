@@ -14,6 +14,7 @@ from datarax_ray.plan.trainer_rows import (
     joined,
     local,
     num_rows_in,
+    rows_of_rank,
     share_of_rank,
     within,
 )
@@ -97,4 +98,4 @@ def test_the_positions_of_a_trainer_are_those_that_a_loop_over_batches_gives(
 )
 def test_trainers_that_cannot_share_a_batch_are_refused(batch_size, process_index, process_count, message):
     with pytest.raises(ValueError, match=message):
-        TrainerRows(batch_size, share_of_rank(process_index, process_count))
+        rows_of_rank(batch_size, process_index, process_count)

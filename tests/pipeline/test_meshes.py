@@ -1,0 +1,107 @@
+"""Real JAX processes on meshes of every kind: each shard holds the rows and columns of the batch that its index names.
+
+The oracle is the same stream in one process, without a mesh.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from tests.pipeline import mesh_worker
+from tests.resume import on_host
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four files of JSON lines, 80 rows in all: the shards of a stream."""
+    directory = tmp_path_factory.mktemp("corpus")
+    for file, count in enumerate((30, 10, 25, 15)):
+        lines = (json.dumps({"index": 1000 * file + n}) + "\n" for n in range(count))
+        (directory / f"{file}.jsonl").write_text("".join(lines))
+    return directory
+
+
+def reports(num_processes: int, directory: Path, scratch: Path, ray_address: str = "") -> list[dict[str, Any]]:
+    """What each of so many processes has to tell; 8 devices in all."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flags = f"--xla_force_host_platform_device_count={8 // num_processes}"
+    env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    outs = [scratch / f"{rank}.pickle" for rank in range(num_processes)]
+    workers = []
+    for rank, out in enumerate(outs):
+        given = (rank, num_processes, port, str(directory), str(out), ray_address)
+        command = [sys.executable, "-c", f"from tests.pipeline.mesh_worker import main; main(*{given})"]
+        workers.append(subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
+    try:
+        errors = [worker.communicate(timeout=500)[1] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(worker.returncode == 0 for worker in workers), "\n".join(error[-3000:] for error in errors)
+    return [pickle.loads(out.read_bytes()) for out in outs]
+
+
+def check(found: list[dict[str, Any]], directory: Path) -> None:
+    """Every shard of every array, and the rows of host fields, against one process without a mesh."""
+    for stream in found[0]:
+        with mesh_worker.pipeline(stream, mesh_worker.source_of(stream, str(directory))) as alone:
+            want = [on_host(batch) for batch in alone]
+            last_state = json.dumps(alone.get_state())
+        assert len(want) > 5
+        for runs in zip(*(report[stream] for report in found), strict=True):
+            for mesh, skipped, batches, state in runs:
+                where = f"{stream} on {mesh}"
+                assert state == last_state, where
+                assert len(batches) == len(want) - skipped, where
+                for number, batch in enumerate(batches):
+                    check_batch(batch, want[skipped + number], f"{where}, batch {skipped + number}")
+
+
+def check_batch(batch: dict[str, Any], want: dict[str, Any], where: str) -> None:
+    assert sorted(batch) == sorted(want), where
+    rows: set[int] = set()
+    for name, value in batch.items():
+        if isinstance(value, tuple):
+            shape, shards = value
+            assert shape == want[name].shape, where
+            for index, data in shards:
+                part = want[name][index]
+                assert (data.dtype, data.shape) == (part.dtype, part.shape), (where, name)
+                assert data.tobytes() == part.tobytes(), (where, name, index)
+                if name in ("index", "tokens"):
+                    rows.update(range(*index[0].indices(shape[0])))
+    for name, value in batch.items():
+        if not isinstance(value, tuple):  # on the host: this process's rows, ascending
+            assert value.tolist() == want[name][sorted(rows)].tolist(), (where, name)
+
+
+def test_in_two_processes_every_shard_is_what_its_index_names(corpus: Path, tmp_path: Path) -> None:
+    check(reports(2, corpus, tmp_path), corpus)
+
+
+@pytest.mark.slow
+def test_in_four_processes_too_for_every_stream_on_every_mesh(corpus: Path, tmp_path: Path) -> None:
+    check(reports(4, corpus, tmp_path), corpus)
+
+
+def test_two_processes_that_share_ray_actors_have_their_shards_too(corpus: Path, tmp_path: Path) -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 80 * 2**20})
+    try:
+        found = reports(2, corpus, tmp_path, cluster.address)
+    finally:
+        cluster.shutdown()
+    check(found, corpus)

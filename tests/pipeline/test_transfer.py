@@ -1,0 +1,133 @@
+"""Where batches go on the devices of one process, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from datarax_ray import ConcatThenSplit, Pipeline
+from datarax_ray.pipeline.transfer import share_of, to_device
+from datarax_ray.plan.trainer_rows import Share, TrainerRows
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.data import Squares
+from tests.resume import assert_equal, on_host
+
+
+def sharding(spec: P, axes: tuple[str, ...] = ("data",), *, is_reversed: bool = False) -> NamedSharding:
+    devices = np.array(jax.devices()[:2])
+    shape = (2,) if len(axes) == 1 else (1, 2)
+    return NamedSharding(Mesh((devices[::-1] if is_reversed else devices).reshape(shape), axes), spec)
+
+
+def in_rows(element: dict[str, Any]) -> dict[str, Any]:
+    return {"index": element["index"], "tokens": element["index"] * 10 + np.arange(6), "three": np.zeros(3)}
+
+
+def tokens_of(element: dict[str, Any]) -> dict[str, Any]:
+    return {"index": element["index"], "tokens": in_rows(element)["tokens"]}
+
+
+def make(transform: Any = tokens_of, batch_size: int = 4, **options: Any) -> Pipeline:
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Squares(12), transforms=[transform])
+    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(
+    "laid_out",
+    [
+        (P("data"),),
+        (P(),),
+        (P(None, "data"),),
+        (P("data", "seq"), ("data", "seq")),
+        (P("seq", "data"), ("data", "seq")),
+    ],
+)
+def test_every_shard_is_what_its_index_names(laid_out: Any, is_reversed: bool) -> None:
+    to = sharding(*laid_out, is_reversed=is_reversed)
+    want = [on_host(batch) for batch in make()]
+    got = list(make(sharding=to))
+    assert_equal([on_host(batch) for batch in got], want)
+    for batch, whole in zip(got, want, strict=True):
+        assert batch["tokens"].sharding == to
+        for name, array in batch.items():
+            for shard in array.addressable_shards:
+                assert np.asarray(shard.data).tolist() == whole[name][shard.index].tolist()
+
+
+def test_keys_of_rows_are_laid_out_by_rows_where_a_sequence_is_sharded_too() -> None:
+    def draw(batch: Any, keys: Any) -> Any:
+        return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
+
+    for spec in (P("data", "seq"), P(None, "seq")):
+        got = list(make(sharding=sharding(spec, ("data", "seq")), stages=[draw]))
+        assert_equal([on_host(batch) for batch in got], [on_host(batch) for batch in make(stages=[draw])])
+
+
+def test_a_share_is_the_parts_that_the_devices_hold() -> None:
+    assert share_of(sharding(P("data"), is_reversed=True)) == Share(2, (0, 1))
+    assert share_of(sharding(P(None, "data"))) == Share(1, (0,))
+
+
+def test_a_trainer_by_rank_lays_its_rows_out_over_its_own_devices() -> None:
+    parts = [
+        list(make(sharding=sharding(P("data")), process_index=rank, process_count=2, batch_size=12))
+        for rank in range(2)
+    ]
+    (want,) = make(batch_size=12)
+    for rank, (batch,) in enumerate(parts):
+        assert batch["index"].tolist() == want["index"][6 * rank : 6 * rank + 6].tolist()
+        assert {shard.data.shape for shard in batch["index"].addressable_shards} == {(3,)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 3}, r"a batch has 3 rows, which P.*'data'.* does not divide over the mesh \{'data': 2\}.*of 2"),
+        ({"batch_size": 8}, None),
+        ({"batch_size": 10, "process_index": 0, "process_count": 5, "drop_remainder": True}, None),
+        (
+            {"batch_size": 6, "process_index": 0, "process_count": 2},
+            r"6 rows, .*\{'data': 2\} of each of 2 trainers. Use a multiple of 4",
+        ),
+        ({"batch_size": 2, "packing": ConcatThenSplit(7)}, None),
+    ],
+)
+def test_a_number_of_rows_that_does_not_divide_is_refused_when_the_pipeline_is_made(
+    options: dict[str, Any], message: str | None
+) -> None:
+    if message is None:
+        make(sharding=sharding(P("data")), **options)
+        return
+    with pytest.raises(ValueError, match=message):
+        make(sharding=sharding(P("data")), **options)
+
+
+def test_packed_rows_that_a_sequence_axis_does_not_divide_are_refused_when_the_pipeline_is_made() -> None:
+    to = sharding(P("data", "seq"), ("data", "seq"))
+    with pytest.raises(ValueError, match=r"packed rows is of shape \(4, 7\).*'seq'.*mesh \{'data': 1, 'seq': 2\}"):
+        make(sharding=to, packing=ConcatThenSplit(7))
+    make(sharding=to, packing=ConcatThenSplit(8))
+
+
+def test_a_field_with_an_axis_that_does_not_divide_is_named_with_both_shapes() -> None:
+    pipeline = make(in_rows, sharding=sharding(P("data", "seq"), ("data", "seq")))
+    with pytest.raises(ValueError, match=r"field \['three'\] is of shape \(4, 3\).*mesh \{'data': 1, 'seq': 2\}"):
+        next(iter(pipeline))
+
+
+def test_another_kind_of_sharding_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"NamedSharding, got SingleDeviceSharding"):
+        make(sharding=SingleDeviceSharding(jax.devices()[0]))
+
+
+def test_the_kind_of_memory_that_a_sharding_names_is_kept() -> None:
+    to = sharding(P("data", "seq"), ("data", "seq")).with_memory_kind("unpinned_host")
+    array = to_device({"x": np.arange(4)}, to, TrainerRows(4), 4)["x"]
+    assert array.sharding.memory_kind == "unpinned_host"
