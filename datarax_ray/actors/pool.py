@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
 from datarax_ray.actors.cause import first_line
+from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.member import Sent
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
@@ -43,7 +44,7 @@ class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
     def __init__(self, description: Described, num_actors: int, options: ActorOptions) -> None:
-        self._session = _session()
+        self._connection = Connection()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
         is_managed = getattr(description, "is_managed", False)
@@ -60,13 +61,13 @@ class RayPool:
 
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
-        with self._lock:
-            self._check_open()
+        with self._held():
             if ready := self._roster.look():
                 return ready
             pings = [member.ping for member in self._members.values() if member.ping is not None]
         if pings:
-            ray.wait(pings, num_returns=1, timeout=POLL_S)
+            with self._connection.waiting():
+                ray.wait(pings, num_returns=1, timeout=POLL_S)
         else:
             time.sleep(POLL_S)
         return ()
@@ -76,8 +77,7 @@ class RayPool:
         return self._roster.pace.weights
 
     def send(self, part: Part) -> Sent:
-        with self._lock:
-            self._check_open()
+        with self._held():
             member = self._members.get(part.actor)
             if member is None or not member.is_ready:
                 return Sent(part, None, Lost(part, "its actor has just gone", was_read=False))
@@ -97,7 +97,8 @@ class RayPool:
             if ask.outcome is not None:
                 return Arrived(part, ask.outcome) if isinstance(ask.outcome, Block) else ask.outcome
         refs = {ask.ref: ask for ask in sent.values()}
-        ready, _ = ray.wait(list(refs), num_returns=1, timeout=POLL_S)
+        with self._connection.waiting():
+            ready, _ = ray.wait(list(refs), num_returns=1, timeout=POLL_S)
         self._check_open()
         if not ready:
             return self._missing(refs)
@@ -120,36 +121,38 @@ class RayPool:
         now = time.monotonic()
         due = {ask.ref: ask for ask in sent.values() if ask.ref is not None and now >= ask.look_at}
         if due:
-            here, away = ray.wait(list(due), num_returns=len(due), timeout=0)
+            with self._connection.held():
+                here, away = ray.wait(list(due), num_returns=len(due), timeout=0)
             for refs, look_at in ((here, math.inf), (away, now + _LOOK_EVERY_S)):
                 for ref in refs:
                     due[ref].look_at = look_at
 
     def discard(self, sent: Mapping[Part, Sent]) -> None:
-        with self._lock:
+        with RAY_LOCK, self._lock:
+            is_there = not self._is_closed and self._connection.is_there
             for ask in sent.values():
                 if ask.ref is not None:
                     for member in self._members.values():
                         member.sent.pop(ask.ref, None)
-                    if not self._is_closed and self._has_ray():
+                    if is_there:
                         ray.cancel(ask.ref)  # what has not begun will not; what runs ends by itself and is dropped
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
-        with self._lock:
-            self._check_open()
+        with self._held():
             asked = {member.handle.stats.remote(): index for index, member in self._members.items()}
-        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
+        with self._connection.waiting():
+            answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
         found = {}
-        for ref in answered:
-            with contextlib.suppress(*ACTOR_GONE, RayTaskError):  # gone by now: not among those that answer
-                found[asked[ref]] = ray.get(ref)
+        with self._connection.held():
+            for ref in answered:
+                with contextlib.suppress(*ACTOR_GONE, RayTaskError):  # gone by now: not among those that answer
+                    found[asked[ref]] = ray.get(ref)
         return dict(sorted(found.items()))
 
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start more actors; they take their share of the shards once they run. Returns their ids."""
-        with self._lock:
-            self._check_open()
+        with self._held():
             return self._roster.add(num_actors)
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
@@ -157,8 +160,7 @@ class RayPool:
 
         Raises: ValueError where none would be left.
         """
-        with self._lock:
-            self._check_open()
+        with self._held():
             return self._roster.remove(num_actors)
 
     def rebalance(self) -> dict[int, float]:
@@ -172,28 +174,31 @@ class RayPool:
 
     def close(self) -> None:
         """Kill the actors. Named ones live on for the other drivers, and end with the last of these."""
-        self._is_closed = True  # before the lock: whoever waits stops waiting
-        with self._lock:
+        self._is_closed = True  # before the locks: whoever waits stops waiting
+        with RAY_LOCK, self._lock:
             self._description = None  # frees what it holds in the object store
             self._roster.close()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """For what takes a moment: nobody else changes the roster within, and Ray is not shut down."""
+        self._check_open()
+        with self._connection.held(), self._lock:  # Ray's first, as who shuts it down may close this pool
+            self._check_open()
+            yield
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("this RaySource is closed, its actors are gone; make a new one")
-        if not self._has_ray():  # or the next call would start another Ray, from this thread, or ask another one
-            raise RuntimeError("Ray was shut down, and the actors of this RaySource with it; make a new one")
-
-    def _has_ray(self) -> bool:
-        """Whether the Ray that the actors were made in is there, and not another one, started since."""
-        return ray.is_initialized() and _session() == self._session
 
     def _fetch(self, ask: Sent) -> Block | None:
         """The block that has come; None where it is lost, and then the outcome says so."""
         try:
-            block: Block = ray.get(ask.ref, timeout=_FETCH_S)
+            with self._connection.waiting():
+                block: Block = ray.get(ask.ref, timeout=_FETCH_S)
         except Exception as error:
             cause = error.cause if isinstance(error, RayTaskError) else error
-            with self._lock:
+            with self._held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None
                 member = self._members.get(ask.part.actor)
@@ -221,7 +226,9 @@ class RayPool:
     def _missing(self, asks: Mapping[ray.ObjectRef, Sent]) -> Lost | None:
         """One of these that was read long ago and has not come."""
         now = time.monotonic()
-        for ref in ray.wait(list(asks), num_returns=len(asks), timeout=0, fetch_local=False)[0]:
+        with self._connection.held():
+            done, _ = ray.wait(list(asks), num_returns=len(asks), timeout=0, fetch_local=False)
+        for ref in done:
             ask = asks[ref]
             ask.waited_since = now if ask.waited_since is None else ask.waited_since
             if now - ask.waited_since > _FETCH_S:
@@ -248,12 +255,6 @@ def _no_room(part: Part, error: Exception) -> str:
         "RaySource's max_nbytes (of all blocks in flight), free disk for Ray to spill to, or give the nodes a larger "
         "object_store_memory; `ray memory` lists what else is in the store. The last state that was saved goes on."
     )
-
-
-def _session() -> tuple[str, str]:
-    """What tells this connection to Ray from every other."""
-    context = ray.get_runtime_context()
-    return context.get_job_id(), context.get_node_id()
 
 
 def _put(description: Described) -> ray.ObjectRef | bytes:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import ray
 
+from datarax_ray.actors.connection import RAY_LOCK
 from datarax_ray.actors.local_ray import start_local
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.pool import RayPool
@@ -31,9 +32,6 @@ from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 
 logger = logging.getLogger("datarax_ray")
-
-# Two threads may make their first sources at once, and ray.init is for one.
-_CONNECTING = threading.Lock()
 
 
 class Describes(Protocol):
@@ -89,24 +87,26 @@ class RaySource(Source, Closing):
         options = ActorOptions(
             num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env, ticket_timeout_s
         )
-        connect(num_cpus * (num_actors or 0))
-        if name is not None and _is_anonymous(namespace := ray.get_runtime_context().namespace):
+        description = source.describe()
+        with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
+            connect(num_cpus * (num_actors or 0))
+            if num_actors is None:
+                num_actors = _default_num_actors(num_cpus)
+            self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
+            namespace = ray.get_runtime_context().namespace
+            self._actors = RayPool(description, num_actors, options)
+        if name is not None and _is_anonymous(namespace):
             logger.warning(
                 "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
                 "(%s); call ray.init(namespace=...) in every trainer",
                 name,
                 namespace,
             )
-        if num_actors is None:
-            num_actors = _default_num_actors(num_cpus)
         self._chunk_size = chunk_size
         self._stall_after_s = stall_after_s
         self._is_named = name is not None
-        self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
-        description = source.describe()
         traced = getattr(source, "traced", None)  # of an NNX source, which knows JAX
         self._traced = None if traced is None else traced()
-        self._actors = RayPool(description, num_actors, options)
         super().__init__(description, self._actors)
         # Before Ray's own end: a thread that waits for an actor would be waiting while Ray is taken down around it.
         self._at_exit = _closer(self._actors)
@@ -246,12 +246,8 @@ def connect(num_cpus: float) -> None:
 
     A running cluster is what ray.init() takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
     """
-    with _CONNECTING:
-        if not ray.is_initialized():
-            _connect(num_cpus)
-
-
-def _connect(num_cpus: float) -> None:
+    if ray.is_initialized():
+        return
     # Room for every actor that was asked for, and the driver: in a local Ray they share this machine's cores anyway.
     cpus = max(os.cpu_count() or 1, math.ceil(num_cpus) + 1)
     try:

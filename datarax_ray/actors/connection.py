@@ -1,0 +1,90 @@
+"""The connection to Ray that actors were made in, which may end at any moment: ray.shutdown() in another thread.
+
+Ray raises SystemExit where its connection ends under a call (its own processes end by that), and a program that did not
+ask for it would end as if all were well. Worse, who calls Ray, or drops a reference to an object, while it is being
+taken down has the whole process ended at once, without a word of Python's. So no call of ours is made in that time, and
+what is raised out of one says what happened.
+Source: CoreWorkerProcessImpl::GetCoreWorker in ray/src/ray/core_worker/core_worker_process.cc; check_signals in
+ray/python/ray/_raylet.pyx.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+
+import ray
+import ray._private.worker
+
+# Ray holds it while it connects and while it is shut down. Private, so it may go; then shutdowns are less well timed,
+# which tests/actors/test_shutdown.py would see.
+RAY_LOCK = getattr(ray._private.worker, "_connect_or_shutdown_lock", None) or threading.RLock()
+_USERS_EXIT = re.compile(r"sys\.exit is called\)\. Exit code(?:: (?P<code>.*)\.| was not specified\.)", re.DOTALL)
+
+
+class Connection:
+    """The one that there is now."""
+
+    def __init__(self) -> None:
+        self._session = _session()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether Ray is, and is not another one, started since. For who holds RAY_LOCK."""
+        return ray.is_initialized() and _session() == self._session
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """For calls that take a moment: who calls ray.shutdown() meanwhile waits for the end of it.
+
+        Raises: RuntimeError where Ray was shut down before; the next call would start another one, or ask another one.
+        """
+        with RAY_LOCK:
+            if not self.is_there:
+                raise _ended()
+            with self._as_meant():
+                yield
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For one call that waits. Raises: RuntimeError where Ray was shut down before or meanwhile."""
+        with self.held():
+            pass
+        with self._as_meant():
+            yield
+
+    @contextlib.contextmanager
+    def _as_meant(self) -> Iterator[None]:
+        """Raises what happened: that Ray was shut down, or what a signal's handler raised during the call."""
+        try:
+            yield
+        except SystemError as error:  # C code has met the handler's exception, which is its context
+            raise error.__context__ or error from None
+        except (Exception, SystemExit) as error:
+            with RAY_LOCK:  # or the references in the frames that this unwinds would be dropped while Ray goes down
+                is_there = self.is_there
+            # Ray makes SystemExit(1) of every one that a handler raises
+            if (users := _USERS_EXIT.search(getattr(error, "ray_terminate_msg", ""))) is not None:
+                raise SystemExit(_code(users["code"])) from None
+            if is_there:
+                raise
+            raise _ended() from error
+
+
+def _ended() -> RuntimeError:
+    return RuntimeError(
+        "Ray was shut down (ray.shutdown(), or the end of ray.init's context), and the actors of this RaySource with "
+        "it; make a new one, which goes on from the state of this one. Shut Ray down once the stream is closed"
+    )
+
+
+def _code(said: str | None) -> int | str | None:
+    return int(said) if said is not None and re.fullmatch(r"-?\d+", said) else said
+
+
+def _session() -> tuple[str, str]:
+    """What tells this connection to Ray from every other."""
+    context = ray.get_runtime_context()
+    return context.get_job_id(), context.get_node_id()

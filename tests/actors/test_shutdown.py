@@ -1,0 +1,142 @@
+"""A program whose Ray is shut down under a stream ends with an error, and one that a handler ends as that said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datarax_ray.actors.connection import RAY_LOCK
+
+START = """
+import os, signal, sys, threading, time
+import ray
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import decode
+
+def slowly(element):
+    time.sleep(0.05)
+    return element
+
+def make():
+    module = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=-1), sys.argv[1:], transforms=[decode, slowly])
+    return RaySource(module, num_actors=1, num_cpus=0.5, chunk_size=60)
+
+def later(what):
+    threading.Timer(0.5, what).start()
+
+def signalled(handler):
+    signal.signal(signal.SIGUSR1, handler)
+    later(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+
+ray.init("local", num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False)
+"""
+WHILE = {
+    "a pipeline waits": """
+pipeline = Pipeline(source=make(), batch_size=8)
+pipeline.step()
+later(ray.shutdown)
+while True:
+    pipeline.step()
+""",
+    "the main thread waits": """
+source = make()
+source.get_batch(8)
+later(ray.shutdown)
+while True:
+    source.get_batch(8)
+""",
+    "nobody waits": """
+pipeline = Pipeline(source=make(), batch_size=8, prefetch=0)
+pipeline.step()
+ray.shutdown()
+while True:
+    pipeline.step()
+""",
+    "a loop runs": """
+for batch in Pipeline(source=make(), batch_size=8):
+    ray.shutdown()
+""",
+    "actors are asked": """
+source = make()
+later(ray.shutdown)
+while True:
+    source.stats()
+""",
+    "a handler does it": """
+source = make()
+source.get_batch(8)
+signalled(lambda *_: ray.shutdown())
+while True:
+    source.get_batch(8)
+""",
+    "sources are made": """
+made = [make()]
+later(ray.shutdown)
+while ray.is_initialized() and len(made) < 9:  # who makes one after the end starts another Ray
+    made.append(make())
+while True:
+    made[0].get_batch(8)
+""",
+}
+
+
+def run(body: str, files: list[Path]) -> Any:
+    return subprocess.run(
+        [sys.executable, "-c", START + body, *map(str, files)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"RAY_ADDRESS": "local"},  # never a cluster that happens to run on this machine
+    )
+
+
+@pytest.mark.parametrize(
+    "doing", ["a pipeline waits", *(pytest.param(name, marks=pytest.mark.slow) for name in list(WHILE)[1:])]
+)
+def test_a_ray_that_is_shut_down_is_an_error(files: list[Path], doing: str) -> None:
+    done = run(WHILE[doing], files)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" in done.stderr
+    assert "\nRuntimeError: Ray was shut down (ray.shutdown(), or the end of ray.init's context)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("handled", "code", "said"),
+    [
+        ("sys.exit(3)", 3, ""),
+        pytest.param("sys.exit(0)", 0, "", marks=pytest.mark.slow),
+        pytest.param("sys.exit()", 0, "", marks=pytest.mark.slow),
+        pytest.param("sys.exit('bye. really')", 1, "bye. really\n", marks=pytest.mark.slow),
+        pytest.param("(ray.shutdown(), sys.exit(4))", 4, "", marks=pytest.mark.slow),
+        pytest.param("1 / 0", 1, "ZeroDivisionError: division by zero\n", marks=pytest.mark.slow),
+        pytest.param("signal.default_int_handler(*_)", 1, "KeyboardInterrupt\n", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_signals_handler_raises_while_a_source_waits_is_raised(
+    files: list[Path], handled: str, code: int, said: str
+) -> None:
+    done = run(
+        f"""
+source = make()
+source.get_batch(8)
+signalled(lambda *_: {handled})
+while True:
+    source.get_batch(8)
+""",
+        files,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.endswith(said)
+    assert ("Traceback" in done.stderr) == said.endswith(("Interrupt\n", "zero\n"))
+
+
+def test_the_lock_that_ray_shuts_down_under_is_the_one_that_it_is_asked_under() -> None:
+    import ray
+
+    assert RAY_LOCK is ray._private.worker._connect_or_shutdown_lock
