@@ -10,13 +10,20 @@ ray/python/ray/_raylet.pyx.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
+import os
 import re
 import threading
 from collections.abc import Iterator
 
 import ray
+import ray._private.state
 import ray._private.worker
+from ray.experimental import internal_kv
+
+from datarax_ray.read.forked import check_not_forked
 
 # Ray holds it while it connects and while it is shut down. Private, so it may go; then shutdowns are less well timed,
 # which tests/actors/test_shutdown.py would see.
@@ -28,7 +35,13 @@ class Connection:
     """The one that there is now."""
 
     def __init__(self) -> None:
+        self._made_in = os.getpid()
         self._session = _session()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the one that made it: then there is nothing to end here."""
+        return os.getpid() != self._made_in
 
     @property
     def is_there(self) -> bool:
@@ -41,6 +54,7 @@ class Connection:
 
         Raises: RuntimeError where Ray was shut down before; the next call would start another one, or ask another one.
         """
+        check_not_forked(self._made_in, "this RaySource")  # before the lock, which may stay locked
         with RAY_LOCK:
             if not self.is_there:
                 raise _ended()
@@ -88,3 +102,35 @@ def _session() -> tuple[str, str]:
     """What tells this connection to Ray from every other."""
     context = ray.get_runtime_context()
     return context.get_job_id(), context.get_node_id()
+
+
+_FORKED_FROM: list[int] = []  # the process that was connected to Ray, where this one was forked off from it
+
+
+def check_can_connect() -> None:
+    """Raise ForkedError in a process that was forked from one that was connected to Ray."""
+    for pid in _FORKED_FROM:
+        check_not_forked(pid, "the connection to Ray")
+
+
+def _forget() -> None:
+    """In a forked process: its copy of the connection is none, and is neither used nor ended.
+
+    Ray would end it with the process, in Python and then in C++, and wait there for threads that are not here.
+    """
+    if not ray.is_initialized():
+        return
+    _FORKED_FROM[:] = [os.getppid()]
+    worker = ray._private.worker.global_worker
+    for client in (*vars(worker).values(), *vars(ray._private.state.state).values(), internal_kv.global_gcs_client):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+    atexit.unregister(ray._private.worker.shutdown)
+    worker.set_is_connected(False)
+    worker.set_mode(None)  # or an exception that ends the process would be told to the head
+    del worker.core_worker  # which references tell that they are dropped
+    with contextlib.suppress(AttributeError):  # glibc has it: exit(status) goes to _exit(status) at once
+        libc = ctypes.CDLL(None)
+        libc.on_exit(libc._exit, None)
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -128,6 +128,8 @@ class RayPool:
                     due[ref].look_at = look_at
 
     def discard(self, sent: Mapping[Part, Sent]) -> None:
+        if self._connection.is_forked:
+            return
         with RAY_LOCK, self._lock:
             is_there = not self._is_closed and self._connection.is_there
             for ask in sent.values():
@@ -174,6 +176,8 @@ class RayPool:
 
     def close(self) -> None:
         """Kill the actors. Named ones live on for the other drivers, and end with the last of these."""
+        if self._connection.is_forked:
+            return
         self._is_closed = True  # before the locks: whoever waits stops waiting
         with RAY_LOCK, self._lock:
             self._description = None  # frees what it holds in the object store

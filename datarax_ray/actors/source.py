@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import ray
 
-from datarax_ray.actors.connection import RAY_LOCK
+from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
 from datarax_ray.actors.local_ray import start_local
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.pool import RayPool
@@ -88,6 +88,7 @@ class RaySource(Source, Closing):
             num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env, ticket_timeout_s
         )
         description = source.describe()
+        check_can_connect()
         with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
             connect(num_cpus * (num_actors or 0))
             if num_actors is None:

@@ -7,12 +7,15 @@ is a daemon: a program that ends, or is interrupted, does not wait for an item t
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Generic, TypeVar
+
+from datarax_ray.read.forked import check_not_forked
 
 T = TypeVar("T")
 
@@ -25,6 +28,7 @@ class Ahead(Generic[T]):
     """
 
     def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: threading.Event | None = None) -> None:
+        self._made_in = os.getpid()
         self._items = items
         self._ahead = ahead
         self._cancelled = cancelled or threading.Event()
@@ -36,7 +40,11 @@ class Ahead(Generic[T]):
         threading.Thread(target=self._work, name="datarax_ray-prefetch", daemon=True).start()
 
     def next(self) -> T:
-        """The next item, or the error that came in its place. Raises: RuntimeError once it is closed."""
+        """The next item, or the error that came in its place.
+
+        Raises: RuntimeError once it is closed; ForkedError in a process without its thread.
+        """
+        check_not_forked(self._made_in, "what makes the batches")
         while len(self._pending) < max(1, self._ahead):
             self._submit()
         item = self._pending[0].result()  # it stays in line where the wait is interrupted
@@ -56,8 +64,10 @@ class Ahead(Generic[T]):
         """Drop what was made ahead; the generator is closed in its thread once the item that is being made is done.
 
         timeout_s: how long to wait for that, None for as long as it takes. then: called after that, here or, where the
-        wait was too short, in the thread. Returns whether it is over.
+        wait was too short, in the thread. Returns whether it is over. In a forked process nothing is done.
         """
+        if os.getpid() != self._made_in:
+            return True
         self._cancelled.set()
         self._asked.put(None)
         is_over = self._is_over.wait(timeout_s)

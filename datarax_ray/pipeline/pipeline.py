@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,10 +29,12 @@ from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.ledger import Ledger, ledger_of
 
 logger = logging.getLogger("datarax_ray")
 
+_JAX = OneProcess("JAX")
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
 
@@ -99,6 +102,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             raise ValueError("a graph of stages needs sink, the name of the node whose output is the batch")
         else:
             graph = StageGraph.dag(nodes, edges or {}, sink)
+        _JAX.check()
         self.source = source
         self.rngs = rngs
         self.drop_remainder = bool(drop_remainder)
@@ -118,6 +122,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         self._consumed = _Consumed(StreamState())
         self._session: Ahead[Ready] | None = None
+        self._made_in = os.getpid()
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
         self._prepare: Callable[[HostBatch], Any] = self._maker.transfer  # what the session does to its batches
         self._settings_of_session = JaxSettings.of_this_thread()
@@ -184,6 +189,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def step(self) -> Any:
         """The next batch; the position moves behind it. Raises: StopIteration after the last epoch."""
+        check_not_forked(self._made_in, "this Pipeline")  # before the lock, which may stay locked
         with self._lock:
             return self._step()
 
@@ -220,6 +226,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         there are filters), or no field is for the device; what the source raises, as from iteration, with a note which
         batch it was; NotImplementedError with a sharding over several processes.
         """
+        check_not_forked(self._made_in, "this Pipeline")
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
         if self.sharding is not None and jax.process_count() > 1:

@@ -25,6 +25,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import sniff
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.files import FileSlice, find
+from datarax_ray.read.forked import OneProcess
 
 # Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
 # group of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
@@ -43,6 +44,7 @@ _BUFFER_SIZE = 8 * 1024
 # Files are padded to 64 KiB, so those of one dataset often have one size and count. Their first chunks differ: the
 # header of a chunk has a checksum of its records, and 4 KiB is one page of what opening reads anyway.
 _HEAD_NBYTES = 4096
+_THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ class ArrayRecordReader:
 
     def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
+        _THREADS.check()
         file, reader = self.files[index], self._reader(index)
         try:
             match reading(wanted, file.group_size):
@@ -226,6 +229,7 @@ def _read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group
 def _open(path: str) -> Any:
     from array_record.python import array_record_module  # lazily: it starts 64 threads with the first reader
 
+    _THREADS.check()
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file (seen from {os.getcwd()})")
     reader = array_record_module.ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER_SIZE)
