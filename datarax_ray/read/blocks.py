@@ -14,7 +14,7 @@ from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.columns import ColumnError, Columns, concatenate, leaves, nbytes, stack, unstack
 from datarax_ray.read.documents import join
-from datarax_ray.read.errors import Skipped
+from datarax_ray.read.errors import Skipped, StorageError
 from datarax_ray.read.transforms import OnError, Progress, Step, steps
 
 if TYPE_CHECKING:  # a description reads by what is here
@@ -161,6 +161,8 @@ def read_records(description: Reads, positions: Indices, records: Indices) -> tu
         return asked, None
     try:
         found = reader.read(records)
+    except StorageError:
+        raise
     except reader.broken:  # does not say which record it is about: ask for each alone
         asked.elements = records.tolist()
         asked.run(lambda record, *_: reader.read(np.array([record], np.int64)), "reading", catch=reader.broken)

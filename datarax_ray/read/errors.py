@@ -2,6 +2,8 @@
 
 ValueError
   RecordError      one record could not be read, decoded or transformed; says which one, where, and why
+OSError
+  StorageError     what holds the data did not answer, though it was asked again: says nothing of the data
 RuntimeError
   SkippedError     more such records were left out than max_skipped allows
 """
@@ -35,6 +37,10 @@ class RecordError(ValueError):
         failure = cls(f"{where} (position {position}): {reason}", position)
         failure.add_note("".join(traceback.format_exception(error)).rstrip())
         return failure
+
+
+class StorageError(OSError):
+    """The storage failed again and again, for longer than was waited. No record is broken by that: none is left out."""
 
 
 class SkippedError(RuntimeError):

@@ -15,6 +15,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.patience import patiently
 from datarax_ray.read.sample import rows_digest, spread
 
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
@@ -33,7 +34,7 @@ class RandomAccessReader:
     Raises: TypeError for what is not indexed; ValueError for what is empty.
     """
 
-    broken: type[Exception] = Exception  # whatever a data source raises for an index is about that index
+    broken: type[Exception] = Exception  # whatever else a data source raises for an index is about that index
 
     def __init__(self, data: Any, num_threads: int = 0) -> None:
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
@@ -63,6 +64,10 @@ class RandomAccessReader:
         return sum(getattr(array, "nbytes", 8) for array in arrays) or _GUESSED_NBYTES
 
     def read(self, records: Indices) -> list[Any]:
+        """Raises: StorageError where the network or storage under it failed for long; what it raises itself."""
+        return patiently(lambda: self._read(records), f"elements of a {type(self._data).__qualname__}")
+
+    def _read(self, records: Indices) -> list[Any]:
         if not self._is_entered and self.is_managed:
             self._data.__enter__()
             self._is_entered = True

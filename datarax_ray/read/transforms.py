@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.plan.position import ordinals
-from datarax_ray.read.errors import RecordError, Skipped
+from datarax_ray.read.errors import RecordError, Skipped, StorageError
 
 # The callable is asked, where the record is read, whether to leave it out.
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
@@ -143,6 +143,8 @@ class Progress:
                     elif kind != "filter" or result:
                         out.append(element if kind == "filter" else result)
                         kept.append(index)
+            except StorageError:  # no fault of this element: asked again later, it comes
+                raise
             except catch as error:
                 if not self._skip(index, what, error):
                     break
