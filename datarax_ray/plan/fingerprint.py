@@ -76,6 +76,8 @@ _CONSEQUENCES = {
         "Set the old value, or pass allow_drift=('on_error',) to change it on purpose.",
     ),
 }
+# Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
+_LATER = ("files.content",)
 _UNKNOWN = ("the stream would not be the same", "Set the old value, or start a new run.")
 
 
@@ -103,6 +105,7 @@ seen. Set the old value, or start a new run.
         key
         for key in sorted(old.keys() | new.keys())
         if (key not in old or key not in new or not _is_same(old[key], new[key]))
+        and not (key not in old and _setting(key) in _LATER)
         and not any(_is_under(key, path) for path in allowed)
     ]
     if changed:
@@ -110,6 +113,24 @@ seen. Set the old value, or start a new run.
         if len(changed) > _MAX_LISTED:
             lines.append(f"and {len(changed) - _MAX_LISTED} more settings")
         raise DriftError("the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines))
+
+
+def later(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the settings hold that earlier releases did not write, by path; see without_later."""
+    return {path: value for path, value in _flatten(settings).items() if _setting(path) in _LATER}
+
+
+def without_later(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings as earlier releases wrote them, so that a digest of them is the one in states of these.
+
+    >>> without_later({"files": {"num_files": 1, "content": "1f"}, "on_error": "raise"})
+    {'files': {'num_files': 1}, 'on_error': 'raise'}
+    """
+    return {
+        key: without_later(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+        if _setting(f"{prefix}{key}") not in _LATER
+    }
 
 
 def digest(value: Any) -> str:
@@ -132,13 +153,17 @@ def shown(value: Any) -> str:
 
 
 def _describe(key: str, old: Any, new: Any) -> str:
-    # what is said of a setting of a component of a mixture ("components.2.order.seed") is said of the setting
-    of_component = key.split(".", 2)[2:] if key.startswith("components.") else []
-    name = of_component[0] if of_component else key
+    name = _setting(key)
     prefixes = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
     consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
     values = f"the checkpoint was written with {shown(old)}, this pipeline has {shown(new)}"
     return f"{shown(key)[1:-1]}: {values}; {consequence}. {remedy}"
+
+
+def _setting(key: str) -> str:
+    """What is said of a setting of a component of a mixture ("components.2.order.seed") is said of the setting."""
+    of_component = key.split(".", 2)[2:] if key.startswith("components.") else []
+    return _setting(of_component[0]) if of_component else key
 
 
 def _is_same(old: Any, new: Any) -> bool:

@@ -7,7 +7,7 @@ raises (a broken file has ok() False), `read(list)` builds a table over the whol
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import itertools
 import operator
 import os
@@ -23,9 +23,11 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import sniff
+from datarax_ray.read.contents import Stamp, head_and_content
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.files import FileSlice, find
 from datarax_ray.read.forked import OneProcess
+from datarax_ray.read.patience import patiently
 
 # Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
 # group of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
@@ -41,17 +43,18 @@ _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of the
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
 _BUFFER_SIZE = 8 * 1024
-# Files are padded to 64 KiB, so those of one dataset often have one size and count. Their first chunks differ: the
-# header of a chunk has a checksum of its records, and 4 KiB is one page of what opening reads anyway.
-_HEAD_NBYTES = 4096
 _THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
+# "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
+_SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
 @dataclass(frozen=True)
 class RecordFile:
     """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
 
-    head: digest of its first bytes, which tells files apart that have one size and count; "" where nobody took it.
+    head, content: digests of its first bytes, and of these and more (read.contents): files are padded to 64 KiB, so
+    those of one dataset often have one size and count. "" where nobody took them.
     """
 
     path: str
@@ -61,6 +64,7 @@ class RecordFile:
     skip: int
     take: int
     head: str = ""
+    content: str = ""
 
 
 class ArrayRecordReader:
@@ -76,6 +80,8 @@ class ArrayRecordReader:
         self.files = tuple(files)
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         self._open: OrderedDict[int, Any] = OrderedDict()
+        # of files that were opened, and found to be those that were counted; every read looks whether they still are
+        self._seen: dict[int, Stamp] = {}
 
     @classmethod
     def of(cls, paths: Any) -> ArrayRecordReader:
@@ -111,7 +117,8 @@ class ArrayRecordReader:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
 
         Raises: RuntimeError from array_record for a broken record, with the file's path in a note; OSError where a
-        file is gone; ValueError where it is no longer the file that was counted.
+        file is gone, StorageError where it cannot be read for long; ValueError where it is no longer the file that
+        was counted, or changed while it was read.
         """
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
@@ -131,7 +138,7 @@ class ArrayRecordReader:
         return f"{file.path}[{record - int(self._starts[index]) + file.skip}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data: names without directories (a dataset may move), slices, sizes, counts, heads."""
+        """What identifies the data: names without directories (a dataset may move), slices, sizes, counts, contents."""
         return {
             "num_files": len(self.files),
             "num_records": self.num_records,
@@ -139,10 +146,12 @@ class ArrayRecordReader:
             "digest": digest(
                 [[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes, f.head] for f in self.files]
             ),
+            "content": digest([file.content for file in self.files]),
         }
 
     def close(self) -> None:
         """Close every open file. Reading again opens them again."""
+        self._seen.clear()
         while self._open:
             _, reader = self._open.popitem()
             reader.close()
@@ -156,6 +165,10 @@ class ArrayRecordReader:
     def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
         _THREADS.check()
+        what = f"records {wanted[0]} to {wanted[-1]} of {self.files[index].path}"
+        return patiently(lambda: self._read_once(index, wanted), what)
+
+    def _read_once(self, index: int, wanted: Indices) -> list[bytes]:
         file, reader = self.files[index], self._reader(index)
         try:
             match reading(wanted, file.group_size):
@@ -166,8 +179,14 @@ class ArrayRecordReader:
                 case "groups":
                     found = _read_groups(reader.read, wanted, file.group_size)
         except RuntimeError as error:
+            self._check_unchanged(index)
+            if failed := _system_error(error, file.path):
+                self._open.pop(index).close()
+                raise failed from error
             error.add_note(f"while reading {len(wanted)} records of {file.path}")
             raise
+        # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
+        self._check_unchanged(index)
         if len(found) != len(wanted):
             raise ValueError(f"{file.path}: asked for {len(wanted)} records, got {len(found)}")
         return found
@@ -178,18 +197,42 @@ class ArrayRecordReader:
             return self._open[index]
         while len(self._open) >= _MAX_OPEN_READERS:
             self._open.popitem(last=False)[1].close()
-        file = self.files[index]
-        reader = _open(file.path)
-        found = reader.num_records(), os.path.getsize(file.path), _head(file.path) if file.head else ""
-        if found != (file.num_records, file.nbytes, file.head):
+        reader = _open(self.files[index].path)
+        try:
+            self._check_replaced(index, reader)
+        except Exception:
             reader.close()
+            raise
+        self._open[index] = reader
+        return reader
+
+    def _check_replaced(self, index: int, reader: Any) -> None:
+        """Refuse a file that is not the one that was counted; once, later its stamp tells."""
+        if index in self._seen:
+            return
+        file = self.files[index]
+        stamp = Stamp.of(file.path)
+        content = head_and_content(file.path)[1] if file.content else ""
+        found = reader.num_records(), stamp.nbytes, content
+        if found != (file.num_records, file.nbytes, file.content):
             raise ValueError(
                 f"{file.path} held {file.num_records} records in {file.nbytes:,} bytes when the source was made and "
                 f"holds {found[0]}{' others' if found[0] == file.num_records else ''} in {found[1]:,} now; it was "
-                "replaced, and reading on would mix two datasets. Make a new source."
+                "replaced, and reading on would mix two datasets. Put the original back and go on from the last "
+                "state, or make a new source."
             )
-        self._open[index] = reader
-        return reader
+        self._seen[index] = stamp
+
+    def _check_unchanged(self, index: int) -> None:
+        """Refuse what was read of a file that is no longer what it was when it was opened."""
+        path, seen = self.files[index].path, self._seen[index]
+        now = Stamp.of(path)
+        if now != seen:
+            raise ValueError(
+                f"{path} changed while it was read: {seen.difference(now)}. What it gives now may be cut, or of two "
+                "files, so nothing of this read is taken. Put the original back (by renaming, never in place) and go "
+                "on from the last state, or make a new source."
+            )
 
 
 def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "groups"]:
@@ -245,19 +288,33 @@ def _open(path: str) -> Any:
 
 
 def _reason(reader: Any, path: str) -> str:
-    """Why a reader is not ok; the binding tells only when it is read, and not always then."""
+    """Why a reader is not ok; the binding tells only when it is read, and not always then.
+
+    Raises: OSError where it is the system that says so, and nothing in the file.
+    """
     if os.path.getsize(path) == 0:
         return "it is empty (0 bytes)"
     try:
         reader.read([0])
     except RuntimeError as error:
+        if failed := _system_error(error, path):
+            raise failed from error
         return str(error).removeprefix(path).lstrip(": ") or "its end is missing"
     return f"its end is missing ({os.path.getsize(path):,} bytes are there)"
 
 
+def _system_error(error: RuntimeError, path: str) -> OSError | None:
+    """What the operating system said, where array_record tells of that in words: it is about no record."""
+    said = _SYSTEM_CALL.match(str(error))
+    if said is None:
+        return None
+    number = _NUMBERS.get(said["why"])
+    return OSError(f"{path}: {said[0]}") if number is None else OSError(number, said[0], path)
+
+
 def _try_inspect(part: FileSlice) -> RecordFile | Exception:
     try:
-        return _inspect(part)
+        return patiently(lambda: _inspect(part), f"{part.path} while it was opened")
     except (OSError, ValueError) as error:
         return error  # every broken file is reported, not only the first
 
@@ -283,9 +340,4 @@ def _inspect(part: FileSlice) -> RecordFile:
         )
     nbytes = os.path.getsize(part.path)
     group_size = int(group[1]) if group else 1
-    return RecordFile(part.path, num_records, nbytes, group_size, part.skip, take, _head(part.path))
-
-
-def _head(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read(_HEAD_NBYTES)).hexdigest()[:16]
+    return RecordFile(part.path, num_records, nbytes, group_size, part.skip, take, *head_and_content(part.path))

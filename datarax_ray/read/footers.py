@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import sniff
 from datarax_ray.read.arrow import fixed_nbytes, plain_type
+from datarax_ray.read.contents import sampled_spans
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.filesystems import find_on
+from datarax_ray.read.patience import patiently
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
+_TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
+_NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
 
 
 @dataclass(frozen=True)
 class FileFooter:
     """One file's footer. rows: in each row group. decoded_nbytes: estimated for the columns that are read, of each.
 
-    identity: a digest of what the footer says of every row group; a file that is written anew has another.
+    content: a digest of the footer as it is stored (offsets, sizes and statistics of every column of every row group),
+    and of some pages of the file (read.contents); a file that is written anew has another.
     list_values: of each leaf that is in a list, the values in a row; None where that is not one whole number for all
     row groups on the average, so that lists differ in length.
     """
@@ -30,7 +35,7 @@ class FileFooter:
     nbytes: int
     rows: tuple[int, ...]
     decoded_nbytes: tuple[int, ...] = field(compare=False)
-    identity: str = ""
+    content: str = ""
     list_values: dict[str, int | None] = field(default_factory=dict, compare=False)
 
     @property
@@ -56,7 +61,7 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
     Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
     differ, for names that are no field, and where there is no row in all files together.
     """
-    filesystem, found = find_on(paths, filesystem, _SUFFIXES)
+    filesystem, found = patiently(lambda: find_on(paths, filesystem, _SUFFIXES), f"{paths} while it was looked up")
     first, _ = _try_open(filesystem, found[0], None)
     if isinstance(first, Exception):
         leaves: tuple[str, ...] | None = None  # it is told below, with the others
@@ -101,15 +106,22 @@ def open_file(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple
     raw = filesystem.open_input_file(path)
     try:
         nbytes = raw.size()
-        opened = parquet.ParquetFile(raw, page_checksum_verification=True)
-        return opened, _footer(path, nbytes, opened, leaves)
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
-        with raw:
+        stored = _stored_footer(raw, nbytes)
+        content = _content(raw, nbytes, stored)
+        try:  # from here on no byte is fetched, so what fails is the file's fault
+            metadata = parquet.read_metadata(pa.BufferReader(stored))
+            assert isinstance(metadata.created_by, str | None)  # raises for what is no text: a footer has no checksum
+            opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
+            return opened, _footer(path, nbytes, opened, leaves, content)
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
             advice = sniff.advice(raw, path, "Parquet")
-        raise ValueError(
-            f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes)."
-            + (advice or " It was cut short, or its writer was never closed; write or copy it again.")
-        ) from error
+            raise ValueError(
+                f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes)."
+                + (advice or " It was cut short, or its writer was never closed; write or copy it again.")
+            ) from error
+    except BaseException:
+        raw.close()
+        raise
 
 
 def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
@@ -137,12 +149,28 @@ def _is_under(leaf: str, name: str) -> bool:
 
 def _try_open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, Any]:
     try:
-        return open_file(filesystem, path, leaves)
+        return patiently(lambda: open_file(filesystem, path, leaves), f"{path} while it was opened")
     except (OSError, ValueError) as error:
         return error, None  # every broken file is reported, not only the first
 
 
-def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None) -> FileFooter:
+def _stored_footer(raw: Any, nbytes: int) -> bytes:
+    """The footer's bytes, with its length and the magic number behind it, or all that there is."""
+    found: bytes = raw.read_at(min(nbytes, _TAIL_NBYTES), max(0, nbytes - _TAIL_NBYTES))
+    wanted = min(nbytes, int.from_bytes(found[-8:-4], "little") + 8)
+    return found[-wanted:] if wanted <= len(found) else raw.read_at(wanted, nbytes - wanted)
+
+
+def _content(raw: Any, nbytes: int, stored: bytes) -> str:
+    """See FileFooter.content. stored: the footer, which ends the file."""
+    content = hashlib.sha256(stored)
+    for start, stop in sampled_spans(nbytes, len(stored), _NUM_PAGES):
+        if (count := min(stop, nbytes - len(stored)) - start) > 0:
+            content.update(raw.read_at(count, start))
+    return content.hexdigest()[:16]
+
+
+def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None, content: str) -> FileFooter:
     metadata = opened.metadata
     wanted = None if leaves is None or len(leaves) == metadata.num_columns else set(leaves)
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -154,7 +182,7 @@ def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None) -
         nbytes,
         tuple(group.num_rows for group in groups),
         tuple(max(fixed * group.num_rows, _stored_nbytes(group, chosen)) for group in groups),
-        digest([metadata.serialized_size, metadata.created_by, [[g.num_rows, g.total_byte_size] for g in groups]]),
+        content,
         _list_values(metadata, groups, wanted),
     )
 

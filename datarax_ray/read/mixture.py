@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.fingerprint import digest, later, without_later
 from datarax_ray.plan.mixture import Mixture, MixtureOrder, Origin, whole_weights
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.shards import RunRecords, Ticket
@@ -154,9 +154,11 @@ class MixtureDescription:
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values; of many components, a digest of each one's."""
         settings: list[Any] = [component.settings() for component in self.components]
+        files = {}
         if len(settings) > _MAX_WHOLE_SETTINGS:
-            settings = [digest(each) for each in settings]
-        return {
+            files = {"files": {"content": digest([later(each) for each in settings])}}
+            settings = [digest(without_later(each)) for each in settings]
+        return files | {
             "mixture": {"weights": list(self.weights), "seed": self.seed, "length": self.length},
             "components": {str(index): each for index, each in enumerate(settings)},
         }

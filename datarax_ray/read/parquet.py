@@ -2,11 +2,12 @@
 
 Source: pyarrow.parquet. What shapes this file: a row group is decoded as a whole or not at all, so decoded ones are
 kept until all of their rows were asked for; and a broken page, a lost connection and a file replaced all come as
-OSError.
+OSError. What does not decode once its bytes are in memory is broken; everything before that is the storage's.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ from datarax_ray.read.arrow import Fill, UnlikeError
 from datarax_ray.read.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.footers import FileFooter, Footers, open_file, read_footers
+from datarax_ray.read.patience import is_transient, patiently
 
 # Of decoded row groups that wait for the rest of their rows to be asked for: two windows of shuffled row groups.
 DEFAULT_MAX_NBYTES = 512 * 2**20
@@ -68,7 +70,7 @@ class ParquetReader:
             (file, index) for file, footer in enumerate(footers.files) for index, n in enumerate(footer.rows) if n
         ]
         self._row_groups = Groups(footers.files[file].rows[index] for file, index in self._places)
-        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
         self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
         self._failures: dict[int, str] = {}
 
@@ -155,6 +157,7 @@ class ParquetReader:
             "num_records": self.num_records,
             "nbytes": sum(file.nbytes for file in files),
             "digest": digest([[os.path.basename(file.path), file.nbytes, *file.rows] for file in files]),
+            "content": digest([file.content for file in files]),
             "schema": digest(self.footers.types),
         }
         if self._types.fill:
@@ -172,7 +175,7 @@ class ParquetReader:
         self.clear()
         self._failures.clear()
         while self._open:
-            self._open.popitem()[1].close(force=True)
+            self._shut(next(iter(self._open)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -233,14 +236,11 @@ class ParquetReader:
 
         file, index = self._places[group]
         path = self.footers.files[file].path
-        opened = self._file(file)
         try:
-            table = opened.read_row_group(index, columns=list(self.footers.leaves))
-        except (pa.ArrowException, OSError) as error:
-            self._open.pop(file).close(force=True)
-            reason = self._why(file, index, error)
-            self._failures[group] = reason
-            raise BrokenRowGroupError(reason) from error
+            table = patiently(lambda: self._table(file, index), f"{path}, row group {index}")
+        except BrokenRowGroupError as error:
+            self._failures[group] = str(error)
+            raise
         try:
             return self._types.columns(in_storage(table))
         except UnlikeError as error:
@@ -255,37 +255,76 @@ class ParquetReader:
             self._failures[group] = f"{path}, row group {index} does not decode: {error}"
             raise BrokenRowGroupError(self._failures[group]) from error
 
-    def _why(self, file: int, index: int, error: Exception) -> str:
-        """What to say of a row group that did not decode, once its file and its bytes are found to be there.
+    def _table(self, file: int, index: int) -> Any:
+        """The table of a row group. Raises: BrokenRowGroupError; whatever else the storage raises."""
+        import pyarrow as pa
 
-        Raises: OSError, ValueError where they are not: that is no fault of the row group.
-        """
-        opened = self._file(file)
-        chunks = [opened.metadata.row_group(index).column(i) for i in range(opened.metadata.num_columns)]
-        with self.footers.filesystem.open_input_file(self.footers.files[file].path) as raw:
-            for chunk in chunks:
-                begin = chunk.data_page_offset
-                if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
-                    begin = min(begin, chunk.dictionary_page_offset)
-                if begin < 0 or chunk.total_compressed_size < 0:
-                    break  # the footer is damaged, which has no checksum; what it says of this row group is no place
-                raw.seek(begin)
-                raw.read(chunk.total_compressed_size)
-        return f"{self.footers.files[file].path}, row group {index} does not decode: {error}"
+        opened, seen = self._file(file)
+        try:
+            table = opened.read_row_group(index, columns=list(self.footers.leaves))
+        except Exception as error:
+            self._shut(file)  # a connection that failed may fail for good
+            if is_transient(error) or not isinstance(error, pa.ArrowException | OSError):
+                raise
+            opened, seen = self._file(file)
+            table = self._from_memory(file, index, opened)
+        now = self.footers.filesystem.get_file_info(self.footers.files[file].path)
+        if (now.size, now.mtime_ns) != (seen.size, seen.mtime_ns):
+            raise ValueError(_changed(self.footers.files[file].path, seen, now))
+        if isinstance(table, BrokenRowGroupError):
+            raise table
+        return table
 
-    def _file(self, file: int) -> Any:
+    def _from_memory(self, file: int, index: int, opened: Any) -> Any:
+        """The table of a row group, or what is broken in it, from its bytes, which are all fetched beforehand."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        path, nbytes = self.footers.files[file].path, self.footers.files[file].nbytes
+        group = opened.metadata.row_group(index)
+        chunks = [group.column(i) for i in range(group.num_columns)]
+        begin = min(min(c.data_page_offset, c.dictionary_page_offset or c.data_page_offset) for c in chunks)
+        # an old writer's bug makes Arrow read 100 bytes more
+        end = min(nbytes, max(c.data_page_offset + c.total_compressed_size for c in chunks) + 100)
+        # as large as the file, but only pages that are written to are there
+        memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+        if 0 <= begin < end:  # else the footer is damaged, which has no checksum, and what it says is no place
+            with self.footers.filesystem.open_input_file(path) as raw:
+                memory[begin:end] = raw.read_at(end - begin, begin).ljust(end - begin, b"\0")
+        try:
+            held = parquet.ParquetFile(
+                pa.BufferReader(memory), metadata=opened.metadata, page_checksum_verification=True
+            )
+            return held.read_row_group(index, columns=list(self.footers.leaves))
+        except (pa.ArrowException, OSError) as error:
+            return BrokenRowGroupError(f"{path}, row group {index} does not decode: {error}")
+
+    def _file(self, file: int) -> tuple[Any, Any]:
+        """The opened file, and what the filesystem says of it."""
         if file in self._open:
             self._open.move_to_end(file)
             return self._open[file]
         while len(self._open) >= _MAX_OPEN_FILES:
-            self._open.popitem(last=False)[1].close(force=True)
-        expected = self.footers.files[file]
-        opened, found = open_file(self.footers.filesystem, expected.path, self.footers.leaves)
+            self._shut(next(iter(self._open)))
+        expected, filesystem = self.footers.files[file], self.footers.filesystem
+        seen = filesystem.get_file_info(expected.path)
+        opened, found = open_file(filesystem, expected.path, self.footers.leaves)
         if found != expected:
             opened.close(force=True)
             raise ValueError(_replaced(expected, found))
-        self._open[file] = opened
-        return opened
+        self._open[file] = opened, seen
+        return self._open[file]
+
+    def _shut(self, file: int) -> None:
+        self._open.pop(file)[0].close(force=True)
+
+
+def _changed(path: str, seen: Any, now: Any) -> str:
+    return (
+        f"{path} changed while it was read: it had {seen.size} bytes, of {seen.mtime}, and has {now.size}, of "
+        f"{now.mtime}. What it gives now may be cut, or of two files, so nothing of this read is taken. Put the "
+        "original back (by renaming, never in place) and go on from the last state, or make a new source."
+    )
 
 
 def _types(footers: Footers, fill: Fill) -> ColumnTypes:

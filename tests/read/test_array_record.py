@@ -1,8 +1,10 @@
 """Batched reads against plain sequential ones, and every broken file found before or when it matters."""
 
 import gc
+import itertools
 import os
 import pickle
+import threading
 from collections import namedtuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from datarax_ray.plan.order import Order
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read import array_record
 from datarax_ray.read.array_record import ArrayRecordReader, reading
-from datarax_ray.read.blocks import read_block
+from datarax_ray.read.blocks import block_at, read_block
 from datarax_ray.read.description import Description
 from tests import oracle
 from tests.data import record, write_file, write_files
@@ -318,3 +320,111 @@ def test_skipping_drops_a_corrupt_record_with_its_group_and_lists_each(corrupt):
     assert [skip.where for skip in block.skipped] == [f"{path}[{i}]" for i in lost]
     assert [skip.position for skip in block.skipped] == lost
     assert all("reading raised RuntimeError" in skip.reason for skip in block.skipped)
+
+
+# A file that changes while it is open
+
+
+def random_file(path, seed=0, count=400, **options):
+    """Records of random bytes, so that files of other seeds have the same size and layout; written long ago."""
+    rng = np.random.default_rng(seed)
+    write_file(path, (rng.bytes(1000) for _ in range(count)), **options)
+    os.utime(path, ns=(0, 10**18))  # the clock of a file system ticks some times in a millisecond only
+    return path
+
+
+def overwrite(path, content):
+    """As `cp` and `rsync --inplace` do it: the file is the same, its bytes are others."""
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+
+
+CHANGES = {
+    "cut in the middle": lambda path, other: os.truncate(path, path.stat().st_size // 2),
+    "cut to its first records": lambda path, other: os.truncate(path, 70_000),
+    "cut to nothing": lambda path, other: os.truncate(path, 0),
+    "overwritten by one of its size": lambda path, other: overwrite(path, other.read_bytes()),
+    "overwritten by a longer one": lambda path, other: overwrite(path, other.read_bytes() + bytes(65536)),
+    "overwritten by text": lambda path, other: overwrite(path, b"text"),
+    "replaced by one of its size": lambda path, other: other.rename(path),
+    "gone": lambda path, other: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("group_size", [1, 4])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("records", [[397, 399], range(400), range(0, 400, 3)], ids=["some", "all", "many"])
+def test_a_file_that_changes_while_it_is_open_gives_no_record_and_skips_none(tmp_path, group_size, change, records):
+    path = random_file(tmp_path / "a.array_record", group_size=group_size)
+    other = random_file(tmp_path / "b.array_record", seed=1, group_size=group_size)
+    description = description_of(path, "skip")
+    description.reader.read(np.array([0, 3]))
+    CHANGES[change](path, other)
+    with pytest.raises((ValueError, FileNotFoundError), match=r"a\.array_record") as caught:
+        block_at(description, np.array(records), np.array(records))
+    if change != "gone":
+        assert "changed while it was read: its " in str(caught.value)
+        assert "go on from the last state, or make a new source" in str(caught.value)
+
+
+@pytest.mark.parametrize("moment", range(1, 20))
+def test_whenever_a_file_is_cut_every_record_before_the_error_is_right(tmp_path, moment):
+    path = random_file(tmp_path / "a.array_record")
+    good, reader = oracle.stored([path]), ArrayRecordReader.of(path)
+    cut = threading.Thread(target=os.truncate, args=(path, 150_000))
+    records = np.random.default_rng(moment).permutation(400)
+
+    def read_on():
+        for step in itertools.count():
+            if step == moment:
+                cut.start()
+            part = records[np.arange(10 * step, 10 * step + 10) % 400]
+            assert reader.read(part) == [good[i] for i in part.tolist()]
+
+    with pytest.raises(ValueError, match=r"a\.array_record changed while it was read: its size in bytes was"):
+        read_on()
+    cut.join()
+
+
+def test_a_file_that_was_closed_for_others_is_the_same_when_it_is_opened_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(array_record, "_MAX_OPEN_READERS", 1)
+    path, other = random_file(tmp_path / "a.array_record"), random_file(tmp_path / "b.array_record", seed=1)
+    third = random_file(tmp_path / "c.array_record", seed=2)
+    reader = ArrayRecordReader.of([path, third])
+    reader.read(np.array([0, 500]))
+    other.rename(path)
+    with pytest.raises(ValueError, match=r"a\.array_record changed while it was read: its inode was"):
+        reader.read(np.array([0]))
+
+
+def test_empty_records_are_records(tmp_path):
+    path = write_file(tmp_path / "empty.array_record", [b"", b"a", b"", b"", b"b"], 2)
+    block = read_block(description_of(path, "raise"), Ticket(0, 5))
+    assert block.columns.tolist() == [b"", b"a", b"", b"", b"b"]
+
+
+@pytest.mark.parametrize("group_size", [1, 4])
+@pytest.mark.parametrize("at", [0.2, 0.5, 0.8])
+def test_a_file_of_the_same_size_and_head_is_known_by_what_it_holds(tmp_path, group_size, at):
+    first = [bytes([i % 256]) * 1000 for i in range(2000)]
+    options = {"group_size": group_size, "compression": "uncompressed"}
+    path = write_file(tmp_path / "a.array_record", first, **options)
+    reader = ArrayRecordReader.of(path)
+    before, nbytes = reader.fingerprint(), path.stat().st_size
+    later = first[: int(2000 * at)] + [bytes([7]) * 1000 for _ in range(2000 - int(2000 * at))]
+    write_file(path, later, **options)
+    assert path.stat().st_size == nbytes
+    after = ArrayRecordReader.of(path).fingerprint()
+    assert {key for key in before if before[key] != after[key]} == {"content"}
+    with pytest.raises(ValueError, match=r"a\.array_record held 2000 records in .* and holds 2000 others in"):
+        reader.read(np.array([0]))
+
+
+def test_one_record_of_another_compressed_length_is_another_file(tmp_path):
+    good = [os.urandom(100) for _ in range(20_000)]
+    path = write_file(tmp_path / "a.array_record", good)
+    before = ArrayRecordReader.of(path).fingerprint()
+    write_file(path, [*good[:9000], bytes(100), *good[9001:]])
+    after = ArrayRecordReader.of(path).fingerprint()
+    assert {key for key in before if before[key] != after[key]} == {"content"}

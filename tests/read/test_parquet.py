@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from pathlib import Path
@@ -346,3 +347,34 @@ def test_text_that_is_no_utf8_breaks_its_row_group_alone(tmp_path):
     for _ in range(2):
         with pytest.raises(BrokenRowGroupError, match=r"x\.parquet, row group 1 does not decode"):
             reader.read(np.array([3]))
+
+
+@pytest.mark.parametrize("how", ["in place", "by renaming", "cut"])
+def test_a_file_that_changes_while_it_is_open_gives_no_row_and_skips_none(tmp_path, how):
+    options = {"row_group_size": 1000, "compression": "none", "use_dictionary": False}
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    parquet.write_table(pa.table({"index": np.arange(4000)}), path, **options)
+    parquet.write_table(pa.table({"index": np.arange(4000) + 7}), other, **options)
+    assert path.stat().st_size == other.stat().st_size
+    os.utime(path, ns=(0, 10**18))  # the clock of a file system ticks some times in a millisecond only
+    whole = description(path, on_error="skip")
+    assert read_block(whole, Ticket(0, 1000)).columns["index"].tolist() == list(range(1000))
+    if how == "in place":
+        with path.open("r+b") as file:
+            file.write(other.read_bytes())
+    elif how == "by renaming":
+        other.rename(path)
+    else:
+        os.truncate(path, 20_000)
+    with pytest.raises(ValueError, match=r"a\.parquet (changed while it was read: it had .* go on from the last|held)"):
+        read_block(whole, Ticket(1000, 4000))
+
+
+def test_a_file_of_the_same_size_rows_and_first_page_is_known_by_what_it_holds(tmp_path):
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    path, found = tmp_path / "a.parquet", []
+    for last in (1, 2):
+        values = np.concatenate([np.arange(1000), np.full(9000, last)])
+        parquet.write_table(pa.table({"index": values}), path, **options)
+        found.append(ParquetReader.of(path).fingerprint())
+    assert {key for key in found[0] if found[0][key] != found[1][key]} == {"content"}

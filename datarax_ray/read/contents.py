@@ -1,0 +1,71 @@
+"""What tells one file from another of the same name, size and count, without reading all of it.
+
+Across processes and hosts that is a digest of a part of its bytes, the same wherever a copy of the file lies. Within a
+process it is what the file system says of the file, which sees every later change of it, in place too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+HEAD_NBYTES = 4096  # one page of what opening reads anyway
+# What stands in an ArrayRecord file after its records: 64 KiB of padding, and before that where each chunk begins, so
+# that a record of another compressed length moves what follows it. With the last records; hashed in 0.2 ms.
+TAIL_NBYTES = 256 * 1024
+# Of files whose chunks are all of one length only their bytes differ: some pages of them, a round trip each where the
+# file is on another machine.
+NUM_PAGES = 8
+
+
+def sampled_spans(nbytes: int, tail_nbytes: int = TAIL_NBYTES, num_pages: int = NUM_PAGES) -> list[tuple[int, int]]:
+    """Which bytes of a file of this size its digest covers, as [start, stop): head, some pages between, and tail.
+
+    >>> sampled_spans(290_000)
+    [(0, 290000)]
+    >>> sampled_spans(10**9)[:3]
+    [(0, 4096), (111081984, 111086080), (222163968, 222168064)]
+    >>> sampled_spans(10**9)[-2:]
+    [(888655872, 888659968), (999737856, 1000000000)]
+    """
+    tail = nbytes - tail_nbytes
+    if tail <= (num_pages + 1) * HEAD_NBYTES:
+        return [(0, nbytes)]
+    pages = [k * tail // (num_pages + 1) for k in range(num_pages + 1)]
+    return [*((start, start + HEAD_NBYTES) for start in pages), (tail, nbytes)]
+
+
+def head_and_content(path: str) -> tuple[str, str]:
+    """Digests of the first bytes of a file, and of what sampled_spans names of it; sixteen hex digits each."""
+    content = hashlib.sha256()
+    with open(path, "rb", buffering=HEAD_NBYTES) as file:
+        head = file.read(HEAD_NBYTES)
+        for start, stop in sampled_spans(os.fstat(file.fileno()).st_size):
+            file.seek(start)
+            content.update(file.read(stop - start))
+    return hashlib.sha256(head).hexdigest()[:16], content.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the file system says of a file that nobody changes. inode: another file of the same name has another."""
+
+    inode: int
+    nbytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: str) -> Stamp:
+        """Raises OSError, with the path, where there is no such file."""
+        found = os.stat(path)
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def difference(self, now: Stamp) -> str:
+        """What changed, in words, with both values; "" where nothing did."""
+        names = {"inode": "inode", "nbytes": "size in bytes", "modified_ns": "time of change in ns"}
+        return ", ".join(
+            f"its {said} was {getattr(self, name)} and is {getattr(now, name)}"
+            for name, said in names.items()
+            if getattr(self, name) != getattr(now, name)
+        )

@@ -1,0 +1,395 @@
+"""Storage that fails now and then: it is asked again, and nothing is ever taken for broken data for it."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read import patience
+from datarax_ray.read.array_record import ArrayRecordReader
+from datarax_ray.read.blocks import read_block
+from datarax_ray.read.description import Description
+from datarax_ray.read.errors import RecordError, StorageError
+from datarax_ray.read.parquet import ParquetReader
+from datarax_ray.read.patience import is_transient, patiently
+from datarax_ray.read.random_access import RandomAccessReader
+from tests.data import record, write_files
+from tests.tables import write_tables
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "WAITS_S", (0.001,) * 5)
+
+
+class StatusError(Exception):
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+class ClientError(Exception):
+    """As botocore's."""
+
+    def __init__(self, status: int) -> None:
+        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ECONNRESET, errno.ENETUNREACH)
+AWS = "When reading information for key 'a' in bucket 'b': AWS Error {} during GetObject operation: ..."
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        *((OSError(number, "x"), True) for number in PASSING),
+        *((OSError(number, "x"), False) for number in (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.EMFILE)),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), True),
+        (TimeoutError(), True),
+        (aiohttp.ClientPayloadError("not enough data"), True),
+        (StatusError(429), True),
+        (StatusError(403), False),
+        (ClientError(503), True),
+        (ClientError(404), False),
+        (OSError(AWS.format("SLOW_DOWN")), True),
+        (OSError(AWS.format("NETWORK_CONNECTION")), True),
+        (OSError(AWS.format("UNKNOWN (HTTP status 503)")), True),
+        (OSError(AWS.format("ACCESS_DENIED")), False),
+        (OSError("google::cloud::Status(UNAVAILABLE: try again)"), True),
+        (OSError("google::cloud::Status(NOT_FOUND: no such object)"), False),
+        (OSError("could not verify page integrity, CRC checksum verification failed"), False),
+        (OSError("Corrupt snappy compressed data."), False),
+        (RuntimeError("data hash mismatch"), False),
+        (StorageError("asked six times"), False),
+    ],
+    ids=repr,
+)
+def test_only_what_the_storage_or_network_says_of_itself_is_waited_for(error: Exception, expected: bool) -> None:
+    assert is_transient(error) is expected
+
+
+def test_what_an_error_came_from_counts_unless_it_was_cut_off() -> None:
+    def raised(cause: Any) -> Exception:
+        try:
+            try:
+                raise ConnectionResetError
+            except ConnectionResetError:
+                raise KeyError("x") from cause
+        except KeyError as error:
+            return error
+
+    assert is_transient(raised(ConnectionResetError()))
+    assert not is_transient(raised(None))
+    gone = FileNotFoundError()
+    gone.__cause__ = ConnectionResetError()
+    assert not is_transient(gone)  # the first that tells decides
+
+
+def failing(times: int) -> Callable[[], str]:
+    count = itertools.count()
+
+    def read() -> str:
+        if next(count) < times:
+            raise OSError(errno.EIO, "Input/output error", "/data/a")
+        return "read"
+
+    return read
+
+
+def test_it_is_asked_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "datarax_ray"):
+        assert patiently(failing(5), "/data/a") == "read"
+    (line,) = caplog.messages
+    assert re.match(r"reading /data/a failed, asking again for about .* s: OSError: \[Errno 5\]", line)
+
+
+def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_remedy() -> None:
+    with pytest.raises(StorageError, match=r"/data/a: reading failed 6 times in .*, at last with OSError: \[Errno 5\]"):
+        patiently(failing(6), "/data/a")
+    with pytest.raises(StorageError, match="no broken data, so nothing is left out for it. Look at the mount"):
+        patiently(failing(6), "/data/a")
+
+
+# Parquet, over HTTP and on a filesystem that fails
+
+
+class Server:
+    """Serves a folder by ranges; every nth answer is a refusal, or is cut off in the middle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.every, self.how, self.num_failed = 0, "refuse", 0
+        count = itertools.count(1)
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def do_GET(self) -> None:
+                fails = server.every and next(count) % server.every == 0
+                server.num_failed += bool(fails)
+                if fails and server.how == "refuse":
+                    self.send_error(503)
+                    return
+                content = (folder / self.path.lstrip("/")).read_bytes()
+                wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+                total = len(content)
+                if wanted:
+                    begin, end = int(wanted[1]), int(wanted[2] or total - 1) + 1
+                    content = content[begin:end]
+                    self.send_response(206)
+                    self.send_header("Content-Range", f"bytes {begin}-{min(end, total) - 1}/{total}")
+                else:
+                    self.send_response(200)
+                self.send_header("Accept-Ranges", "bytes")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(content[: len(content) // 2] if fails else content)
+                self.close_connection = bool(fails)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    found = Server(tmp_path)
+    yield found
+    found.close()
+
+
+class FlakyFileSystem(LocalFileSystem):
+    """Its reads fail every nth time, with an error that a test sets."""
+
+    protocol = "flaky"
+    cachable = False
+    every = 0
+    error: type[BaseException] = OSError
+    arguments: tuple[Any, ...] = (errno.EIO, "Input/output error")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.count, self.num_failed = 0, 0
+
+    def open(self, path: str, *args: Any, **options: Any) -> Any:
+        file = super().open(path, *args, **options)
+        flaky = self
+
+        class Flaky:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(file, name)
+
+            def read(self, *sizes: int) -> bytes:
+                flaky.count += 1
+                if flaky.every and flaky.count % flaky.every == 0:
+                    flaky.num_failed += 1
+                    raise flaky.error(*flaky.arguments)
+                found: bytes = file.read(*sizes)
+                return found
+
+        return Flaky()
+
+
+def of(reader: Any, on_error: Any = "skip") -> Description:
+    return Description(reader, Order(reader.num_records, groups=getattr(reader, "groups", None)), 1, (), on_error)
+
+
+@pytest.mark.parametrize("how", ["refuse", "cut off"])
+def test_parquet_over_a_server_that_fails_now_and_then_is_read_whole(tmp_path: Path, server: Server, how: str) -> None:
+    write_tables(tmp_path, (13, 11))
+    urls = [f"{server.url}/{path.name}" for path in sorted(tmp_path.glob("*.parquet"))]
+    server.every, server.how = 9, how
+    reader = ParquetReader.of(urls, columns=["index"])
+    block = read_block(of(reader), Ticket(0, 24))
+    assert block.columns["index"].tolist() == list(range(24))
+    assert block.skipped == ()
+    assert server.num_failed
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "arguments"),
+    [
+        (OSError, (errno.EIO, "Input/output error")),
+        (TimeoutError, ()),
+        (aiohttp.ClientPayloadError, ("cut off",)),
+    ],
+)
+@pytest.mark.parametrize("every", [7, 8, 9, 11])
+def test_no_row_group_is_broken_for_a_failing_filesystem(
+    tmp_path: Path, every: int, error: type[BaseException], arguments: tuple[Any, ...]
+) -> None:
+    paths = write_tables(tmp_path, (40, 60))
+    flaky = FlakyFileSystem()
+    reader = ParquetReader.of([str(path) for path in paths], columns=["index"], filesystem=flaky)
+    flaky.every, flaky.error, flaky.arguments = every, error, arguments
+    block = read_block(of(reader), Ticket(0, 100))
+    assert block.columns["index"].tolist() == list(range(100))
+    assert block.skipped == ()
+    assert flaky.num_failed
+    reader.close()
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 7])
+def test_what_nothing_tells_of_passing_is_an_error_and_no_broken_row_group_either(tmp_path: Path, every: int) -> None:
+    (path,) = write_tables(tmp_path, (40,))
+    flaky = FlakyFileSystem()
+    reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
+    flaky.every, flaky.arguments = every, ("said by no number what it is",)
+    try:
+        block = read_block(of(reader), Ticket(0, 40))
+    except OSError as error:
+        assert not isinstance(error, StorageError)  # noqa: PT017  it may also be read by chance
+    else:
+        assert block.columns["index"].tolist() == list(range(40))
+    assert flaky.num_failed
+    flaky.every = 0
+    again = read_block(of(reader), Ticket(0, 40))  # and nothing of it is remembered
+    assert again.columns["index"].tolist() == list(range(40))
+    reader.close()
+
+
+def test_a_filesystem_that_stays_away_is_an_error_of_reading_and_skips_nothing(tmp_path: Path) -> None:
+    (path,) = write_tables(tmp_path, (8,))
+    flaky = FlakyFileSystem()
+    reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
+    flaky.every = 1
+    with pytest.raises(StorageError, match=r"part-00000\.parquet, row group 0: reading failed 6 times"):
+        read_block(of(reader), Ticket(0, 8))
+    with pytest.raises(StorageError, match=r"part-00000\.parquet while it was opened: reading failed 6 times"):
+        ParquetReader.of(str(path), filesystem=flaky)
+
+
+def test_a_broken_row_group_on_a_failing_filesystem_is_broken_alone(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
+    (path,) = write_tables(tmp_path, (13,), **options)
+    chunk = parquet.read_metadata(path).row_group(1).column(0)
+    content = bytearray(path.read_bytes())
+    content[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4
+    path.write_bytes(content)
+    flaky = FlakyFileSystem()
+    flaky.every = 8
+    reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
+    block = read_block(of(reader), Ticket(0, 13))
+    assert block.columns["index"].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 12]
+    assert [skip.position for skip in block.skipped] == [4, 5, 6, 7]
+
+
+# ArrayRecord
+
+
+def break_descriptors_of(path: Path) -> int:
+    """Put a file whose reads fail with EIO, as the operating system gives it, in place of this one where it is open."""
+    count = 0
+    memory = os.open("/proc/self/mem", os.O_RDONLY)  # nothing is mapped where the records of a small file would be
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}") == str(path):
+                os.dup2(memory, int(name))
+                count += 1
+        except FileNotFoundError:  # of the listing itself
+            continue
+    os.close(memory)
+    return count
+
+
+def test_an_array_record_file_that_cannot_be_read_for_once_is_opened_again(tmp_path: Path) -> None:
+    (path,) = write_files(tmp_path, [300])
+    reader = ArrayRecordReader.of(path)
+    for records in (np.arange(300), np.array([3, 250]), np.arange(0, 300, 2)):
+        reader.read(np.array([0]))
+        assert break_descriptors_of(path) == 1
+        block = read_block(of(reader), Ticket(0, 300))
+        assert block.skipped == ()
+        assert block.columns.tolist() == [record(i) for i in range(300)]
+        assert break_descriptors_of(path) == 1
+        assert reader.read(records) == [record(i) for i in records.tolist()]
+
+
+def test_an_array_record_file_that_cannot_be_read_for_long_is_an_error_of_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write_files(tmp_path, [30])
+    reader = ArrayRecordReader.of(path)
+    reader.read(np.array([0]))
+    opened = ArrayRecordReader._reader
+
+    def broken(self: ArrayRecordReader, index: int) -> Any:
+        found = opened(self, index)
+        break_descriptors_of(path)
+        return found
+
+    monkeypatch.setattr(ArrayRecordReader, "_reader", broken)
+    with pytest.raises(StorageError, match=r"records 0 to 29 of .*part-00000\.array_record: reading failed 6 times"):
+        read_block(of(reader), Ticket(0, 30))
+
+
+# Data sources of one's own
+
+
+class Remote:
+    """A data source whose storage fails every nth time, and whose element 7 is broken."""
+
+    def __init__(self, every: int) -> None:
+        self.every, self.count = every, 0
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        self.count += 1
+        if self.count % self.every == 0:
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        if index == 7:
+            raise KeyError("no element 7")
+        return {"index": index}
+
+
+def test_a_data_source_over_a_failing_network_is_asked_again_and_its_broken_elements_stay_broken() -> None:
+    block = read_block(of(RandomAccessReader(Remote(23))), Ticket(0, 20))
+    assert block.columns["index"].tolist() == [i for i in range(20) if i != 7]
+    assert [skip.position for skip in block.skipped] == [7]
+    with pytest.raises(StorageError, match="elements of a Remote: reading failed 6 times"):
+        read_block(of(RandomAccessReader(Remote(1))), Ticket(0, 20))
+    failed = read_block(of(RandomAccessReader(Remote(10**6)), "raise"), Ticket(0, 20)).failure
+    assert isinstance(failed, RecordError)
+
+
+def test_a_storage_error_of_a_transform_skips_no_element() -> None:
+    def fetch(element: Any) -> Any:
+        return patiently(failing(100), "http://image")
+
+    description = Description(RandomAccessReader([1, 2, 3]), Order(3), 1, (fetch,), "skip")
+    with pytest.raises(StorageError, match="http://image: reading failed 6 times"):
+        read_block(description, Ticket(0, 3))
