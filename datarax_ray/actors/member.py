@@ -16,13 +16,15 @@ from datarax_ray.read.blocks import Block
 class Sent:
     """A ticket on its way. ref: what it will answer, None where there was nobody to send it to.
 
-    outcome: the loss or the block, where it is known before anyone asks for it. look_at: when to see whether it
-    is on this node, inf once it is. waited_since: when it was first seen to be read while the stream waits for it.
+    node: where its actor was then. outcome: the loss or the block, where it is known before anyone asks for it.
+    look_at: when to see whether it is on this node, inf once it is. waited_since: when it was first seen to be read
+    while the stream waits for it.
     Times are those of time.monotonic.
     """
 
     part: Part
     ref: ray.ObjectRef | None
+    node: str = ""
     outcome: Lost | Block | None = None
     look_at: float = 0.0
     waited_since: float | None = None

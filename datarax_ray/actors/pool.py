@@ -72,6 +72,16 @@ class RayPool:
             time.sleep(POLL_S)
         return ()
 
+    def nodes(self) -> dict[int, str]:
+        """Where each actor is that runs, those of benched nodes last."""
+        with self._lock:
+            return self._roster.nodes
+
+    def blame(self, node: str, reason: str) -> None:
+        """The node failed at what another one could read: its actors are asked for nothing for a while."""
+        with self._lock:
+            self._roster.blame(node, reason)
+
     def weights(self) -> dict[int, float]:
         """How much an actor should own of what is even, for those that read much slower or faster than most."""
         return self._roster.pace.weights
@@ -80,13 +90,13 @@ class RayPool:
         with self._held():
             member = self._members.get(part.actor)
             if member is None or not member.is_ready:
-                return Sent(part, None, Lost(part, "its actor has just gone", was_read=False))
+                return Sent(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
             now = time.monotonic()
             if not member.sent:
                 member.progress_at = member.heard_at = now
             trial = Trial(self._roster.ticket_timeout_s, part.ended) if part.is_trial else None
             ref = member.handle.read.remote([self._description], part.ticket, trial)
-            sent = Sent(part, ref, look_at=now + _LOOK_EVERY_S)
+            sent = Sent(part, ref, member.who["node_id"], look_at=now + _LOOK_EVERY_S)
             member.sent[sent.ref] = sent
             return sent
 
@@ -95,7 +105,7 @@ class RayPool:
         self._check_open()
         for part, ask in sent.items():
             if ask.outcome is not None:
-                return Arrived(part, ask.outcome) if isinstance(ask.outcome, Block) else ask.outcome
+                return Arrived(part, ask.outcome, ask.node) if isinstance(ask.outcome, Block) else ask.outcome
         refs = {ask.ref: ask for ask in sent.values()}
         with self._connection.waiting():
             ready, _ = ray.wait(list(refs), num_returns=1, timeout=POLL_S)
@@ -106,7 +116,7 @@ class RayPool:
         block = self._fetch(ask)
         if block is None:
             return ask.outcome if isinstance(ask.outcome, Lost) else None
-        return Arrived(ask.part, block)
+        return Arrived(ask.part, block, ask.node)
 
     def lost(self, sent: Mapping[Part, Sent]) -> list[Lost]:
         self._fetch_ahead(sent)

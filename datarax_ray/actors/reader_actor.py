@@ -95,6 +95,7 @@ class ReaderActor:
         return {
             "pid": os.getpid(),
             "node_id": context.get_node_id(),
+            "host": ray.util.get_node_ip_address(),
             "worker_id": context.get_worker_id(),
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,

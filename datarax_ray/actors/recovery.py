@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 logger = logging.getLogger("datarax_ray")
@@ -18,8 +19,9 @@ class Recovery:
 
     kind: "restarted" where Ray brought the actor back, "replaced" where another one took its place, "answered" where it
     had only been silent, "hung" where it was killed for a ticket that took too long, "reread" where only an object was
-    gone. where: the actor, its process and node. reason: what Ray or the clock said. took_s: from the notice to the
-    return; the others read meanwhile. num_retried: tickets asked for again.
+    gone, "benched" where its node failed at what others could read. where: the actor, its process and node. reason:
+    what Ray, the clock or the node said. took_s: from the notice to the return; the others read meanwhile. num_retried:
+    tickets asked for again.
     """
 
     kind: str
@@ -37,6 +39,19 @@ class Recoveries:
         self.counts: Counter[str] = Counter()
         self.num_retried = 0
         self.last: deque[Recovery] = deque(maxlen=_MAX_LISTED)
+
+    def benched(self, actors: Sequence[int], node: str, reason: str, lasts_s: float) -> None:
+        """A node failed at what another could read, and its actors are asked for nothing for so long."""
+        self.counts["benched"] += 1
+        self.last += [Recovery("benched", actor, f"node {node}", reason, 0.0, 0) for actor in actors]
+        logger.warning(
+            "node %s is benched for %.0f s: it failed at what another node could read; others read for its actors %s; "
+            "is something missing there, a mount or a package? It said: %s",
+            node,
+            lasts_s,
+            list(actors),
+            reason,
+        )
 
     def add(self, recovery: Recovery) -> None:
         self.counts[recovery.kind] += 1

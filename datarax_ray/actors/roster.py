@@ -23,6 +23,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from datarax_ray.actors.bench import Bench
 from datarax_ray.actors.cause import OUT_OF_MEMORY, first_line, out_of_memory, why_no_start
 from datarax_ray.actors.gathering import Gathering
 from datarax_ray.actors.member import Loss, Member
@@ -64,6 +65,7 @@ class Roster:
         self.lock = threading.RLock()
         self.pace = Pace()
         self.recoveries = Recoveries()
+        self._bench = Bench()
         self._options = options
         self._identity = identity
         self._is_managed = is_managed
@@ -86,6 +88,21 @@ class Roster:
         """Ids of those that are sent tickets."""
         return tuple(index for index, member in self.members.items() if member.is_ready)
 
+    @property
+    def nodes(self) -> dict[int, str]:
+        """Where each of them is, those of benched nodes last."""
+        now = time.monotonic()
+        found = {index: self.members[index].who["node_id"] for index in self.ready}
+        return dict(sorted(found.items(), key=lambda pair: self._bench.has(pair[1], now)))
+
+    def blame(self, node: str, reason: str) -> None:
+        """The node failed at what another one could read."""
+        lasts_s = self._bench.blame(node, time.monotonic())
+        if lasts_s is not None:
+            actors = [index for index, at in self.nodes.items() if at == node]
+            host = next((self.members[index].who["host"] for index in actors), "now without actors")
+            self.recoveries.benched(actors, f"{node[:12]} ({host})", reason, lasts_s)
+
     def look(self) -> tuple[int, ...]:
         """Look after all, and give the ids of those to read with: () while none runs, or more are about to.
 
@@ -95,11 +112,14 @@ class Roster:
         now, ready = time.monotonic(), self.ready
         if ready and self._gathering.has_begun(now, len(ready), len(self.members)):
             self._begin(len(ready))
-            return ready
+            return tuple(index for index in ready if not self._is_benched(index, now)) or ready
         if not ready:
             self._check_hope(now)
         self._tended_at = 0.0  # look again soon
         return ()
+
+    def _is_benched(self, index: int, now: float) -> bool:
+        return self._bench.has(self.members[index].who["node_id"], now)
 
     def _begin(self, num_ready: int) -> None:
         if not self._has_begun and num_ready < len(self.members):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from datarax_ray.feed.dealing import Dealer
+from datarax_ray.feed.opinions import Opinions
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.read.blocks import Block, timed
@@ -19,10 +20,11 @@ logger = logging.getLogger("datarax_ray")
 
 @dataclass(frozen=True)
 class Arrived:
-    """A part's block is here."""
+    """A part's block is here. node: where it was read, "" where all is read in one place."""
 
     part: Part
     block: Block
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,14 @@ class Pool(Protocol):
 
     def actors(self) -> tuple[int, ...]:
         """Ids of those that read now. Waits a moment where there is none, and gives () where there still is none."""
+        ...
+
+    def nodes(self) -> Mapping[int, str]:
+        """Where each of those is that may be asked: all that run, first those of which most is to be hoped."""
+        ...
+
+    def blame(self, node: str, reason: str) -> None:
+        """This node failed at what another one could read."""
         ...
 
     def weights(self) -> Mapping[int, float]:
@@ -75,6 +85,12 @@ class LocalPool:
     def actors(self) -> tuple[int, ...]:
         return (0,)
 
+    def nodes(self) -> Mapping[int, str]:
+        return {}
+
+    def blame(self, node: str, reason: str) -> None:
+        pass
+
     def weights(self) -> Mapping[int, float]:
         return {}
 
@@ -106,6 +122,7 @@ class Flow:
         self._asked_of: Any = None
         self._sent: dict[Part, Any] = {}
         self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
+        self._opinions = Opinions()
 
     @property
     def is_finished(self) -> bool:
@@ -172,12 +189,21 @@ class Flow:
 
     def _lose(self, loss: Lost) -> None:
         del self._sent[loss.part]
+        if (whole := self._opinions.lost(loss.part)) is not None:
+            self._window.doubted(loss.part, replace(whole, attempt=loss.part.attempt + loss.was_read))
+            return
         self._window.lost(loss.part, loss.reason, was_read=loss.was_read, for_memory=loss.for_memory)
 
     def _arrive(self, event: Arrived) -> None:
-        part, block = event.part, event.block
-        del self._sent[part]
+        del self._sent[event.part]
         self._stall.over()
-        self._window.arrived(part, block.whole_nbytes or block.nbytes, block.read_s)
+        found = self._opinions.heard(event.part, event.block, event.node, self._pool.nodes())
+        if isinstance(found, Part):
+            self._window.doubted(event.part, found)
+            return
+        for node, said in found.blamed.items():
+            self._pool.blame(node, said)
+        part, block = found.part, found.block
+        self._window.arrived(event.part, block.whole_nbytes or block.nbytes, block.read_s)
         self._dealer.arrived(part.ticket, block)
         self._arrived.append((part, block))

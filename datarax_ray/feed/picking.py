@@ -103,10 +103,11 @@ class PickedDealer:
         chunk = self._known.popleft()
         self._dealt.append(chunk)
         tickets = []
-        for part, picked in zip(chunk.parts, chunk.picks, strict=True):
+        for part, block, picked in zip(chunk.parts, chunk.blocks, chunk.picks, strict=True):
             if len(picked):
                 assert isinstance(part.ticket, Shared)
-                tickets.append((part.actor, Shared(part.ticket.ticket, part.ticket.num_readers, picked)))
+                inner, num_readers = part.ticket.ticket, part.ticket.num_readers
+                tickets.append((part.actor, Shared(inner, num_readers, picked, len(block.positions))))
         return Deal(chunk.start, chunk.stop, max(1, sum(map(len, chunk.picks))), tuple(tickets))
 
     def merged(self, blocks: Sequence[Block]) -> list[Block]:

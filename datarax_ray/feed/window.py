@@ -1,6 +1,7 @@
 """The window: which chunks are in flight, as a machine without I/O. Events go in, parts to ask for come out.
 
     part:   waiting -> asked -> arrived          lost: asked -> waiting, with one more attempt; or split into several
+                                                 doubted: asked -> waiting, of another actor
     chunk:  opened (in order) -> complete (all parts arrived) -> released (in order)
 
 Its bound is in bytes: complete chunks count with what they hold, others with at least the largest bytes per position
@@ -172,6 +173,11 @@ class Window:
         chunk = self._find(part, "lost")
         self._waiting += [self._ask_owner(again) for again in self._again(chunk, part, reason, was_read, for_memory)]
         self.num_retried += 1
+
+    def doubted(self, part: Part, other: Part) -> None:
+        """Event: what an asked part brought is not believed, or not yet; this is asked for in its place."""
+        self._find(part, "doubted").parts[part.index] = other
+        self._waiting.append(other)
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.shards.assign), for chunks opened and parts lost from now on."""

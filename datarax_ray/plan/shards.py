@@ -157,7 +157,8 @@ class Ticket:
 
     start, stop: the chunk, positions [start, stop). shards: the shards to read of it, None for all.
     rows: restricts it to one trainer's rows of each batch, None for all. documents: what to make of the elements where
-    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
+    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning. only: of these
+    the positions to read, ascending; None for all.
     """
 
     start: int
@@ -167,6 +168,7 @@ class Ticket:
     rows: TrainerPositions | None = None
     documents: Documents | None = None
     origin: Origin | None = None
+    only: tuple[int, ...] | None = None
 
     @property
     def asked(self) -> Hashable:
@@ -175,6 +177,13 @@ class Ticket:
 
     def select(self, order: AnyOrder) -> tuple[Indices, Indices]:
         """The positions to read, ascending, and the record at each: two int64 arrays of one length."""
+        positions, records = self._select(order)
+        if self.only is None:
+            return positions, records
+        wanted = np.isin(positions, np.array(self.only, np.int64))
+        return positions[wanted], records[wanted]
+
+    def _select(self, order: AnyOrder) -> tuple[Indices, Indices]:
         if isinstance(order, Order) and self.layout is not None and self.shards is not None:
             found = held(order, self.layout, self.shards, self.start, self.stop)
             if found is not None:

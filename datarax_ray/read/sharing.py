@@ -43,12 +43,13 @@ class Shared:
     """A ticket that each of `num_readers` trainers asks for.
 
     wanted: "all" of its block; "places", where its elements are, with columns of no rows; or int64 (m,), ascending,
-    which of its elements.
+    which of its elements. num_elements: of the block, where it is known; another block is none of these elements.
     """
 
     ticket: Sharable
     num_readers: int
     wanted: Literal["all", "places"] | Indices = field(default="all", compare=False)  # an array has no hash
+    num_elements: int | None = None
 
     @property
     def start(self) -> int:
@@ -75,7 +76,12 @@ class SharedBlocks:
         """What the ticket asks for; `make` makes the block of one that is not shared."""
         if not isinstance(ticket, Shared):
             return make(ticket)
-        block, num_left = self._take(ticket.ticket.asked) or (make(ticket.ticket), ticket.num_readers)
+        kept = self._take(ticket.ticket.asked)
+        if kept is not None and ticket.num_elements not in (None, len(kept[0].positions)):
+            kept = None  # made where something was missing that is there again, or other nodes have
+        block, num_left = kept or (make(ticket.ticket), ticket.num_readers)
+        if block.failure is None and ticket.num_elements not in (None, len(block.positions)):
+            return Block(_NO_ROWS, None, failure=_other(block, ticket), failure_position=ticket.start)
         if not isinstance(ticket.wanted, str) or ticket.wanted == "all":
             num_left -= 1
         if num_left and block.failure is None:  # not what was broken: read anew, it may be well
@@ -95,6 +101,14 @@ class SharedBlocks:
         self.nbytes += block.nbytes
         while self.nbytes > self._max_nbytes or len(self._kept) > MAX_KEPT:
             self._take(next(iter(self._kept)))
+
+
+def _other(block: Block, ticket: Shared) -> RuntimeError:
+    return RuntimeError(
+        f"positions [{ticket.start}, {ticket.stop}) gave {ticket.num_elements} elements, and {len(block.positions)} "
+        "when they were read again: the data or a transform does not give the same twice, so no stream over it can be "
+        "exact"
+    )
 
 
 def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:

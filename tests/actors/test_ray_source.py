@@ -370,23 +370,6 @@ def test_a_closed_source_says_so(files: list[Path]) -> None:
     assert going.get_state()["position"] >= 32
 
 
-class EndProcess:
-    """A record that takes its process with it, as a crash in C or the memory killer does."""
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        if element["index"] == 13:
-            os._exit(1)
-        return element
-
-
-def test_a_record_that_ends_its_process_is_an_error_that_says_where(files: list[Path]) -> None:
-    with (
-        ray_source(make(files, [decode, EndProcess()], shuffle_files=False), 1, chunk_size=8) as distributed,
-        pytest.raises(RuntimeError, match=r"positions \[8, 16\) were lost 5 times, last by reader actor 0"),
-    ):
-        list(distributed.batches(0, StreamOptions(4)))
-
-
 def test_threads_that_share_a_pipeline_get_different_batches(files: list[Path]) -> None:
     with pipeline(make(files, num_epochs=10), batch_size=4) as shared:
         rows: list[list[int]] = []

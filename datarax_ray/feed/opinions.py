@@ -1,0 +1,135 @@
+"""Second opinions: what fails on one node is read on another before it is believed. Nothing here waits.
+
+A record that is broken is so everywhere. A mount that is missing, a module that is not installed, a full disk are so on
+one host, and must be neither the end of the stream nor records that on_error leaves out.
+
+    bad block -> asked for elsewhere: the whole of it where it fails, what it leaves out where it does not
+              -> believed where another node says the same, or nobody else can be asked
+              -> else the better block is, and the node of the other one is told of
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from datarax_ray.feed.dealing import unshared
+from datarax_ray.feed.window import Part
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.blocks import Block
+from datarax_ray.read.errors import RecordError
+
+# That one part is asked of: two say what a record is; where all of a request fails, a third may have what two have not.
+MAX_NODES = 3
+
+
+@dataclass(frozen=True)
+class Believed:
+    """The part and its block are to be kept. blamed: nodes that failed where others did not, each with what it said."""
+
+    part: Part
+    block: Block
+    blamed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Case:
+    """A part in doubt: the best block of it so far, with the part that it answers and the node that it is from.
+
+    tried: the nodes that were asked. is_checking: whether what the block leaves out is being asked for, not the whole.
+    is_refuted: whether another node has read some of that.
+    """
+
+    part: Part
+    block: Block
+    node: str
+    tried: set[str]
+    blamed: dict[str, str] = field(default_factory=dict)
+    is_checking: bool = False
+    is_refuted: bool = False
+
+
+class Opinions:
+    """What nodes say of the parts in flight that are in doubt."""
+
+    def __init__(self) -> None:
+        self._cases: dict[tuple[int, int], _Case] = {}
+
+    def heard(self, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
+        """Event: this node's block for a part is here. What to believe, or what to ask for in place of the part.
+
+        nodes: of each actor that may be asked, where it is; the first ones rather than the last.
+        """
+        case = self._cases.pop((part.chunk, part.index), None)
+        if case is None:
+            if block.failure is None and not block.skipped:
+                return Believed(part, block)
+            return self._ask(_Case(part, block, node, {node}), nodes)
+        if node in case.tried:  # whoever was asked had gone, and it came to this one again
+            return self._ask(case, nodes)
+        if case.is_checking:
+            return self._checked(case, part, block, node, nodes)
+        case.tried.add(node)
+        worse = case if case.is_refuted else _worse(case, _Case(part, block, node, set()))
+        if worse is None and isinstance(block.failure, RecordError):
+            return Believed(case.part, case.block, case.blamed)
+        if worse is case:
+            case.blamed[case.node] = case.blamed.get(case.node) or _said(case.block)
+            case.part, case.block, case.node, case.is_refuted = part, block, node, False
+        elif worse is not None:
+            case.blamed[node] = _said(block)
+        return self._ask(case, nodes)
+
+    def lost(self, part: Part) -> Part | None:
+        """Event: the part was lost. Who is asked for it begins anew: what for, where that is not this part itself."""
+        case = self._cases.pop((part.chunk, part.index), None)
+        return None if case is None else replace(part, ticket=case.part.ticket)
+
+    def _checked(self, case: _Case, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
+        """Another node was asked for what the block leaves out."""
+        if block.failure is not None:  # it can read none of it, so it cannot say
+            case.tried.add(node)
+            case.blamed[node] = _said(block)
+            return self._ask(case, nodes)
+        broken = {skip.position for skip in block.skipped}
+        refuted = [skip for skip in case.block.skipped if skip.position not in broken]
+        if not refuted:
+            return Believed(case.part, case.block, case.blamed)
+        case.blamed[case.node] = refuted[0].reason
+        case.is_checking, case.is_refuted = False, True
+        self._cases[part.chunk, part.index] = case
+        return replace(case.part, actor=part.actor)
+
+    def _ask(self, case: _Case, nodes: Mapping[int, str]) -> Believed | Part:
+        """The next to be asked, and what for; or the end of it."""
+        block = case.block
+        ticket = case.part.ticket
+        others = [actor for actor, node in nodes.items() if node not in case.tried]
+        if block.failure is None:
+            inner = unshared(ticket)
+            if not block.skipped or not isinstance(inner, Ticket):  # a lane is read forwards: that would be all of it
+                others = []
+            else:
+                ticket = replace(inner, only=tuple(skip.position for skip in block.skipped))
+        if not others or len(case.tried) >= MAX_NODES:
+            return Believed(case.part, block, case.blamed)
+        case.is_checking = block.failure is None
+        self._cases[case.part.chunk, case.part.index] = case
+        return replace(case.part, actor=others[0], ticket=ticket)
+
+
+def _worse(one: _Case, other: _Case) -> _Case | None:
+    """The one whose block gives less; None where both say the same."""
+    bad, worse = _badness(one.block), _badness(other.block)
+    return None if bad == worse else one if bad > worse else other
+
+
+def _badness(block: Block) -> tuple[bool, int, int]:
+    """The larger, the less a block gives: whether it fails, how early, and how much it leaves out."""
+    return block.failure is not None, -block.failure_position, len(block.skipped)
+
+
+def _said(block: Block) -> str:
+    if block.failure is not None:
+        return f"{type(block.failure).__name__}: {block.failure}"
+    return block.skipped[0].reason
