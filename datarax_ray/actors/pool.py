@@ -181,6 +181,11 @@ class RayPool:
             self._roster.pace.settle(self._members)
             return self._roster.pace.weights
 
+    @property
+    def num_running(self) -> int:
+        """How many run now, as far as is known."""
+        return len(self._roster.ready)
+
     def __len__(self) -> int:
         return len(self._members)
 

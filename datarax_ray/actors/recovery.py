@@ -1,4 +1,4 @@
-"""Recoveries: what was lost and came back, one record and one log line each."""
+"""Recoveries: what was lost, said when it is, and what came back, one record and one log line each."""
 
 from __future__ import annotations
 
@@ -33,12 +33,20 @@ class Recovery:
 
 
 class Recoveries:
-    """All of them since the pool was made: counts by kind, and the last ones."""
+    """All of them since the pool was made: counts by kind, and the last ones. num_lost: actors, back by now or not."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.num_retried = 0
+        self.num_lost = 0
         self.last: deque[Recovery] = deque(maxlen=_MAX_LISTED)
+
+    def lost(self, actor: int, where: str, reason: str, num_running: int, num_actors: int) -> None:
+        """An actor has gone; what it is called when it is back is not known yet."""
+        self.num_lost += 1
+        logger.warning(
+            "reader actor %d (%s) is lost, %d of %d still run: %s", actor, where, num_running, num_actors, reason
+        )
 
     def benched(self, actors: Sequence[int], node: str, reason: str, lasts_s: float) -> None:
         """A node failed at what another could read, and its actors are asked for nothing for so long."""

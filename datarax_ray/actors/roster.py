@@ -302,6 +302,7 @@ class Roster:
             self.pace.forget(member.index)
         num_lost = self._lose_all(member, reason, was_read=kind != "answered")
         if was_ready:
+            self.recoveries.lost(member.index, member.where, reason, len(self.ready), len(self.members))
             self._tended_at = 0.0
             member.num_failures += 1
             member.loss = Loss(kind, time.monotonic(), reason, num_lost)

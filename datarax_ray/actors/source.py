@@ -118,6 +118,11 @@ class RaySource(Source, Closing):
         """How many there are meant to be; those that run now are in stats()."""
         return len(self._actors)
 
+    @property
+    def num_running(self) -> int:
+        """How many run now, as far as is known: fewer than num_actors while some start, or are lost."""
+        return self._actors.num_running
+
     def batches(
         self, start: int | StreamState, options: StreamOptions
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
@@ -200,7 +205,7 @@ class RaySource(Source, Closing):
         )
 
     def __repr__(self) -> str:
-        return f"RaySource(num_actors={self.num_actors}, {self.description.about})"
+        return f"RaySource(num_actors={self.num_actors}, num_running={self.num_running}, {self.description.about})"
 
 
 def _is_anonymous(namespace: str) -> bool:

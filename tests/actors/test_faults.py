@@ -69,6 +69,22 @@ def test_a_frozen_actor_costs_one_wait_however_many_parts_it_had(files: list[Pat
     assert source.recoveries.num_retried == recovery.num_retried
 
 
+def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files: list[Path], caplog: Any) -> None:
+    with ray_source(make(files, num_epochs=-1), 2, chunk_size=5) as source:
+        until_all_run(source)
+        assert (source.num_running, source.num_actors, source.recoveries.num_lost) == (2, 2, 0)
+        stream = source.batches(0, StreamOptions(8))
+        killed = pids(source)[1]
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: next(stream) and source.recoveries.num_lost)
+        assert re.search(
+            rf"reader actor 1 \(pid {killed} on node \w+\) is lost, 1 of 2 still run: \w+Error", caplog.text
+        )
+        until_all_run(source)
+        assert "num_actors=2, num_running=2" in repr(source)
+        assert (source.recoveries.num_lost, source.recoveries.counts.total()) == (1, 1)
+
+
 class SleepOnce:
     """Hangs at one element, until a file is there; the file is made by whoever hangs first."""
 
@@ -270,7 +286,9 @@ if __name__ == "__main__":
 """
 
 
-def test_a_killed_actor_is_one_log_line_and_ray_is_quiet_but_for_others(tmp_path: Path) -> None:
+def test_a_killed_actor_is_two_log_lines_and_ray_is_quiet_but_for_others(
+    tmp_path: Path,
+) -> None:
     write_files(tmp_path, (60, 40))
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -282,8 +300,12 @@ def test_a_killed_actor_is_one_log_line_and_ray_is_quiet_but_for_others(tmp_path
         check=True,
         env=os.environ | {"PYTHONPATH": os.getcwd(), "RAY_DEDUP_LOGS": "1"},
     )
-    told = [line for line in done.stderr.splitlines() if line.startswith("reader actor")]
-    assert len(told) == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("reader actor")]
+    lost = [
+        line for line in lines if re.match(r"reader actor \d \(pid \d+ on node \w+\) is lost, 1 of 2 still run", line)
+    ]
+    told = [line for line in lines if line not in lost]
+    assert (len(lost), len(told)) == (2, 2), done.stderr
     assert all(
         re.match(r"reader actor \d restarted after \d+\.\d s, \d+ tickets were asked for again", t) for t in told
     )
