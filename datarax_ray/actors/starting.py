@@ -25,6 +25,10 @@ _FORGOTTEN = (
     "or not at all), so no actor can be started; start this program again, the last state that was saved goes on"
 )
 
+# The handles of shared actors that this process started, by id. With such a handle Ray ends the actor, whoever reads
+# with it: handles that are found by a name do not count (_ray_weak_ref). So it outlives the pool that started it.
+_SHARED: dict[str, Any] = {}
+
 
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     """The handle of a new actor, which Ray starts when it has room; with a name, of the one that is there.
@@ -49,13 +53,16 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
         given |= {"name": name, "get_if_exists": True}
     actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
     try:
-        return actor.options(**given).remote(index)
+        handle = actor.options(**given).remote(index)
     except AuthenticationError as error:
         if "WrongClusterID" not in str(error):
             raise
         # logged too: Ray's own sys.excepthook asks that head as well, and aborts before it prints what was raised
         logger.error(_FORGOTTEN)
         raise RuntimeError(_FORGOTTEN) from None
+    if options.name is not None:
+        _SHARED.setdefault(handle._actor_id.hex(), handle)  # the first is the one that counts
+    return handle
 
 
 def let_go(members: Sequence[Member], *, are_shared: bool, are_managed: bool) -> None:
@@ -79,6 +86,7 @@ def let_go(members: Sequence[Member], *, are_shared: bool, are_managed: bool) ->
         ray.wait(ends, num_returns=len(ends), timeout=_END_S)
     for member in free:
         ray.kill(member.handle)
+        _SHARED.pop(member.handle._actor_id.hex(), None)
 
 
 def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
