@@ -21,6 +21,7 @@ from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block, timed
 from datarax_ray.read.description import Described
+from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.sharing import SharedBlocks
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
@@ -73,7 +74,9 @@ class ReaderActor:
                 block = self._shared.answer(ticket, make)
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again
-        except Exception as error:
+        except BaseException as error:  # a SystemExit of a data source would end this actor, and the next, and the next
+            if not (isinstance(error, Exception) or is_of_data(error)):
+                raise
             block = Block(np.empty(0, np.int64), None, failure=_portable(error), failure_position=ticket.start)
         if block.failure is not None:
             block.failure.add_note(self._who())
@@ -128,13 +131,14 @@ def _pickled(boxed: list[ray.ObjectRef | bytes]) -> bytes:
     return given
 
 
-def _portable(error: Exception) -> Exception:
-    """The error, or one that says the same, where it does not survive pickling (an __init__ with other arguments)."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever a foreign class raises there
-        return RuntimeError("".join(traceback.format_exception(error)).rstrip())
-    return error
+def _portable(error: BaseException) -> Exception:
+    """The error, or one that says the same, where it does not survive pickling (an __init__ with other arguments), or
+    would end the driver.
+    """
+    with contextlib.suppress(Exception):  # whatever a foreign class raises there
+        if isinstance(pickle.loads(pickle.dumps(error)), Exception) and isinstance(error, Exception):
+            return error
+    return RuntimeError("".join(traceback.format_exception(error)).rstrip())
 
 
 def keep_freed_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,11 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.columns import ColumnError, Columns, concatenate, leaves, nbytes, stack, unstack
+from datarax_ray.read.columns import ColumnError, Columns, concatenate, leaves, map_leaves, nbytes, stack, unstack
 from datarax_ray.read.documents import join
-from datarax_ray.read.errors import Skipped, StorageError
-from datarax_ray.read.transforms import OnError, Progress, Step, steps
+from datarax_ray.read.errors import Skipped, is_of_data, message_of
+from datarax_ray.read.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
+from datarax_ray.read.transforms import Call, OnError, Progress, Step, steps
 
 if TYPE_CHECKING:  # a description reads by what is here
     from datarax_ray.read.description import Description, Reader
@@ -89,8 +91,9 @@ def block_at(
     """
     if not ended:
         return block_of(*_elements(description, positions, records), documents)
-    asked = Progress(records, positions, records, on_error=description.on_error, locate=description.reader.locate)
-    asked.run(lambda *_: _raise(ChildProcessError(f"every process that reads it ends: {ended}")), "reading")
+    reader = description.reader
+    asked = Progress(records.tolist(), positions, records, on_error=description.on_error, locate=reader.locate)
+    asked.run([Call(lambda *_: _raise(ChildProcessError(f"every process that reads it ends: {ended}")), "reading")])
     return block_of(asked, None, documents)
 
 
@@ -126,7 +129,7 @@ def elements_at(description: Description, positions: Indices, records: Indices) 
     progress, columns = _elements(description, positions, records)
     if progress.failure is not None:
         raise progress.failure
-    elements = progress.elements if columns is None else unstack(columns, len(progress.positions))
+    elements = progress.elements if columns is None else unstack(writable(columns), len(progress.positions))
     return list(progress.positions), elements
 
 
@@ -138,18 +141,17 @@ def _elements(description: Description, positions: Indices, records: Indices) ->
 
 def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed: int) -> Columns:
     """Put the elements through the transforms. columns: theirs where they came as such, and so the result."""
-    for step in todo:
+    for is_whole, group in itertools.groupby(todo, lambda step: step.kind in ("decode", "map_columns")):
         if not len(progress.positions):
             return None
-        if step.kind == "decode":
-            columns = _decode(progress, step)
-        elif step.kind == "map_columns":
-            columns = _map_columns(progress, step, columns)
-        else:
-            if columns is not None:
-                progress.elements = unstack(columns, len(progress.positions))
-                columns = None
-            progress.apply(step, seed)
+        if is_whole:
+            for step in group:
+                columns = _decode(progress, step) if step.kind == "decode" else _map_columns(progress, step, columns)
+            continue
+        if columns is not None:
+            progress.elements = unstack(writable(columns), len(progress.positions))
+            columns = None
+        progress.apply(list(group), seed)
     return columns
 
 
@@ -161,59 +163,87 @@ def read_records(description: Reads, positions: Indices, records: Indices) -> tu
         return asked, None
     try:
         found = reader.read(records)
-    except StorageError:
-        raise
-    except reader.broken:  # does not say which record it is about: ask for each alone
+    except BaseException as error:
+        if not is_of_data(error, reader.broken):
+            raise
+        # does not say which record it is about: ask for each alone
         asked.elements = records.tolist()
-        asked.run(lambda record, *_: reader.read(np.array([record], np.int64)), "reading", catch=reader.broken)
+        asked.run([Call(lambda record, *_: reader.read(np.array([record])), "reading", catch=reader.broken)])
         if asked.elements and isinstance(asked.elements[0], Mapping):
             return asked, concatenate(asked.elements)
         asked.elements = [element for (element,) in asked.elements]
         return asked, None
     if isinstance(found, Mapping):
         return asked, found
-    asked.elements = list(found)
+    asked.elements = found if isinstance(found, list) else list(found)
     return asked, None
 
 
 def _decode(progress: Progress, step: Step) -> Columns:
     """All records at once; where that fails, each alone, to find the one that is to blame."""
+    if not len(progress.positions):
+        return None
     try:
         return _call(step, progress.elements, len(progress.elements))
-    except Exception as whole:
+    except BaseException as whole:
         return _each_alone(progress, step, whole, lambda records: records)
 
 
 def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
-    """The columns of all elements at once; where that fails, those of each alone."""
-    if columns is None:
+    """The columns of all elements at once; where that fails, those of each alone.
+
+    Others may read the columns (a reader that keeps them, the second attempt), so they cannot be written to; a
+    transform that does fails, and is called again with copies.
+    """
+    if columns is None and len(progress.positions):
         columns = _stack(progress)
+    count = len(progress.positions)
+    if not count:
+        return None
     try:
-        return _call(step, columns, len(progress.positions)) if len(progress.positions) else None
-    except Exception as whole:
-        progress.elements = unstack(columns, len(progress.positions))
-        return _each_alone(progress, step, whole, stack)
+        return _call(step, read_only(columns), count)
+    except BaseException as first:
+        if not is_of_data(first):
+            raise
+    try:
+        return _call(step, columns_copied(columns), count)
+    except BaseException as whole:
+        progress.elements = list(range(count))
+        return _each_alone(progress, step, whole, lambda rows: _rows_copied(columns, rows))
 
 
-def _each_alone(progress: Progress, step: Step, whole: Exception, together: Callable[[list[Any]], Any]) -> Columns:
-    """The step for the elements that it does alone; together: what it takes for several elements."""
-    count = len(progress.elements)
-    progress.run(lambda element, *_: [_call(step, together([element]), 1)], f"transform {step.name}", "filter")
+def _rows_copied(columns: Columns, rows: list[int]) -> Columns:
+    return columns_copied(map_leaves(lambda array: array[rows], columns))
+
+
+def _each_alone(progress: Progress, step: Step, whole: BaseException, together: Callable[[list[Any]], Any]) -> Columns:
+    """The step for the elements that it does alone; together: what it takes for several of progress.elements."""
+    if not is_of_data(whole):
+        raise whole
+    count, what = len(progress.elements), f"transform {step.name}"
+    progress.run([Call(lambda element, *_: [_call(step, together([element]), 1)], what, "filter")])
     if len(progress.elements) == count:
         verb = "decodes" if step.kind == "decode" else "maps"
-        whole.add_note(f"transform {step.name} {verb} each of these {count} records alone, but not together")
-        raise whole
+        reason = f"{what} {verb} this and the next {count - 1} records alone, but not together; it raised "
+        progress.fail(0, f"{reason}{type(whole).__name__}: {message_of(whole)}", whole)
+        progress.end_before_failure()
+        return None
     kept = progress.elements
     return _call(step, together(kept), len(kept)) if kept else None
 
 
 def _call(step: Step, given: Any, count: int) -> Columns:
-    columns = step.call(given)
+    held = [step.call(given)]
+    if held[0] is None:
+        raise UnfitError("None", "; does it end without `return`?")
+    columns = own_columns(held, given if step.kind == "map_columns" else {})
     found = list(leaves(columns))
     if not found:
         raise ValueError("its result has no fields; an element needs at least one")
     for path, array in found:
         name = ".".join(path) or "its result"
+        if isinstance(array, np.ma.MaskedArray):
+            copied(array, path)
         if not isinstance(array, np.ndarray) or not array.ndim:
             raise TypeError(f"{name} is a {type(array).__name__}; {step.kind} gives arrays with a row for each record")
         if len(array) != count:

@@ -8,6 +8,7 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.read.description import Reader
+from datarax_ray.read.owning import copied
 
 
 def cached(reader: Reader) -> Reader:
@@ -20,8 +21,8 @@ def cached(reader: Reader) -> Reader:
 class CachedReader:
     """Another reader's records, kept as they are stored; the cache grows up to all the records that are asked for.
 
-    In an actor those are the records of its shards, so the cluster's memory holds the dataset once. The cache is not
-    pickled, and no part of a fingerprint.
+    Those that a transform could change are given as copies. In an actor they are the records of its shards, so the
+    cluster's memory holds the dataset once. The cache is not pickled, and no part of a fingerprint.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -50,7 +51,7 @@ class CachedReader:
         if missing:
             found = self._reader.read(np.array(missing, np.int64))
             self._records.update(zip(missing, found, strict=True))
-        return [self._records[record] for record in wanted]
+        return [copied(self._records[record]) for record in wanted]
 
     def locate(self, record: int) -> str:
         return self._reader.locate(record)

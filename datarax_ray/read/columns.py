@@ -35,6 +35,8 @@ _RAGGED_ROWS: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDi
 
 _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
+_NUMBERS = frozenset({bool, int, float})
+
 
 class ColumnError(ValueError):
     """Elements that do not stack. index: the first element that differs from element 0."""
@@ -138,6 +140,8 @@ def nbytes_of(value: Any) -> int:
     if isinstance(value, Mapping):
         return sum(map(nbytes_of, value.values()))
     if isinstance(value, list | tuple):
+        if _NUMBERS.issuperset(map(type, value)):  # a tenth of asking each
+            return 8 * len(value)
         return sum(map(nbytes_of, value))
     nbytes = getattr(value, "nbytes", 8)
     return nbytes if isinstance(nbytes, int) else 8
@@ -184,6 +188,10 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
     if _is_ragged(values):
         return np.fromiter(values, object, len(values))
     first = dense_dtype(values[0])
+    if type(values[0]) is np.ndarray and first is not None and values[0].ndim and _are_alike(values):
+        return np.concatenate(values).reshape(len(values), *values[0].shape)  # a third of what np.stack costs
+    if type(values[0]) in _SCALARS and len(set(map(type, values))) == 1:
+        return _numbers(values, np.dtype(_SCALARS[type(values[0])]), path)
     for index, value in enumerate(values):
         dtype = dense_dtype(value)
         if (dtype is None) != (first is None) or (dtype is not None and dtype != first):
@@ -206,6 +214,11 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
                 index,
             )
     return np.stack([np.asarray(value) for value in values])
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    dtype, shape = values[0].dtype, values[0].shape
+    return all(type(value) is np.ndarray and value.dtype == dtype and value.shape == shape for value in values)
 
 
 def _numbers(values: Sequence[Any], dtype: np.dtype, path: Path) -> NDArray:

@@ -10,7 +10,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.packing import Documents
 from datarax_ray.read.columns import Columns, is_host_only, unstack
-from datarax_ray.read.transforms import Progress
+from datarax_ray.read.transforms import Call, Progress
 
 
 def join(progress: Progress, columns: Columns, documents: Documents) -> tuple[Columns, Indices]:
@@ -23,7 +23,7 @@ def join(progress: Progress, columns: Columns, documents: Documents) -> tuple[Co
         if (made := _whole(columns, documents)) is not None:
             return made
         progress.elements = unstack(columns, len(progress.positions))
-    progress.run(lambda element, *_: list(_documents(element, documents)), "packing", "flat_map")
+    progress.run([Call(lambda element, *_: list(_documents(element, documents)), "packing", "flat_map")])
     _cut_at_the_first_odd(progress, documents)
     elements = progress.elements
     if not elements:
@@ -67,6 +67,9 @@ def _documents(element: Any, documents: Documents) -> Iterator[dict[str, np.ndar
             f"{documents.fields[0]!r} has {length} tokens, and a row has {limit}; use too_long='truncate' or 'split', "
             "a larger seq_len, or on_error='skip' to leave such documents out"
         )
+    if length <= limit:
+        yield arrays
+        return
     for start in range(0, length if documents.too_long == "split" else 1, limit):
         yield {name: array[start : start + limit] for name, array in arrays.items()}
 

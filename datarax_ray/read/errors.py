@@ -10,6 +10,8 @@ RuntimeError
 
 from __future__ import annotations
 
+import signal
+import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ class RecordError(ValueError):
         return str(self.args[0])
 
     @classmethod
-    def of(cls, where: str, position: int, reason: str, error: Exception) -> RecordError:
+    def of(cls, where: str, position: int, reason: str, error: BaseException) -> RecordError:
         """What `reason` says of the record at `where`, with the error's traceback as a note.
 
         A cause does not survive the way from an actor to the driver; a note does.
@@ -58,6 +60,43 @@ class Skipped:
     where: str
     position: int
     reason: str
+
+
+def message_of(error: BaseException) -> str:
+    """What the error says; also of one whose __str__ raises."""
+    try:
+        return str(error)
+    except BaseException as second:
+        return f"(no message: its __str__ raised {type(second).__name__})"
+
+
+def is_of_data(error: BaseException, kind: type[BaseException] = Exception) -> bool:
+    """Whether an error that a transform or a data source raised is about what it was given.
+
+    kind: the Exceptions that are; a StorageError is none, as what was given may be good when it is asked for again. A
+    SystemExit or GeneratorExit that it raised is one, as well, and a KeyboardInterrupt where no Ctrl-C can come: it
+    must not end a program, or a Ray actor, that has other data to read.
+    """
+    if isinstance(error, StorageError):
+        return False
+    return isinstance(error, kind) or not (isinstance(error, Exception) or _came_by_signal(error))
+
+
+def _came_by_signal(error: BaseException) -> bool:
+    """Whether an error was not raised by the code that it rises from, but by a signal that met it (Ctrl-C, the SIGTERM
+    of a cluster): then it ends the program at once.
+
+    Python runs the handlers of signals in the main thread. One that is a Python function stands in the traceback.
+    Python's own for Ctrl-C leaves no trace, so there a KeyboardInterrupt is one, unless SIGINT is blocked, as in Ray's
+    workers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if isinstance(error, KeyboardInterrupt) and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+        return True
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def raise_together(errors: Sequence[Exception], num_files: int) -> None:

@@ -25,6 +25,7 @@ from datarax_ray.read import iterable_tree
 from datarax_ray.read.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
 from datarax_ray.read.columns import Columns
 from datarax_ray.read.lanes import LaneRun
+from datarax_ray.read.owning import own, own_items
 from datarax_ray.read.patience import PatientRun, patiently
 from datarax_ray.read.rows import Rows
 
@@ -200,6 +201,8 @@ class _ElementRun:
         try:
             for element in itertools.islice(self._iterator, self._batch_size):
                 elements.append(element)
+                del element  # a generator may give the same again, changed
+                own(elements, -1)
         except Exception:
             if not elements:
                 raise
@@ -207,7 +210,7 @@ class _ElementRun:
             self.close()
             self._dataset = self._open_at(self._state)
             self._iterator = iter(self._dataset)
-            elements = list(itertools.islice(self._iterator, len(elements)))
+            elements = own_items([itertools.islice(self._iterator, len(elements))])
         self._state = _state(self._dataset)
         if not elements:
             return None

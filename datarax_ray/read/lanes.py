@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import Cursor, LaneOrder
 from datarax_ray.read.columns import Columns
+from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.rows import Rows, count
 
 
@@ -88,7 +89,7 @@ class LiveLane:
     def __init__(self, reader: LaneReader, order: LaneOrder, epoch: int, lane: int, start: int, cursor: Cursor) -> None:
         self.epoch, self.lane, self.ordinal = epoch, lane, start
         self.length: int | None = None
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._order = order
         self._begin = order.window_start(start)  # what is stored before it is not wanted
         if cursor.ordinal > self._begin:
@@ -129,7 +130,10 @@ class LiveLane:
         while self._read < stop and self.length is None and self.failure is None:
             try:
                 given = self._run.next()
-            except Exception as error:  # whatever the data and the code inside the dataset raise; told in its place
+            except BaseException as error:  # whatever the data and the code inside the dataset raise
+                if not (isinstance(error, Exception) or is_of_data(error)):
+                    raise
+                # told in its place
                 self.failure = error
                 return
             if given is None:

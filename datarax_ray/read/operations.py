@@ -1,18 +1,23 @@
 """Operations on one element at a time, that share its index and its random numbers: Grain's transforms.
 
 An element goes through all operations before the next one begins, so that an iterator over elements, an actor that has
-a chunk of them and a driver that has batches all call the same functions in the same order.
+a chunk of them and a driver that has batches all call the same functions in the same order. What comes out is ours
+before the next call (read.owning), so an operation may reuse its buffers.
 
 Source: grain._src.python.data_loader (_apply_transform_to_dataset), grain._src.core.transforms.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+
+from datarax_ray.read.errors import is_of_data, message_of
+from datarax_ray.read.owning import UnfitError, own, own_items
 
 Kind = Literal["map", "random_map", "map_with_index", "filter", "flat_map"]
 
@@ -46,10 +51,10 @@ class Item:
 class OperationError(Exception):
     """An operation raised; its cause is what it raised."""
 
-    def __init__(self, operation: Operation, error: Exception) -> None:
+    def __init__(self, operation: Operation, error: BaseException) -> None:
         super().__init__(operation, error)
         self.error = error
-        self.reason = f"{operation} raised {type(error).__name__}: {error}"
+        self.reason = f"{operation} raised {type(error).__name__}: {message_of(error)}"
 
 
 def expand(operations: Sequence[Operation], item: Item) -> tuple[list[Item], OperationError | None]:
@@ -71,7 +76,9 @@ def _through(operations: Sequence[Operation], item: Item) -> Iterator[Item]:
     for number, operation in enumerate(operations):
         try:
             result = _call(operation, item)
-        except Exception as error:
+        except BaseException as error:
+            if not is_of_data(error):
+                raise
             raise OperationError(operation, error) from error
         match operation.kind:
             case "filter":
@@ -79,11 +86,17 @@ def _through(operations: Sequence[Operation], item: Item) -> Iterator[Item]:
                     return
             case "flat_map":
                 first = item.index * operation.fan_out
-                for offset, part in enumerate(result):
-                    yield from _through(operations[number + 1 :], Item(first + offset, None, part))
+                result.reverse()
+                for offset in range(len(result)):
+                    yield from _through(operations[number + 1 :], Item(first + offset, None, result.pop()))
                 return
             case _:
                 item.data = result
+        del result
+    held, item.data = [item.data], None
+    with contextlib.suppress(UnfitError):  # as it is, then: Grain lets an element be anything
+        own(held, 0)
+    item.data = held[0]
     yield item
 
 
@@ -96,6 +109,6 @@ def _call(operation: Operation, item: Item) -> Any:
         case "filter":
             return bool(operation.call(item.data))
         case "flat_map":
-            return list(operation.call(item.data))
+            return own_items([operation.call(item.data)])
         case _:
             return operation.call(item.data)

@@ -15,6 +15,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.owning import objects_copied, own, own_items
 from datarax_ray.read.patience import patiently
 from datarax_ray.read.sample import rows_digest, spread
 
@@ -75,7 +76,7 @@ class RandomAccessReader:
         batched = getattr(self._data, "__getitems__", None) or getattr(self._data, "_getitems", None)
         if batched is None:
             return self._read_each(indices)
-        found = list(batched(indices))
+        found = own_items([batched(indices)])
         if len(found) != len(indices):
             raise ValueError(f"{_name(self._data)} gave {len(found)} elements for {len(indices)} indices")
         return found
@@ -84,13 +85,19 @@ class RandomAccessReader:
         """One by one; in strips, a few for each thread, where that waits for storage."""
         num_strips = min(self._num_threads * _STRIPS_PER_THREAD, len(indices))
         if num_strips < 2:
-            return [self._data[index] for index in indices]
+            return self._read_strip(indices)
         strips = [
             indices[k * len(indices) // num_strips : (k + 1) * len(indices) // num_strips] for k in range(num_strips)
         ]
         with ThreadPoolExecutor(self._num_threads) as pool:
-            found = pool.map(lambda strip: [self._data[index] for index in strip], strips)
-            return [element for strip in found for element in strip]
+            return [element for strip in pool.map(self._read_strip, strips) for element in strip]
+
+    def _read_strip(self, indices: list[int]) -> list[Any]:
+        found: list[Any] = []
+        for index in indices:
+            found.append(self._data[index])
+            own(found, -1)
+        return found
 
     def locate(self, record: int) -> str:
         return f"{_name(self._data)}[{record}]"
@@ -131,7 +138,7 @@ class ArraysReader:
         return nbytes(self._columns) // self.num_records
 
     def read(self, records: Indices) -> Columns:
-        return map_leaves(lambda array: array[records], self._columns)
+        return map_leaves(lambda array: objects_copied(array[records]), self._columns)
 
     def cached(self) -> ArraysReader:
         """Itself: it is in memory."""

@@ -17,11 +17,11 @@ from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.column_types import settle
 from datarax_ray.read.columns import Columns
 from datarax_ray.read.description import MAX_NAMES, MAX_RUN_RECORDS, check_settings, on_error_setting
-from datarax_ray.read.errors import RecordError
+from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.lanes import LaneReader, LiveLanes, Portion
 from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.rows import Pick, gather
-from datarax_ray.read.transforms import OnError, Progress, steps
+from datarax_ray.read.transforms import Call, OnError, Progress, steps
 
 
 @dataclass(frozen=True)
@@ -213,11 +213,13 @@ def _block(description: StreamDescription, pieces: list[_Piece], documents: Docu
 
     is_table = isinstance(rows, Mapping)
     loose = description.reader.loose(rows) if is_table else {}
-    elements = [dict(zip(loose, row, strict=True)) for row in zip(*loose.values(), strict=True)] if is_table else rows
+    elements: Any = rows
+    if is_table:
+        elements = [dict(zip(loose, row, strict=True)) for row in zip(*loose.values(), strict=True)]
     progress = Progress(elements, positions.tolist(), positions.tolist(), on_error=description.on_error, locate=locate)
     if (decode := description.reader.decode) is not None:
         progress.elements = [decode(element) for element in progress.elements]  # all of them, before the first is due
-        progress.run(lambda decoded, *_: decoded(), "decoding")
+        progress.run([Call(lambda decoded, *_: decoded(), "decoding")])
     columns = _settled(progress, rows, positions, loose) if is_table else None
     return block_of(
         progress, transformed(progress, columns, steps(description.transforms), description.order.seed), documents
@@ -237,10 +239,10 @@ def _settled(progress: Progress, rows: Columns, positions: Indices, loose: Mappi
     return None
 
 
-def _end(description: StreamDescription, lane: int, ordinal: int, position: int, error: Exception) -> RecordError:
+def _end(description: StreamDescription, lane: int, ordinal: int, position: int, error: BaseException) -> RecordError:
     """Why the lane gives nothing from here on."""
     where = description.reader.locate(lane, ordinal)
-    failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {error}", error)
+    failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {message_of(error)}", error)
     if description.on_error != "raise":
         failure.add_note(
             "The lane cannot be read on behind this, so on_error has no say in it. What a map or a filter inside the "

@@ -5,6 +5,9 @@ A transform is a plain callable element -> element, or an object with exactly on
 (Grain's transform classes fit as they are), or one of two that work on all of a block at once: `decode(records) ->
 columns`, and `map_columns(columns) -> columns`, which gives a row for each row, in their order, and makes each of its
 own row alone. After a flat_map several elements share a position; an ordinal, from 0 at each, tells them apart.
+
+A transform may write to what it is given, keep it, and reuse what it gave: elements are as they were returned (see
+read.owning). To a `map_columns` that writes to its columns it costs a second call, with copies.
 """
 
 from __future__ import annotations
@@ -12,15 +15,14 @@ from __future__ import annotations
 import bisect
 import functools
 import inspect
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from datarax_ray.plan.position import ordinals
-from datarax_ray.read.errors import RecordError, Skipped, StorageError
+from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
+from datarax_ray.read.owning import UnfitError, own, own_items
 
 # The callable is asked, where the record is read, whether to leave it out.
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
@@ -71,10 +73,12 @@ def _step(transform: Any, index: int) -> Step:
 
 
 def _flat_map(transform: Any, element: Any) -> list[Any]:
-    found = transform.flat_map(element)
-    if isinstance(found, Mapping | str | bytes):
-        raise TypeError(f"flat_map returned a {type(found).__name__}; it returns an iterable of elements, a list say")
-    results = list(found)
+    held = [transform.flat_map(element)]
+    if held[0] is None:
+        raise UnfitError("None", ", and flat_map returns an iterable of elements; does it end without `return`?")
+    if isinstance(held[0], Mapping | str | bytes):
+        raise TypeError(f"flat_map returned a {type(held[0]).__name__}; it returns an iterable of elements, a list say")
+    results = own_items(held)
     limit = getattr(transform, "max_fan_out", None)
     if limit is not None and len(results) > limit:
         raise ValueError(f"flat_map returned {len(results)} elements, and its max_fan_out is {limit}; set it higher")
@@ -85,10 +89,25 @@ def _name(transform: Any) -> str:
     return getattr(transform, "__qualname__", None) or type(transform).__qualname__
 
 
+@dataclass(frozen=True)
+class Call:
+    """What is done to each element. call: (element, position, ordinal) -> what it becomes; where kind is "filter",
+    whether it stays, and where it is "flat_map", a list of our own of what takes its place. what: it, in errors.
+
+    catch: the Exceptions that it may raise about its element.
+    """
+
+    call: Callable[[Any, int, int], Any]
+    what: str
+    kind: str = "map"
+    catch: type[Exception] = Exception
+
+
 class Progress:
     """The elements of one block on their way through the transforms; keeps their positions and records beside them.
 
-    ordinals: the place of each among the results of its position, as the last flat_map gave them; 0 before any.
+    elements: a list is taken as it is, and emptied. ordinals: the place of each among the results of its position, as
+    the last flat_map gave them; 0 before any.
 
     A failure either leaves its element out (on_error "skip", or a callable that says so), or cuts the block before its
     position: then `failure` is to be raised when the stream comes to it, and everything before it is still good.
@@ -97,14 +116,14 @@ class Progress:
 
     def __init__(
         self,
-        elements: Iterable[Any],
+        elements: list[Any],
         positions: Sequence[int] | np.ndarray,
         records: Sequence[int] | np.ndarray,
         *,
         on_error: OnError,
         locate: Callable[[int], str],
     ) -> None:
-        self.elements = list(elements)
+        self.elements = elements
         self.positions: Any = positions
         self.records: Any = records
         self.ordinals: list[int] = []
@@ -113,64 +132,99 @@ class Progress:
         self._on_error = on_error
         self._locate = locate
 
-    def apply(self, step: Step, seed: int) -> None:
-        """Put every element through one step; what it filters out leaves the block, what it makes of one joins it."""
-        self.run(_bind(step, seed), f"transform {step.name}", step.kind)
+    def apply(self, todo: Sequence[Step], seed: int) -> None:
+        """Put every element through these steps; what they filter out leaves the block, what they make of one joins."""
+        self.run([_bind(step, seed) for step in todo])
 
-    def run(
-        self,
-        call: Callable[[Any, int, int], Any],
-        what: str,
-        kind: str = "map",
-        *,
-        catch: type[Exception] = Exception,
-    ) -> None:
-        """Replace each element by `call(element, position, ordinal)`; keep it by its truth where kind is "filter";
-        put all of a list in its place where kind is "flat_map". what: the call, in errors.
+    def run(self, calls: Sequence[Call]) -> None:
+        """Put each element through all calls before the next one begins, and own the result before anything is called
+        again: whatever a call writes to later, it is as it was returned.
         """
         self._list()
+        given, self.elements = self.elements, []
+        given.reverse()
         kept: list[int] = []
-        out: list[Any] = []
-        index = 0
-        while index < len(self.elements):
-            try:
-                for index in range(index, len(self.elements)):  # noqa: B020  where it stopped is the culprit
-                    element = self.elements[index]
-                    result = call(element, self.positions[index], self.ordinals[index])
-                    if kind == "flat_map":
-                        out += result
-                        kept += [index] * len(result)
-                    elif kind != "filter" or result:
-                        out.append(element if kind == "filter" else result)
+        found: list[int] = []
+        todo = [(call.kind, call.call) for call in calls]
+        position, counts = -1, [0] * len(calls)  # of results at this position, by each flat_map
+        for index in range(len(given)):  # to the last, or to one that fails
+            if self.positions[index] != position:
+                position, counts = self.positions[index], [0] * len(calls)
+            waiting: list[tuple[Any, int, int]] = []  # what flat_maps gave, the next one at the end
+            element, ordinal, number = given.pop(), self.ordinals[index], -1
+            while True:
+                try:
+                    for kind, call in todo[number + 1 :]:
+                        number += 1
+                        if kind == "map":
+                            was_none = element is None
+                            element = call(element, position, ordinal)
+                            if element is None and not was_none:
+                                raise UnfitError("None", "; does it end without `return`?")
+                        elif kind == "filter":
+                            if not call(element, position, ordinal):
+                                break
+                        else:
+                            parts = call(element, position, ordinal)
+                            first, counts[number] = counts[number], counts[number] + len(parts)
+                            while parts:
+                                part = parts.pop()
+                                waiting.append((part, first + len(parts), number))
+                            part = None
+                            break
+                    else:
+                        self.elements.append(element)
+                        element = None
+                        own(self.elements, -1)
                         kept.append(index)
-            except StorageError:  # no fault of this element: asked again later, it comes
-                raise
-            except catch as error:
-                if not self._skip(index, what, error):
+                        found.append(ordinal)
+                except BaseException as error:
+                    del self.elements[len(kept) :]
+                    if not self._skip(index, calls[number], error):
+                        given.clear()
+                        break
+                if not waiting:
                     break
-            index += 1
-        self.elements = out
-        if kind == "flat_map" or len(kept) < len(self.positions):
+                element, ordinal, number = waiting.pop()
+            if not given:
+                break
+        if kept != list(range(len(self.positions))):
             self.positions = [self.positions[index] for index in kept]
             self.records = [self.records[index] for index in kept]
-            self.ordinals = [self.ordinals[index] for index in kept]
-        if kind == "flat_map":
-            self.ordinals = ordinals(np.array(self.positions, np.int64)).tolist()
-        self._end_before_failure()
+        self.ordinals = found
+        self.end_before_failure()
 
-    def _skip(self, index: int, what: str, error: Exception) -> bool:
-        """Leave this element out, or make the error the block's failure, as on_error says. Returns whether left out."""
+    def _skip(self, index: int, call: Call, error: BaseException) -> bool:
+        """Leave this element out, or make the error the block's failure, as on_error says. Returns whether left out.
+
+        Raises: the error, where it is not about the element.
+        """
         where, position = self._locate(self.records[index]), self.positions[index]
-        reason = f"{what} raised {type(error).__name__}: {error}"
+        if not is_of_data(error, call.catch):
+            error.add_note(f"in {where} (position {position}): {call.what}")
+            raise error
+        verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
+        reason = f"{call.what} {verb} {message_of(error)}"
         failure = RecordError(f"{where} (position {position}): {reason}", position)
         failure.__cause__ = error
-        if self._on_error == "skip" or (callable(self._on_error) and self._on_error(failure)):
-            self.skipped.append(Skipped(where, position, reason))
-            return True
-        self.failure = failure
-        # The cause does not survive the way from an actor to the driver, so its traceback travels as a note.
-        self.failure.add_note("".join(traceback.format_exception(error)).rstrip())
+        if isinstance(error, Exception):  # who raises another asks for more than an element to be left out
+            try:
+                is_left_out = self._on_error == "skip" or (callable(self._on_error) and bool(self._on_error(failure)))
+            except BaseException as second:
+                if not is_of_data(second):
+                    raise
+                reason += f"; and on_error raised {type(second).__name__}: {message_of(second)}"
+                is_left_out, error = False, second
+            if is_left_out:
+                self.skipped.append(Skipped(where, position, reason))
+                return True
+        self.fail(index, reason, error)
         return False
+
+    def fail(self, index: int, reason: str, error: BaseException) -> None:
+        """Make this the block's failure; the block ends before it once its elements are put in their places."""
+        self.failure = RecordError.of(self._locate(self.records[index]), self.positions[index], reason, error)
+        self.failure.__cause__ = error
 
     def cut(self, index: int, reason: str) -> None:
         """End the block before the position of this element, unlike the first, or no element itself; never skipped."""
@@ -178,7 +232,7 @@ class Progress:
         where, position = self._locate(self.records[index]), self.positions[index]
         first = f" differs from {self._locate(self.records[0])} (position {self.positions[0]})" if index else ""
         self.failure = RecordError(f"{where} (position {position}){first}: {reason}", position)
-        self._end_before_failure()
+        self.end_before_failure()
 
     def _list(self) -> None:
         """Lists in place of arrays, once single elements are looked at; whole columns pass at no price for each row."""
@@ -187,7 +241,7 @@ class Progress:
         if len(self.ordinals) < len(self.positions):  # none yet: no flat_map has come
             self.ordinals = [0] * len(self.positions)
 
-    def _end_before_failure(self) -> None:
+    def end_before_failure(self) -> None:
         """What else its position gave goes too: batches end at whole positions there, whatever their size."""
         if self.failure is not None:
             self._keep(bisect.bisect_left(self.positions, self.failure.position))
@@ -196,14 +250,15 @@ class Progress:
         del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
 
 
-def _bind(step: Step, seed: int) -> Callable[[Any, int, int], Any]:
-    """The step as a function of (element, position, ordinal)."""
+def _bind(step: Step, seed: int) -> Call:
+    """The step as a call."""
+    what = f"transform {step.name}"
     if step.kind == "random_map":
         rng_at = element_rng(seed, step.index)
-        return lambda element, position, ordinal: step.call(element, rng_at(position, ordinal))
+        return Call(lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)), what)
     if step.kind == "map_with_index":
-        return lambda element, position, _: step.call(position, element)
-    return lambda element, *_: step.call(element)
+        return Call(lambda element, position, _: step.call(position, element), what)
+    return Call(lambda element, *_: step.call(element), what, step.kind)
 
 
 def element_rng(seed: int, transform_index: int) -> Callable[..., np.random.Generator]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import json
@@ -212,6 +213,52 @@ def test_a_failing_transform_names_transform_file_record_position_and_actor(file
         notes = "\n".join(info.value.__notes__)
         assert "in reader actor" in notes
         assert "ZeroDivisionError: cannot divide element 13" in notes
+
+
+class Reuses:
+    """Gives views of its one buffer, and changes in place what it was given."""
+
+    def __init__(self) -> None:
+        self.buffer = np.zeros((2, 5), np.int32)
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        self.buffer[:] = element["values"]
+        element["values"] += 1
+        element["ragged"].append(7)
+        return {**element, "seen": self.buffer[0], "twice": self.buffer.T}
+
+
+@pytest.mark.parametrize(("num_actors", "chunk_size"), [(1, 7), (3, None)])
+def test_a_transform_that_reuses_its_buffer_gives_the_plain_loops_stream(
+    files: list[Path], num_actors: int, chunk_size: int | None
+) -> None:
+    plain = oracle.elements(oracle.stored(files), seed=42, num_epochs=2, transforms=[decode], rng_seed=42)
+    want = [copy.deepcopy(reuses.map(element)) for reuses in [Reuses()] for _, element in plain]
+    source = make(files, [decode, Reuses()], num_epochs=2)
+    with ray_source(source, num_actors, chunk_size=chunk_size) as distributed:
+        got = list(distributed.batches(0, StreamOptions(12)))
+    for number, batch in enumerate(got):
+        rows = want[12 * number : 12 * number + 12]
+        oracle.assert_same(batch.columns, {key: [row[key] for row in rows] for key in rows[0]})
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_transform_that_exits_ends_no_actor_and_is_the_error_of_its_record(
+    files: list[Path], error: type[BaseException]
+) -> None:
+    def leave(element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == 50:
+            raise error(0)
+        return element
+
+    with ray_source(make(files, [decode, leave], shuffle_files=False, on_error="skip"), 2) as source:
+        before, got = pids(source), []
+        said = rf"\[30\] \(position 50\): transform .*leave raised {error.__name__}"
+        with pytest.raises(RecordError, match=said) as e:
+            got.extend(batch.stop for batch in source.batches(0, StreamOptions(10)))
+        assert got == [10, 20, 30, 40, 50]
+        assert any("in reader actor" in note for note in e.value.__notes__)
+        assert pids(source) == before
 
 
 def test_batches_before_a_failure_are_delivered_and_the_state_is_theirs(files: list[Path]) -> None:

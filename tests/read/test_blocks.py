@@ -225,7 +225,7 @@ def test_a_record_that_does_not_decode_is_named_or_skipped():
         (lambda first: {"a": {}}, "has no fields"),
         (lambda first: {"x": first}, "x is a list; decode gives arrays with a row for each record"),
         (lambda first: {"x": np.float32(1)}, "x is a float32"),
-        (lambda first: None, "its result is a NoneType"),
+        (lambda first: None, "transform Picky returned None; does it end without `return`"),
     ],
 )
 def test_a_decoder_that_gives_no_row_for_each_record_is_refused(result, message):
@@ -239,9 +239,12 @@ def test_a_decoder_that_fails_only_on_many_says_so():
             raise ValueError("too many")
         return {"x": np.array(first)}
 
-    with pytest.raises(ValueError, match="too many") as caught:
-        read_block(describe(transforms=[Picky(result=result)]), Ticket(0, 4))
-    assert "decodes each of these 4 records alone, but not together" in caught.value.__notes__[0]
+    block = read_block(describe(transforms=[Picky(result=result)]), Ticket(2, 6))
+    assert str(block.failure) == (
+        "memory[2] (position 2): transform Picky decodes this and the next 3 records alone, but not together; it "
+        "raised ValueError: too many"
+    )
+    assert block.failure_position == 2
 
 
 # Elements that do not stack

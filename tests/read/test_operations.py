@@ -42,3 +42,30 @@ def test_a_filters_answer_is_taken_by_its_truth() -> None:
     assert outputs([Operation("filter", lambda x: np.bool_(True), "Keep", 0)], 1) == [1]
     _, error = expand([Operation("filter", lambda x: np.array([True, False]), "Keep", 0)], Item(0, None, 1))
     assert "truth value of an array" in str(error and error.reason)
+
+
+def test_an_operation_may_reuse_its_buffer_also_inside_a_flat_map():
+    buffer = np.zeros(2, np.int64)
+
+    def fill(element):
+        buffer[:] = element
+        return buffer
+
+    def both(element):
+        for value in (element, -element):
+            yield fill(value)
+
+    items = [Item(index, None, index) for index in range(3)]
+    fills = [Operation("map", fill, "Fill", 0)]
+    assert [out.data.tolist() for item in items for out in expand(fills, item)[0]] == [[0, 0], [1, 1], [2, 2]]
+    boths = [Operation("flat_map", both, "Both", 0, 2), Operation("map", lambda e: e[:1], "First", 1)]
+    outputs = expand(boths, Item(5, None, 5))[0]
+    assert [out.data.tolist() for out in outputs] == [[5], [-5]]
+
+
+def test_an_operation_that_exits_is_its_elements_error():
+    def leave(element):
+        raise SystemExit(0)
+
+    outputs, error = expand([Operation("map", leave, "Leave", 0)], Item(0, None, 3))
+    assert (outputs, str(error.reason)) == ([], "operation 0 (Leave) raised SystemExit: 0")

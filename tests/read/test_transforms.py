@@ -1,6 +1,9 @@
 """What counts as a transform, random numbers by position, and failures located."""
 
+import asyncio
 import functools
+import signal
+import threading
 
 import grain
 import numpy as np
@@ -16,10 +19,9 @@ from datarax_ray.read.transforms import Progress, element_rng, steps
 def run(transforms, elements, *, positions=None, seed=0, on_error="raise") -> Progress:
     positions = list(range(len(elements))) if positions is None else positions
     progress = Progress(
-        elements, positions, [100 + p for p in positions], on_error=on_error, locate=lambda r: f"file[{r}]"
+        list(elements), positions, [100 + p for p in positions], on_error=on_error, locate=lambda r: f"file[{r}]"
     )
-    for step in steps(transforms):
-        progress.apply(step, seed)
+    progress.apply(steps(transforms), seed)
     return progress
 
 
@@ -266,16 +268,152 @@ def test_skipped_elements_leave_the_others_in_place(bad, late):
     assert progress.failure is None
 
 
-@pytest.mark.parametrize("error", [StopIteration, GeneratorExit, KeyboardInterrupt])
-def test_a_stop_iteration_is_a_failure_and_an_interrupt_is_none(error):
+def raising(error):
     def transform(element):
+        if element == 2:
+            raise error
+        return element
+
+    return transform
+
+
+class UnsayableError(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (StopIteration(3), "StopIteration: 3"),
+        (SystemExit(0), "SystemExit: 0"),
+        (GeneratorExit(), "GeneratorExit: "),
+        (asyncio.CancelledError(), "CancelledError: "),
+        (UnsayableError(), r"UnsayableError: \(no message: its __str__ raised ZeroDivisionError\)"),
+    ],
+)
+def test_whatever_a_transform_raises_is_a_failure_of_its_record_behind_the_good_elements(error, message):
+    progress = run([raising(error)], [0, 1, 2, 3], positions=[5, 6, 7, 8])
+    assert (progress.elements, progress.positions) == ([0, 1], [5, 6])
+    with pytest.raises(RecordError, match=rf"^file\[107\] \(position 7\): transform .*transform raised {message}"):
+        raise progress.failure
+
+
+def test_only_exceptions_are_left_out_and_only_of_them_on_error_is_asked():
+    def never(failure):
+        raise AssertionError
+
+    for on_error in ("skip", never):
+        progress = run([raising(SystemExit())], [2, 3], on_error=on_error)
+        assert (progress.elements, progress.skipped) == ([], [])
+        assert "raised SystemExit" in str(progress.failure)
+    assert run([raising(StopIteration())], [2, 3], on_error="skip").elements == [3]
+
+
+@pytest.mark.parametrize("second", [KeyError("no"), SystemExit(1), UnsayableError()])
+def test_an_on_error_that_raises_is_a_failure_of_the_record_that_it_was_asked_about(second):
+    def on_error(failure):
+        raise second
+
+    progress = run([raising(ValueError("bad"))], [1, 2, 3], on_error=on_error)
+    assert progress.elements == [1]
+    said = rf"file\[101\] .*transform raised ValueError: bad; and on_error raised {type(second).__name__}"
+    with pytest.raises(RecordError, match=said):
+        raise progress.failure
+
+
+def test_ctrl_c_in_a_transform_ends_the_program_at_once_and_says_where_it_was():
+    def transform(element):
+        if element == 2:
+            signal.raise_signal(signal.SIGINT)
+        return element
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run([transform], [1, 2, 3], on_error="skip")
+    assert caught.value.__notes__[0].startswith("in file[101] (position 1): transform ")
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_the_handler_of_a_signal_raises_ends_the_program_whatever_it_met(error):
+    def handler(number, frame):
         raise error
 
-    if issubclass(error, Exception):
-        assert "StopIteration" in str(run([transform], [1]).failure)
-    else:
+    def transform(element):
+        signal.raise_signal(signal.SIGUSR1)
+        return element
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
         with pytest.raises(error):
             run([transform], [1], on_error="skip")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_keyboard_interrupt_where_no_ctrl_c_can_come_is_the_transforms_own():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run([raising(KeyboardInterrupt())], [1, 2]).failure))
+    thread.start()
+    thread.join()
+    assert "transform raised KeyboardInterrupt" in str(found[0])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # as Ray's workers are started
+    try:
+        assert "transform raised KeyboardInterrupt" in str(run([raising(KeyboardInterrupt())], [1, 2]).failure)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+async def nothing():
+    pass
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: (i for i in "ab"), "a generator in field 'x', which can be read only once; return a list"),
+        (lambda: map(str, "ab"), "a map in field 'x', which can be read only once"),
+        (lambda: {"y": [iter("ab")]}, "a str_ascii_iterator in field 'x.y.0', which can be read only once"),
+        (lambda: {3, 4}, "a set in field 'x', which has no order, so no two processes see the same; sort it to a list"),
+        (lambda: threading.Lock(), "a lock in field 'x', which cannot be copied or sent to another process"),
+        (nothing, "a coroutine in field 'x', which can be read only once"),
+        (
+            lambda: np.ma.masked_array([1, 2], [True, False]),
+            "a MaskedArray in field 'x', whose mask would be lost; return its filled",
+        ),
+    ],
+)
+def test_what_can_be_no_field_is_a_failure_of_its_record_and_names_the_transform(made, message):
+    unclosed = []
+
+    def transform(element):
+        if element == 1:
+            return {"x": 0}
+        unclosed.append(made())
+        return {"x": unclosed[-1]}
+
+    progress = run([transform], [1, 2])
+    assert progress.elements == [{"x": 0}]
+    assert str(progress.failure).startswith("file[101] (position 1): transform ")
+    assert f"transform returned {message}" in str(progress.failure)
+    assert run([transform], [2, 1], on_error="skip").elements == [{"x": 0}]
+    for value in unclosed:
+        getattr(value, "close", lambda: None)()
+
+
+def test_a_transform_that_forgets_its_return_is_told_so():
+    def forgets(element):
+        element += 1
+
+    class ForgetsToo:
+        def flat_map(self, element):
+            forgets(element)
+
+    message = r"transform .*forgets returned None; does it end without `return`\?"
+    with pytest.raises(RecordError, match=message):
+        raise run([forgets], [1]).failure
+    with pytest.raises(RecordError, match=r"ForgetsToo returned None, and flat_map .*`return`"):
+        raise run([ForgetsToo()], [1]).failure
+    assert run([lambda element: element], [None]).elements == [None]  # which a data source may give
 
 
 def test_a_filter_that_raises_is_a_failure_not_a_drop():
