@@ -82,6 +82,9 @@ class TracedBatches:
             self._stream.close()
         self._stream = self._next = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TracedBatches, ()  # a copy has a stream of its own
+
     def close(self) -> None:
         """End the stream; a later batch begins a new one."""
         with self._lock:
