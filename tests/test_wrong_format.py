@@ -110,6 +110,18 @@ def test_records_without_a_decoder_are_named_where_stages_or_a_scan_have_nothing
         Pipeline(source=source, batch_size=2, rngs=nnx.Rngs(0)).scan(lambda batch: batch, length=1)
 
 
+def test_records_without_a_decoder_are_named_once_where_nothing_needs_them_decoded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = of_records(tmp_path / "a.array_record", [msgpack.packb({"x": i}) for i in range(4)])
+    pipeline = Pipeline(source=source, batch_size=2, rngs=nnx.Rngs(0))
+    assert pipeline.step().tolist() == [msgpack.packb({"x": i}) for i in range(2)]
+    pipeline.step()
+    assert [record.getMessage() for record in caplog.records] == [
+        "batches are records as they are stored (bytes). It looks like msgpack: DecodeMsgpack() decodes it."
+    ]
+
+
 def test_a_local_path_never_asks_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.load_dataset_builder", None)
     monkeypatch.setattr("datasets.load_dataset", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.sniff import how_to_decode
 from datarax_ray.sources.device import narrow, split_host
+
+logger = logging.getLogger("datarax_ray")
 
 
 class Source(Protocol):
@@ -63,6 +66,7 @@ class Maker:
     ) -> Generator[Ready, None, None]:
         """Batches from the state on, prepared for their use, and after the last one what is left to say."""
         options = replace(self.options, cancelled=cancelled)
+        is_first = True
         with contextlib.closing(self.source.batches(state, options)) as stream:
             while True:
                 try:
@@ -76,6 +80,9 @@ class Maker:
                     yield Ready(None, state, end.value or ())
                     return
                 state = host_batch.state
+                if is_first and (advice := _advice(host_batch.columns)):
+                    logger.warning("batches are records as they are stored (bytes).%s", advice)
+                is_first = False
                 if options.pad_remainder:
                     rows = num_rows_in(options.rows.full)
                     fill = {} if options.packing is None else padding(options.packing)
