@@ -11,6 +11,7 @@ from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.blocks import Block, read_block
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import RecordError, Skipped
@@ -171,7 +172,7 @@ def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, f
         options = StreamOptions(6, False, rank, process_count, chunk_size=9, shares_actors=shares_actors)
         return [
             (batch.positions.tolist(), batch.columns["noise"].tolist(), [skip.position for skip in batch.skipped])
-            for batch in batches(description, pool, 0, options)
+            for batch in batches(description, pool, StreamState(), options)
         ]
 
     for seed in range(5):
