@@ -17,7 +17,7 @@ from datarax_ray.pipeline.padding import pad
 from datarax_ray.pipeline.scan import FedBatch
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import by_rows, check_sharding, merge_host, to_device
+from datarax_ray.pipeline.transfer import by_rows, check_sharding, merge_host, spans_processes, to_device
 from datarax_ray.plan.packing import padding
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
@@ -45,6 +45,20 @@ class Ready:
     batch: Any
     state: StreamState
     skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A batch on the device before the stages. row_words: uint32 (rows, 2), as stages.words makes them.
+
+    columns, row_words: None where nothing goes to the device. start: the number of its first element. host: the fields
+    that stay on the host.
+    """
+
+    columns: Any
+    row_words: Any
+    start: int
+    host: Any
 
 
 @dataclass(frozen=True)
@@ -93,14 +107,29 @@ class Maker:
 
     def transfer(self, host_batch: HostBatch) -> Any:
         """The batch for iteration: on the device, after the stages."""
+        return self.finish(self.place(host_batch))
+
+    def place(self, host_batch: HostBatch) -> Placed:
+        """The batch on the device, before the stages. No other process is waited for."""
         on_device, on_host = split_host(host_batch.columns)
+        start = element_ids(host_batch.start, host_batch.offset)
+        if on_device is None:
+            return Placed(None, None, start, on_host)
+        rows, global_rows = self.options.rows, host_batch.global_rows
+        check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
+        row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
+        return Placed(
+            to_device(on_device, self.sharding, rows, global_rows),
+            to_device(row_words, by_rows(self.sharding), rows, global_rows),
+            start,
+            on_host,
+        )
+
+    def finish(self, placed: Placed) -> Any:
+        """The batch after the stages, with what stayed on the host."""
+        on_device, on_host = placed.columns, placed.host
         if on_device is not None:
-            rows, global_rows = self.options.rows, host_batch.global_rows
-            check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
-            row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
-            on_device = to_device(on_device, self.sharding, rows, global_rows)
-            row_words = to_device(row_words, by_rows(self.sharding), rows, global_rows)
-            on_device = self.stages(on_device, element_ids(host_batch.start, host_batch.offset), row_words)
+            on_device = self.stages(on_device, placed.start, placed.row_words)
         elif self.stages.graph.nodes:
             raise ValueError(
                 "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
@@ -109,7 +138,7 @@ class Maker:
         return merge_host(on_device, on_host)
 
     def feed(self, host_batch: HostBatch) -> FedBatch | None:
-        """The batch for scan: on the host, before the stages; None for a short one."""
+        """The batch for scan: before the stages, on the host, or on the devices of several processes; None if short."""
         if host_batch.global_rows < self.options.batch_size:
             return None
         on_device, _ = split_host(host_batch.columns)
@@ -118,6 +147,9 @@ class Maker:
                 "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate."
                 + _advice(host_batch.columns)
             )
+        if spans_processes(self.sharding):
+            placed = self.place(host_batch)
+            return FedBatch(placed.columns, placed.row_words, words(placed.start))
         row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
         return FedBatch(narrow(on_device), row_words, words(element_ids(host_batch.start, host_batch.offset)))
 

@@ -24,7 +24,7 @@ from datarax_ray.pipeline.padding import VALID_MASK
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import check_shape, check_sharding, trainer_of
+from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
@@ -194,15 +194,19 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             return self._step()
 
     def _step(self) -> Any:
-        session = self._open(self._maker.transfer)
+        # Programs that several processes run together must start in the same order in all of them, so stages are not
+        # run ahead in a thread there: beside the train step's, their collectives would wait for each other for ever.
+        is_finished = not spans_processes(self.sharding)
+        session = self._open(self._maker.transfer if is_finished else self._maker.place)
         with self._ended_by_errors():
             ready = session.next()
             self._ledger.check(ready.skipped, self.num_skipped)
+            batch = ready.batch if is_finished or ready.batch is None else self._maker.finish(ready.batch)
             self._consume(ready.state, ready.skipped)
-        if ready.batch is None:
+        if batch is None:
             self._end_session()
             raise StopIteration
-        return ready.batch
+        return batch
 
     def scan(
         self,
@@ -214,6 +218,8 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     ) -> Any:
         """`length` train steps over the next batches in one compiled loop; then the position is behind them.
 
+        On a mesh of several processes each step is a call of its own, of one compiled program, in every process.
+
         step_fn: (*modules, batch) -> out; with init_carry, (carry, *modules, batch) -> (carry, out). modules: NNX
         modules, optimizers and the like, whose variables the steps update. Returns the outs, stacked on a new first
         axis (length, ...); with init_carry, (carry, outs). Compiled once for each step_fn (the same object), length and
@@ -224,16 +230,11 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
 
         Raises: ValueError where fewer than `length` batches of full size are left (known before the first step, unless
         there are filters), or no field is for the device; what the source raises, as from iteration, with a note which
-        batch it was; NotImplementedError with a sharding over several processes.
+        batch it was.
         """
         check_not_forked(self._made_in, "this Pipeline")
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
-        if self.sharding is not None and jax.process_count() > 1:
-            raise NotImplementedError(
-                "scan feeds the devices of one process, and this pipeline's sharding has those of "
-                f"{jax.process_count()}; iterate it, with the train step under jit"
-            )
         left = self._num_full_left()
         if left is not None and left < length:
             raise self._too_few(left, length)

@@ -1,5 +1,8 @@
 """Train steps over a run of batches as one XLA program, which takes each batch from the host when it is due.
 
+Over devices of several processes it is one program for each step: an ordered callback would run in one process alone,
+and that has not the rows of the others.
+
 The first batch is an argument and gives the shapes; the others come through an ordered io_callback, each with a flag:
 whether it is one. The loop runs while it is. So nothing is ever raised in the callback, where XLA would make another
 error of it and fail all later ordered callbacks of the process as well: what went wrong is kept, and raised outside.
@@ -8,7 +11,8 @@ error of it and fail all later ordered callbacks of the process as well: what we
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +23,7 @@ from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec
 
 from datarax_ray.pipeline.stages import Stages
-from datarax_ray.pipeline.transfer import by_rows, constrain, to_device
+from datarax_ray.pipeline.transfer import by_rows, constrain, spans_processes, to_device
 from datarax_ray.plan.trainer_rows import TrainerRows
 
 
@@ -90,6 +94,7 @@ class Scanner:
         self._rows = rows
         self._feed: Feed | None = None
         self._run = jax.jit(self._trace, static_argnums=0)
+        self._run_one = jax.jit(self._trace_one, static_argnums=0)
 
     def __call__(
         self, feed: Feed, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], carry: Any
@@ -98,6 +103,10 @@ class Scanner:
         graphdef, state = nnx.split(modules)
         stages_graphdef, stages_state = self._stages.split()
         program = _Program(step_fn, length, carry is not None, graphdef, stages_graphdef)
+        if spans_processes(self._sharding):
+            state, carry, outs = jax.block_until_ready(self._one_by_one(feed, program, state, stages_state, carry))
+            nnx.update(modules, state)
+            return carry, outs
         columns, row_words, start = feed.take()
         columns = to_device(columns, self._sharding, self._rows, len(row_words))
         row_words = to_device(row_words, by_rows(self._sharding), self._rows, len(row_words))
@@ -111,6 +120,15 @@ class Scanner:
             raise feed.error
         nnx.update(modules, state)
         return carry, outs
+
+    def _one_by_one(self, feed: Feed, program: _Program, state: Any, stages_state: Any, carry: Any) -> Any:
+        """What the loop gives, by a call for each step."""
+        outs = None
+        for index in range(program.length):
+            one = replace(program, length=1)  # not compiled anew for another length
+            state, carry, out = self._run_one(one, state, stages_state, carry, feed.take())
+            outs = _first_of(program.length, out) if outs is None else _put(outs, out, index)
+        return state, carry, outs
 
     def _next(self) -> tuple[np.bool_, FedBatch]:
         assert self._feed is not None
@@ -126,20 +144,35 @@ class Scanner:
 
         @jax.jit  # so that it is traced once for its outputs' shapes and the loop
         def step(state: Any, carry: Any, fed: FedBatch) -> Any:
-            batch = self._stages.apply(program.stages, stages_state, fed.start, fed.row_words, fed.columns)
-            # Fused with the train step, the stages could round otherwise than they do in iteration.
-            return _step(program, state, carry, jax.lax.optimization_barrier(batch))
+            return self._trace_one(program, state, stages_state, carry, fed)
 
         def body(loop: Any) -> Any:
             index, _, fed, state, carry, outs = loop
             state, carry, out = step(state, carry, fed)
-            outs = jax.tree.map(lambda to, one: jax.lax.dynamic_update_index_in_dim(to, one, index, 0), outs, out)
-            return (index + 1, *fetch(), state, carry, outs)
+            return (index + 1, *fetch(), state, carry, _put(outs, out, index))
 
         *_, out = jax.eval_shape(step, state, carry, first)
         outs = jax.tree.map(lambda one: _room_for(program.length, one), out)
         loop = (jnp.int32(0), jnp.bool_(True), first, state, carry, outs)
         return jax.lax.while_loop(lambda loop: loop[1], body, loop)[3:]
+
+    def _trace_one(self, program: _Program, state: Any, stages_state: Any, carry: Any, fed: FedBatch) -> Any:
+        """(state, carry, out) after one step."""
+        batch = self._stages.apply(program.stages, stages_state, fed.start, fed.row_words, fed.columns)
+        # Fused with the train step, the stages could round otherwise than they do in iteration.
+        return _step(program, state, carry, jax.lax.optimization_barrier(batch))
+
+
+@jax.jit
+def _put(outs: Any, out: Any, index: Any) -> Any:
+    """The stacked outs with this one at its index."""
+    return jax.tree.map(lambda to, one: jax.lax.dynamic_update_index_in_dim(to, one, index, 0), outs, out)
+
+
+@partial(jax.jit, static_argnums=0)
+def _first_of(length: int, out: Any) -> Any:
+    """Room for so many outs, with the first in it: made of that, it lies on the same devices."""
+    return jax.tree.map(lambda one: jnp.broadcast_to(one, (length, *one.shape)), out)
 
 
 def _room_for(length: int, one: jax.ShapeDtypeStruct) -> Any:

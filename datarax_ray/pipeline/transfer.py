@@ -48,6 +48,11 @@ def to_device(columns: Any, sharding: NamedSharding | None, rows: TrainerRows, g
     return jax.tree.map_with_path(lambda path, array: _shard(path, array, sharding, rows, global_rows), columns)
 
 
+def spans_processes(sharding: NamedSharding | None) -> bool:
+    """Whether arrays laid out so are global ones, of which each process holds a part."""
+    return sharding is not None and not sharding.is_fully_addressable
+
+
 def by_rows(sharding: NamedSharding | None) -> NamedSharding | None:
     """The sharding of the first axis alone, for arrays whose other axes are none of the batch's."""
     return None if sharding is None else _fit(sharding, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -53,6 +53,19 @@ STREAMS = {
     "mixture": ("fsdp and data", "model across hosts"),
     "stream of shards": ("interleaved", "model across hosts"),
 }
+
+
+SCANNED = {"records": ("interleaved", "model across hosts"), "behind a filter": ("data x seq across hosts",)}
+
+
+class Run(NamedTuple):
+    """The batches on one mesh from number `skipped` on, what a scan over the first of them counted, the last state."""
+
+    mesh: str
+    skipped: int
+    batches: list[dict[str, Any]]
+    counted: int | None
+    state: str
 
 
 def sharding_of(name: str) -> NamedSharding:
@@ -116,25 +129,41 @@ def held(batch: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def run(stream: str, meshes: tuple[str, ...], source: Any) -> list[Any]:
-    """The stream on each mesh: (mesh, its batches, its states); each but the first begins at a state of the one before.
+def count(carry: jax.Array, batch: dict[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
+    """A step that sums over the rows of all processes, and gives back its batch."""
+    return carry + batch["index"].sum(), batch
 
-    So a state goes from mesh to mesh.
+
+def scanned(made: Pipeline, length: int) -> tuple[list[dict[str, Any]], int]:
+    """What this process holds of so many batches that a scan went over, and what it counted."""
+    counted, outs = made.scan(count, length=length, init_carry=jax.numpy.int32(0))
+    batches: list[dict[str, Any]] = [{} for _ in range(length)]
+    for name, array in outs.items():
+        for number, batch in enumerate(batches):
+            shards = [(shard.index[1:], np.asarray(shard.data)[number]) for shard in array.addressable_shards]
+            batch[name] = (array.shape[1:], shards)
+    return batches, int(counted.addressable_shards[0].data)
+
+
+def run(stream: str, meshes: tuple[str, ...], source: Any) -> list[Run]:
+    """The stream on each mesh; each but the first begins at a state of the one before, so a state goes from one to the
+    next, and goes on after a scan over some batches.
     """
-    out, state, rng = [], None, np.random.default_rng(len(stream))
+    out, skipped, saved, rng = [], 0, "", np.random.default_rng(len(stream))
     for mesh in meshes:
         made = pipeline(stream, source, sharding=sharding_of(mesh))
-        skipped = 0
-        if state is not None:
-            skipped, saved = state
+        if saved:
             made.set_state(json.loads(saved))
-        batches, states = [], [json.dumps(made.get_state())]
+        batches, counted = scanned(made, 3) if mesh in SCANNED.get(stream, ()) else ([], None)
+        states = [json.dumps(made.get_state())]
         for batch in made:
             batches.append(held(batch))
             states.append(json.dumps(made.get_state()))
-        out.append((mesh, skipped, batches, json.dumps(made.get_state())))
-        number = int(rng.integers(len(batches) // 2 + 1)) if skipped < 4 else 0
-        state = (skipped + number, states[number]) if skipped < 4 else None
+        out.append(Run(mesh, skipped, batches, counted, json.dumps(made.get_state())))
+        number = int(rng.integers(3)) if skipped < 3 else 0
+        skipped, saved = skipped + len(batches) - len(states) + 1 + number, states[number]
+        if skipped > 4:
+            skipped, saved = 0, ""
     return out
 
 

@@ -61,18 +61,22 @@ def check(found: list[dict[str, Any]], directory: Path) -> None:
         with mesh_worker.pipeline(stream, mesh_worker.source_of(stream, str(directory))) as alone:
             want = [on_host(batch) for batch in alone]
             last_state = json.dumps(alone.get_state())
+        is_exact = stream != "stream of shards"  # its states also say how far was read ahead of them
         assert len(want) > 5
         for runs in zip(*(report[stream] for report in found), strict=True):
-            for mesh, skipped, batches, state in runs:
+            for mesh, skipped, batches, counted, state in runs:
                 where = f"{stream} on {mesh}"
-                assert state == last_state, where
+                assert state == last_state or not is_exact, where
+                assert json.loads(state)["position"] == json.loads(last_state)["position"], where
                 assert len(batches) == len(want) - skipped, where
-                for number, batch in enumerate(batches):
-                    check_batch(batch, want[skipped + number], f"{where}, batch {skipped + number}")
+                for number, batch in enumerate(batches, skipped):
+                    check_batch(batch, want[number], f"{where}, batch {number}")
+                if counted is not None:
+                    assert counted == sum(batch["index"].sum() for batch in want[skipped : skipped + 3]), where
 
 
 def check_batch(batch: dict[str, Any], want: dict[str, Any], where: str) -> None:
-    assert sorted(batch) == sorted(want), where
+    assert sorted(batch) in (sorted(want), sorted(want.keys() - {"name"})), where  # scan leaves out host fields
     rows: set[int] = set()
     for name, value in batch.items():
         if isinstance(value, tuple):

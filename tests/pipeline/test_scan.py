@@ -395,10 +395,3 @@ class TestErrors:
     def test_a_length_below_one_is_refused(self, files: list[Path], length: int) -> None:
         with pytest.raises(ValueError, match=f"length must be at least 1, got {length}"):
             make(source(files)).scan(same, length=length)
-
-    def test_a_mesh_of_several_processes_is_refused(self, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-        sharding = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
-        pipeline = make(source(files), sharding=sharding)
-        monkeypatch.setattr(jax, "process_count", lambda: 4)
-        with pytest.raises(NotImplementedError, match="this pipeline's sharding has those of 4; iterate it"):
-            pipeline.scan(same, length=1)
