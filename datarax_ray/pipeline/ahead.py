@@ -1,23 +1,31 @@
 """Items made ahead of use, in a thread of their own.
 
 One worker takes one item after the other, so what it returns is in order, and an error comes in its place. The thread
-is a daemon: a program that ends, or is interrupted, does not wait for an item that nobody will use.
+is a daemon: a program that ends, or is interrupted, does not wait long for an item that nobody will use.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import queue
 import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.forked import check_not_forked
 
 T = TypeVar("T")
+
+# How long a program that ends waits for items that are being made. Python ends a daemon thread where it asks for the
+# interpreter again; below C++, as in a transfer to the device, that aborts the process (python/cpython#87135).
+_EXIT_S = 1.0
+_OPEN: weakref.WeakSet[Ahead[Any]] = weakref.WeakSet()
 
 
 class Ahead(Generic[T]):
@@ -37,6 +45,7 @@ class Ahead(Generic[T]):
         self._is_over = threading.Event()
         self._lock = threading.Lock()
         self._pending: deque[Future[T | None]] = deque()
+        _OPEN.add(self)
         threading.Thread(target=self._work, name="datarax_ray-prefetch", daemon=True).start()
 
     def next(self) -> T:
@@ -60,6 +69,12 @@ class Ahead(Generic[T]):
         """Whether the next item is still being made."""
         return bool(self._pending) and not self._pending[0].done()
 
+    def cancel(self) -> None:
+        """Drop what was made ahead, as `close` does, and wait for nothing."""
+        if os.getpid() == self._made_in:
+            self._cancelled.set()
+            self._asked.put(None)
+
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> bool:
         """Drop what was made ahead; the generator is closed in its thread once the item that is being made is done.
 
@@ -68,8 +83,7 @@ class Ahead(Generic[T]):
         """
         if os.getpid() != self._made_in:
             return True
-        self._cancelled.set()
-        self._asked.put(None)
+        self.cancel()
         is_over = self._is_over.wait(timeout_s)
         with self._lock:
             is_over = is_over or self._is_over.is_set()
@@ -110,6 +124,16 @@ class Ahead(Generic[T]):
                 self._is_over.set()
             if self._at_end is not None:
                 self._at_end()
+
+
+@atexit.register
+def _end() -> None:
+    found = [ahead for ahead in _OPEN if ahead._made_in == os.getpid()]
+    for ahead in found:
+        ahead.cancel()
+    deadline = time.monotonic() + _EXIT_S
+    for ahead in found:
+        ahead._is_over.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _closed() -> RuntimeError:

@@ -5,7 +5,8 @@ Source: torchdata.nodes, whose Prefetcher counts a snapshot only when its item w
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import sys
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -101,13 +102,14 @@ class DevicePrefetcher(Closing):
         if not callable(getattr(self._iterable, method, None)):
             raise TypeError(f"{type(self._iterable).__name__} has no {method}, so there is no state to resume from")
 
-    def __del__(self) -> None:
-        self._stop(0)
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._ahead is not None and not is_finalizing():  # then its thread is gone, and half of Python too
+            self._ahead.cancel()
 
-    def _stop(self, timeout_s: float | None = None) -> None:
+    def _stop(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            ahead.close(timeout_s)
+            ahead.close(None)
 
 
 def _made(iterable: Iterable[Any], settings: JaxSettings) -> Generator[_Made, None, None]:
