@@ -11,6 +11,7 @@ from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.blocks import Block
 from datarax_ray.read.columns import Columns, spec, unstack
+from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.description import Described
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
 from datarax_ray.read.ledger import ledger_of
@@ -19,11 +20,13 @@ from datarax_ray.read.ledger import ledger_of
 _ELEMENTS_AHEAD = 256
 
 
-class Source:
+class Source(Uncopied):
     """The elements of a description, one by one or in batches, from a position that moves with what was handed out.
 
     Iteration goes on from the position: after `set_state` as after a `break`. At the end of the last epoch it stops.
     """
+
+    instead = "Make another one of the same description, and give it the state: set_state(get_state())."
 
     def __init__(self, description: Described, pool: Pool | None = None) -> None:
         self.description = description

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.ledger import Ledger, ledger_of
+from datarax_ray.sources.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
 
@@ -47,7 +49,26 @@ class _Consumed:
     num_skipped: int = 0
 
 
-class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
+class _Run:
+    """What changes as a pipeline runs: one value to NNX, which then neither copies it nor puts an old one back.
+
+    consumed: what was handed out. session: what makes batches ahead, None while nothing does; its batches are made by
+    `prepare`, under these settings of JAX. is_closed: by `close`, for good.
+    """
+
+    def __init__(self, prepare: Callable[[HostBatch], Any]) -> None:
+        self.consumed = _Consumed(StreamState())
+        self.session: Ahead[Ready] | None = None
+        self.prepare = prepare
+        self.settings = JaxSettings.of_this_thread()
+        self.is_closed = False
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.session is not None and not is_finalizing():  # then its thread is gone, and half of Python too
+            self.session.cancel()
+
+
+class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
     source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries. stages:
@@ -69,6 +90,8 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide,
     or a rank that is none of the mesh's.
     """
+
+    instead = "Make another Pipeline over a source of its own, and give it the state: set_state(get_state())."
 
     def __init__(
         self,
@@ -120,12 +143,9 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._maker = Maker(source, self._options, self._stages, sharding)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
-        self._consumed = _Consumed(StreamState())
-        self._session: Ahead[Ready] | None = None
+        self._run = _Run(self._maker.transfer)
         self._made_in = os.getpid()
         self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
-        self._prepare: Callable[[HostBatch], Any] = self._maker.transfer  # what the session does to its batches
-        self._settings_of_session = JaxSettings.of_this_thread()
         self._ledger = self._new_ledger()
 
     @classmethod
@@ -155,12 +175,12 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     @property
     def position(self) -> int:
         """Where the stream goes on: the position after the last record of the batches that were yielded."""
-        return self._consumed.state.position
+        return self._run.consumed.state.position
 
     @property
     def num_skipped(self) -> int:
         """Broken records that were left out of the batches yielded, since the beginning."""
-        return self._consumed.num_skipped
+        return self._run.consumed.num_skipped
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -189,7 +209,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
 
     def step(self) -> Any:
         """The next batch; the position moves behind it. Raises: StopIteration after the last epoch."""
-        check_not_forked(self._made_in, "this Pipeline")  # before the lock, which may stay locked
+        self._check_usable()  # before the lock, which may stay locked in a forked process
         with self._lock:
             return self._step()
 
@@ -232,7 +252,7 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
         there are filters), or no field is for the device; what the source raises, as from iteration, with a note which
         batch it was.
         """
-        check_not_forked(self._made_in, "this Pipeline")
+        self._check_usable()
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
         left = self._num_full_left()
@@ -268,14 +288,14 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
                 "skipped_path lists them all, max_skipped stops",
                 len(self.skipped),
             )
-        self._consumed = _Consumed(state, self.num_skipped + len(skipped))
+        self._run.consumed = _Consumed(state, self.num_skipped + len(skipped))
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
 
         It is the state of what was yielded; batches made ahead are not in it.
         """
-        consumed = self._consumed  # once: a thread or a signal's handler may ask in the middle of a step
+        consumed = self._run.consumed  # once: a thread or a signal's handler may ask in the middle of a step
         return consumed.state.to_json(self._settings()) | {"statistics": {"num_skipped": consumed.num_skipped}}
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
@@ -300,25 +320,34 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     def _go_to(self, consumed: _Consumed) -> None:
         self._check_sharding(consumed.state.position)
         self._end_session()
-        self._consumed = consumed
+        self._run.consumed = consumed
         self._ledger.restart()
 
     def close(self) -> None:
-        """Stop reading ahead and close the source. The state can still be taken. Takes 4 s at most.
+        """Stop reading ahead and close the source, for good. The state can still be taken. Takes 4 s at most.
 
         Where a source in this process is at a longer read then, the source is closed once that is done.
         """
-        session, self._session = self._session, None
+        self._run.is_closed = True
+        session, self._run.session = self._run.session, None
         close = getattr(self.source, "close", lambda: None)
         if session is None:
             close()
         else:  # after what is being read: to close files under a read would crash
             session.close(_CLOSE_S, then=close)
 
-    def __del__(self) -> None:
-        session = vars(self).get("_session")
-        if session is not None:  # not by _end_session: in the middle of a trace, NNX lets no attribute be set
-            session.close(0)
+    def _check_usable(self) -> None:
+        check_not_forked(self._made_in, "this Pipeline")
+        if is_traced():
+            raise RuntimeError(
+                "JAX traces this call (jit, grad, scan and the like): the batch would be a constant of the compiled "
+                "program, which would give it again and again. Call step() outside, and pass the batch to the jitted "
+                "function; or run many train steps in one compiled loop with pipeline.scan(step_fn, length=...)"
+            )
+        if self._run.is_closed:
+            raise RuntimeError(
+                "this pipeline is closed; make a new one, and give it the state of this: new.set_state(old.get_state())"
+            )
 
     @property
     def _is_at_end(self) -> bool:
@@ -377,15 +406,16 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     def _open(self, prepare: Callable[[HostBatch], Any]) -> Ahead[Ready]:
         """The session that prepares batches in this way, under JAX's settings here; one that does it otherwise ends."""
         settings = JaxSettings.of_this_thread()
-        if self._prepare != prepare or self._settings_of_session != settings:
+        run = self._run
+        if run.prepare != prepare or run.settings != settings:
             self._end_session()
-        if self._session is None:
+        if run.session is None:
             self._ledger.rewind(self.position)
             cancelled = threading.Event()
-            items = self._maker.batches(self._consumed.state, prepare, settings, cancelled.is_set)
-            self._session = Ahead(items, self._prefetch, cancelled)
-            self._prepare, self._settings_of_session = prepare, settings
-        return self._session
+            items = self._maker.batches(self._run.consumed.state, prepare, settings, cancelled.is_set)
+            run.prepare, run.settings = prepare, settings
+            run.session = Ahead(items, self._prefetch, cancelled)
+        return run.session
 
     @contextlib.contextmanager
     def _ended_by_errors(self) -> Iterator[None]:
@@ -393,11 +423,11 @@ class Pipeline(Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
             yield
         except BaseException:
             # What interrupts the wait (Ctrl-C, a signal's handler) must not wait for a batch that may never come.
-            waiting = self._session is not None and self._session.is_waiting
+            waiting = self._run.session is not None and self._run.session.is_waiting
             self._end_session(wait=not waiting)
             raise
 
     def _end_session(self, *, wait: bool = True) -> None:
-        session, self._session = self._session, None
+        session, self._run.session = self._run.session, None
         if session is not None:
             session.close(None if wait else 0)

@@ -123,7 +123,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def get_dataset_info(self) -> Any:
         """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
-        return self._data.info
+        return self._given.value.info
 
     def get_batch(self, size: int, key: Any = None) -> Columns:
         """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it.
@@ -167,7 +167,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         return state | {"index": state["current_index"], "epoch": state["current_epoch"]}
 
     def _made_again(self, config: Any, **common: Any) -> Self:
-        return type(self)(config, dataset=self._data, transforms=self.describe().transforms, **common)
+        return type(self)(config, dataset=self._given.value, transforms=self.describe().transforms, **common)
 
     def __repr__(self) -> str:
         return (

@@ -22,6 +22,7 @@ from datarax_ray.read.columns import Columns
 from datarax_ray.read.description import Described, Description, Reader
 from datarax_ray.sources.config import ErrorsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
+from datarax_ray.sources.tracing import Opaque
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +198,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             config.skipped_path,
         )
         super().__init__(config, self._description, rngs=rngs, name=name)
-        self._data = data  # what the constructor was given, for copies
+        self._given = Opaque(data)  # to the constructor, for copies
         self._reader = reader
 
     @property
@@ -221,4 +222,4 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
 
     def _made_again(self, config: Any, **common: Any) -> Self:
         # final classes take (config, data, ...)
-        return type(self)(config, self._data, transforms=self.describe().transforms, **common)
+        return type(self)(config, self._given.value, transforms=self.describe().transforms, **common)

@@ -12,13 +12,16 @@ from typing import Any, Self
 from flax import nnx
 
 from datarax_ray.sources.config import SourceConfig
+from datarax_ray.sources.tracing import HostModule
 
 
-class SourceModule(nnx.Module, pytree=False):  # type: ignore[call-arg]
+class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-arg]
     """A source as an NNX module. It holds host state (files, positions) and is no pytree.
 
     Raises: ValueError for a stochastic config without rngs, or without the stream that it names.
     """
+
+    instead = "Use its own clone(), or copy() for one at the beginning; RaySource(source) sends it to actors."
 
     config: Any
 

@@ -68,6 +68,6 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         self.directory, self.split_name, self.version = prepared.directory, split, prepared.version
 
     def _made_again(self, config: Any, **common: Any) -> Self:
-        directory, split, skip_decoding = self._data
+        directory, split, skip_decoding = self._given.value
         transforms = self.describe().transforms[1:]  # the first decodes
         return type(self)(directory, split, config, skip_decoding=skip_decoding, transforms=transforms, **common)

@@ -1,0 +1,46 @@
+"""NNX modules that run on the host: what they are to JAX's traces, and to copies of their graph."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.extend
+
+from datarax_ray.read.copying import Uncopied
+
+
+def _trace() -> Any:
+    return jax.extend.core.get_opaque_trace_state(convention="nnx")
+
+
+# Of a thread that has just begun: this module may be imported under a trace.
+with ThreadPoolExecutor(1) as _executor:
+    _OUTSIDE = _executor.submit(_trace).result()
+
+
+def is_traced() -> bool:
+    """Whether JAX traces what runs here: what the host does then is done once, and not when the program runs."""
+    return _trace() != _OUTSIDE
+
+
+class Opaque:
+    """Holds what NNX is not to look into: arrays in an attribute of a module would be a part of the model's state."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class HostModule(Uncopied):
+    """The base, before nnx.Module, of a module that holds files, threads and a position.
+
+    NNX takes modules apart and puts them together again at the border of nnx.jit, where the parts are of the same
+    module; to do so elsewhere, as nnx.clone and nnx.merge do, makes another one, and is refused.
+    """
+
+    @classmethod
+    def _graph_node_create_empty(cls, node_type: Any) -> Any:
+        if not is_traced() and not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            raise node_type._refusal("made by nnx.clone or nnx.merge")
+        return object.__new__(node_type)
