@@ -273,8 +273,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             return tuple(skip for end in ends for skip in end.skipped)
 
         with self._ended_by_errors():
-            result = self._scanner(Feed(take, length), step_fn, length, tuple(modules), init_carry)
-            self._consume(ends[-1].state, skipped())
+            result = self._scanner(
+                Feed(take, length),
+                step_fn,
+                length,
+                tuple(modules),
+                init_carry,
+                done=lambda: self._consume(ends[-1].state, skipped()),
+            )
         return result if init_carry is not None else result[1]
 
     def _consume(self, state: StreamState, skipped: tuple[Skipped, ...]) -> None:

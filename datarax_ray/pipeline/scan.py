@@ -97,9 +97,18 @@ class Scanner:
         self._run_one = jax.jit(self._trace_one, static_argnums=0)
 
     def __call__(
-        self, feed: Feed, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], carry: Any
+        self,
+        feed: Feed,
+        step_fn: Callable[..., Any],
+        length: int,
+        modules: tuple[Any, ...],
+        carry: Any,
+        done: Callable[[], None],
     ) -> tuple[Any, Any]:
-        """(carry, stacked outs) after `length` steps; the modules are updated when all of them are done."""
+        """(carry, stacked outs) after `length` steps.
+
+        When all of them are made, `done` is called, and unless it raises the modules are updated.
+        """
         graphdef, state = nnx.split(modules)
         stages_graphdef, stages_state = self._stages.split()
         program = _Program(step_fn, length, carry is not None, graphdef, stages_graphdef)
@@ -118,6 +127,7 @@ class Scanner:
             self._feed = None
         if feed.error is not None:
             raise feed.error
+        done()
         nnx.update(modules, state)
         return carry, outs
 

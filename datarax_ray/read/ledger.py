@@ -6,9 +6,10 @@ it: after any number of resumes the file lists what is missing from what was del
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,14 @@ class Ledger:
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
     None for none; what is in it of a former run, from where this one begins, is dropped.
 
-    Raises: ValueError for a negative max_skipped.
+    Raises: ValueError for a negative max_skipped, and a path at which no file can be.
     """
 
     def __init__(self, max_skipped: int | None = None, path: str | None = None) -> None:
         if max_skipped is not None and max_skipped < 0:
             raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {max_skipped}")
+        if path is not None:
+            _check_path(Path(path))
         self.restart()
         self._max_skipped = max_skipped
         self._path = None if path is None else Path(path)
@@ -59,11 +62,17 @@ class Ledger:
         )
 
     def enter(self, skipped: Sequence[Skipped]) -> Sequence[Skipped]:
-        """These are left out of what was delivered. Returns those that were listed."""
+        """These are left out of what is about to be delivered. Returns those that were listed.
+
+        Raises: OSError where the file cannot be written; then nothing is entered, but perhaps lines that the next
+        rewind strikes out.
+        """
         if self._path is not None and skipped:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a") as file:
-                file.writelines(json.dumps(_entry(skip)) + "\n" for skip in skipped)
+            lines = [json.dumps(_entry(skip)) + "\n" for skip in skipped]
+            with _writing(self._path):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._path.open("a") as file:
+                    file.writelines(lines)
         listed = skipped[: MAX_LISTED - len(self.skipped)]
         self.skipped += listed
         return listed
@@ -73,12 +82,13 @@ class Ledger:
         self.skipped = [skip for skip in self.skipped if skip.position < position]
         if self._path is None or not self._path.exists():
             return
-        lines = self._path.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if _is_before(line, position)]
-        if len(kept) < len(lines):
-            part = self._path.with_name(self._path.name + ".part")
-            part.write_text("".join(kept))
-            os.replace(part, self._path)
+        with _writing(self._path):
+            lines = self._path.read_text().splitlines(keepends=True)
+            kept = [line for line in lines if _is_before(line, position)]
+            if len(kept) < len(lines):
+                part = self._path.with_name(self._path.name + ".part")
+                part.write_text("".join(kept))
+                os.replace(part, self._path)
 
 
 def ledger_of(description: Described, *, is_listing: bool = True) -> Ledger:
@@ -87,6 +97,26 @@ def ledger_of(description: Described, *, is_listing: bool = True) -> Ledger:
     is_listing: False for all trainers but the first, who all leave out the same.
     """
     return Ledger(description.max_skipped, description.skipped_path if is_listing else None)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.add_note(
+            f"skipped_path={str(path)!r} cannot be written, so no batch is handed out; once it can, it comes"
+        )
+        raise
+
+
+def _check_path(path: Path) -> None:
+    """Raise ValueError where no file can ever be. Who may write there is known only where it is written."""
+    if path.is_dir():
+        raise ValueError(f"skipped_path={str(path)!r} is a directory; name a file in it")
+    there = next(parent for parent in path.absolute().parents if parent.exists())
+    if not there.is_dir():
+        raise ValueError(f"skipped_path={str(path)!r}: {there} is no directory; name a file in one")
 
 
 def _entry(skip: Skipped) -> dict[str, Any]:

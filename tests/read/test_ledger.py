@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import jax.numpy as jnp
 import pytest
+from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
@@ -221,3 +223,81 @@ def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> Non
         state = stops.get_state()
     with pytest.raises(ValueError, match="on_error"):
         pipeline(of_files(files, on_error=always, shuffle=False)).set_state(state)
+
+
+def in_the_way(path: Path) -> None:
+    """As where a disk is full or was made read-only: the file cannot be written."""
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def test_where_it_cannot_be_written_a_pipelines_batch_comes_again(files: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "skipped.jsonl"
+    want = [batch["index"].tolist() for batch in Pipeline(source=of_files(files, shuffle=False), batch_size=10)]
+    pipeline = Pipeline(source=of_files(files, shuffle=False, skipped_path=str(path)), batch_size=10)
+    got = []
+    for indices in want:
+        before, skipped = pipeline.get_state(), list(pipeline.skipped)
+        if not {13, 50, 51}.isdisjoint(range(indices[0], indices[-1])):  # something is missing from it
+            in_the_way(path)
+            for _ in range(2):
+                with pytest.raises(IsADirectoryError) as caught:
+                    pipeline.step()
+                assert "cannot be written, so no batch is handed out" in caught.value.__notes__[0]
+                assert (pipeline.get_state(), pipeline.skipped) == (before, skipped)
+            path.rmdir()
+        got.append(pipeline.step()["index"].tolist())
+    assert (got, pipeline.num_skipped) == (want, 6)
+
+
+def test_and_a_sources(files: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "skipped.jsonl"
+    want = [element["index"] for element in of_files(files, shuffle=False)]
+    source = of_files(files, shuffle=False, skipped_path=str(path))
+    assert source.get_batch(10)["index"].tolist() == want[:10]
+    in_the_way(path)
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError, match="skipped"):
+            source.get_batch(10)
+        assert (source.get_state()["position"], source.skipped) == (10, [])
+    path.rmdir()
+    assert [element["index"] for element in source] == want[10:]
+    assert [entry["record"] for entry in listed(path)][:3] == [1, 30, 31]
+
+
+def test_and_a_scan_changes_nothing(files: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "skipped.jsonl"
+    pipeline = Pipeline(source=of_files(files, shuffle=False, skipped_path=str(path)), batch_size=10)
+
+    class Total(nnx.Module):
+        def __init__(self) -> None:
+            self.total = nnx.Variable(jnp.int32(0))
+
+    def step(module: Total, batch: Any) -> Any:
+        module.total[...] += batch["index"].sum()
+        return batch["index"]
+
+    module = Total()
+    pipeline.scan(step, length=1, modules=(module,))
+    in_the_way(path)
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            pipeline.scan(step, length=2, modules=(module,))
+        assert (int(module.total[...]), pipeline.position, pipeline.num_skipped) == (45, 10, 0)
+    path.rmdir()
+    out = pipeline.scan(step, length=2, modules=(module,))
+    assert int(module.total[...]) == 45 + int(out.sum())
+    assert [entry["position"] for entry in listed(path)] == [13]
+
+
+@pytest.mark.parametrize("kind", ["a directory", "below a file"])
+def test_a_path_that_can_never_be_written_is_refused_when_the_source_is_made(
+    files: list[Path], tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "file").touch()
+    path, message = {
+        "a directory": (tmp_path, "skipped_path=.* is a directory; name a file in it"),
+        "below a file": (tmp_path / "file" / "a" / "b", r"skipped_path=.*: .*file is no directory"),
+    }[kind]
+    with pytest.raises(ValueError, match=message):
+        of_files(files, skipped_path=str(path))
