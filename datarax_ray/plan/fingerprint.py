@@ -13,6 +13,9 @@ from typing import Any
 
 VERSION = 1
 
+# What a block order has whose state says nothing of window_blocks: it was left out where it was this. A constant of the
+# format, whatever the default of an order is.
+_UNSAID_WINDOW_BLOCKS = 64
 _MAX_SHOWN = 200  # characters of a value in an error; what is saved is shorter
 _MAX_LISTED = 20  # settings that changed; a damaged state may have thousands
 _MAX_DEPTH = 16  # no source's settings nest half as deep
@@ -96,7 +99,7 @@ def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Ite
       order.seed: the checkpoint was written with 1, this pipeline has 2; records would be repeated and others never \
 seen. Set the old value, or start a new run.
     """
-    old, new = _flatten(saved), _flatten(current)
+    old, new = _completed(_flatten(saved)), _completed(_flatten(current))
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     unknown = [path for path in allowed if not any(_is_under(key, path) for key in [*old, *new])]
     if unknown:
@@ -130,6 +133,7 @@ def without_later(settings: Mapping[str, Any], prefix: str = "") -> dict[str, An
         key: without_later(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in settings.items()
         if _setting(f"{prefix}{key}") not in _LATER
+        and (_setting(f"{prefix}{key}"), value) != ("order.window_blocks", _UNSAID_WINDOW_BLOCKS)
     }
 
 
@@ -175,6 +179,13 @@ def _is_same(old: Any, new: Any) -> bool:
 
 def _is_under(key: str, path: str) -> bool:
     return key == path or key.startswith(path + ".")
+
+
+def _completed(flat: dict[str, Any]) -> dict[str, Any]:
+    """With what is meant where nothing is said."""
+    for key in [key for key, value in flat.items() if _setting(key) == "order.shuffle" and value == "block"]:
+        flat.setdefault(f"{key.removesuffix('shuffle')}window_blocks", _UNSAID_WINDOW_BLOCKS)
+    return flat
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import LaneOrder
 from datarax_ray.plan.mixture import AnyOrder
-from datarax_ray.plan.order import WINDOW_BLOCKS, Order
+from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.shards import RunRecords, Ticket
 from datarax_ray.plan.state import Extra
@@ -281,8 +281,7 @@ class Description:
             order["rounds"] = self.order.rounds
         if self.order.shuffle == "block":
             order["block_size"] = self.order.block_size if self.order.groups is None else self.order.groups.digest
-            if self.order.window_blocks != WINDOW_BLOCKS:
-                order["window_blocks"] = self.order.window_blocks
+            order["window_blocks"] = self.order.window_blocks
         return {
             "files": self.reader.fingerprint(),
             "order": order,

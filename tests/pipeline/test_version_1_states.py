@@ -221,6 +221,12 @@ def test_a_state_written_today_says_all_that_version_1_said(kind: str, tmp_path:
     assert flat(today["settings"]).items() >= flat(state["settings"]).items()
 
 
+def test_every_setting_of_an_order_is_written_though_version_1_left_out_the_usual_window(tmp_path: Path) -> None:
+    """So that another usual window, one day, is another stream and not a change that nobody sees."""
+    order = KINDS["block order"](tmp_path).get_state()["settings"]["order"]
+    assert order == PINNED["block order"]["state"]["settings"]["order"] | {"window_blocks": 64}
+
+
 # Whole states that are no pipeline's
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from datarax_ray.plan.fingerprint import DriftError, check_drift, digest
+from datarax_ray.plan.fingerprint import DriftError, check_drift, digest, without_later
 
 SETTINGS = {
     "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"},
@@ -132,3 +132,24 @@ def test_a_digest_depends_on_values_and_not_on_the_order_of_keys():
     assert digest({"a": 1}) != digest({"a": "1"})
     assert digest([1, 2]) != digest([2, 1])
     assert digest([]) == "4f53cda18c2baa0c"  # pinned: digests are in saved states
+
+
+BLOCKS = {"shuffle": "block", "seed": 42, "rounds": 8, "block_size": 4}
+
+
+@pytest.mark.parametrize(
+    "within", [lambda order: {"order": order}, lambda order: {"components": {"2": {"order": order}}}]
+)
+def test_a_block_order_that_says_nothing_of_its_windows_has_64_blocks_in_each(within):
+    check_drift(within(BLOCKS), within(BLOCKS | {"window_blocks": 64}))
+    check_drift(within(BLOCKS | {"window_blocks": 64}), within(BLOCKS))
+    with pytest.raises(DriftError, match=r"order\.window_blocks: the checkpoint was written with 64, this .* has 32"):
+        check_drift(within(BLOCKS), within(BLOCKS | {"window_blocks": 32}))
+    other = BLOCKS | {"shuffle": "global"}
+    check_drift(within(other), within(other))
+
+
+def test_nor_do_digests_of_many_components_change():
+    said = {"components": {"0": {"order": BLOCKS | {"window_blocks": 64}}}}
+    assert without_later(said) == {"components": {"0": {"order": BLOCKS}}}
+    assert without_later({"order": BLOCKS | {"window_blocks": 32}}) == {"order": BLOCKS | {"window_blocks": 32}}
