@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,6 +21,7 @@ from datarax.core.config import (  # noqa: E402
 from datarax.sources import MemorySource, MemorySourceConfig  # noqa: E402
 
 from datarax_ray import Pipeline, RaySource  # noqa: E402  after the skip
+from datarax_ray.plan.fingerprint import DriftError  # noqa: E402
 from datarax_ray.read.decode import DecodeRaw  # noqa: E402
 from datarax_ray.sources import (  # noqa: E402
     ArrayRecordSourceConfig,
@@ -128,6 +130,15 @@ def operators_of(kind: str) -> list:
             return [plain]
         case "stochastic":
             return [plain, noisy, PlusTwo(), operators.ElementOperator(stochastic, fn=add_noise, rngs=rngs)]
+        case "composed":
+            config = operators.CompositeOperatorConfig(
+                strategy=operators.CompositionStrategy.SEQUENTIAL, operators=[plain, noisy]
+            )
+            maybe = operators.ProbabilisticOperatorConfig(operator=plain, probability=0.5)
+            return [
+                operators.CompositeOperatorModule(config, rngs=rngs),
+                operators.ProbabilisticOperator(maybe, rngs=nnx.Rngs(augment=4)),
+            ]
         case _:
             return [operators.BatchMixOperator(BatchMixOperatorConfig(data_field="x", label_field="y"), rngs=rngs)]
 
@@ -145,7 +156,7 @@ def memory() -> dict[str, np.ndarray]:
     return {"x": np.arange(150, dtype=np.float32).reshape(50, 3), "y": np.eye(50, dtype=np.float32)}
 
 
-@pytest.mark.parametrize("kind", ["deterministic", "stochastic", "mixing"])
+@pytest.mark.parametrize("kind", ["deterministic", "stochastic", "composed", "mixing"])
 def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(kind: str) -> None:
     theirs = pipeline.Pipeline(
         source=MemorySource(MemorySourceConfig(), memory()),
@@ -172,3 +183,22 @@ def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(k
     again = make()
     again.set_state(states[1])
     assert as_lists(again) == as_lists(found[2:])
+
+
+@pytest.mark.parametrize(("probability", "factor"), [(0.25, 2), (0.5, 3)])
+def test_another_operator_inside_an_operator_is_refused(probability: float, factor: int) -> None:
+    def make(probability: float, factor: int) -> Pipeline:
+        inner = operators.MapOperator(MapOperatorConfig(), fn=partial(scale, factor), rngs=nnx.Rngs(0))
+        config = operators.ProbabilisticOperatorConfig(operator=inner, probability=probability)
+        stage = operators.ProbabilisticOperator(config, rngs=nnx.Rngs(augment=4))
+        source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), memory())
+        return Pipeline(source=source, stages=[stage], batch_size=10, rngs=nnx.Rngs(0))
+
+    state = make(0.5, 2).get_state()
+    make(0.5, 2).set_state(state)
+    with pytest.raises(DriftError, match="stages"):
+        make(probability, factor).set_state(state)
+
+
+def scale(factor: int, x, key):
+    return x * factor

@@ -12,9 +12,10 @@ Source: datarax.pipeline.pipeline, datarax.core.operator.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import jax
@@ -129,8 +130,13 @@ class _Told:
 
 def _is_setting(value: Any) -> bool:
     is_plain = value is None or isinstance(value, bool | int | float | str | bytes | tuple | np.dtype | nnx.Module)
-    is_config = is_dataclass(value) and jax.tree_util.all_leaves([value])  # one that holds arrays is a pytree
-    return is_plain or is_config or (inspect.isfunction(value) and is_users(value))
+    function = value.func if isinstance(value, functools.partial) else value
+    return is_plain or _is_config(value) or (inspect.isfunction(function) and is_users(function))
+
+
+def _is_config(value: Any) -> bool:
+    """Whether this is a dataclass of settings; one that holds arrays is a pytree."""
+    return is_dataclass(value) and not inspect.isclass(value) and jax.tree_util.all_leaves([value])
 
 
 def _is_key(leaf: Any) -> bool:
@@ -141,8 +147,17 @@ def _is_operator(stage: Any) -> bool:
     return callable(getattr(stage, "_apply_on_raw", None))
 
 
-def _told(stage: Any) -> Any:
-    return _Told(stage) if isinstance(stage, nnx.Module) else stage
+def _told(value: Any) -> Any:
+    """The value with the modules in it as _Told, also those in a config, as an operator has that is made of others."""
+    if isinstance(value, nnx.Module):
+        return _Told(value)
+    if _is_config(value):
+        told = {setting.name: _told(getattr(value, setting.name)) for setting in fields(value)}
+        # digests of their own, since a fingerprint ends at some depth
+        return [type(value).__qualname__, {name: code_fingerprint((part,))["digest"] for name, part in told.items()}]
+    if isinstance(value, list | tuple):
+        return [_told(part) for part in value]
+    return {key: _told(part) for key, part in value.items()} if isinstance(value, dict) else value
 
 
 def _keep(name: str, batch: Any, out: Any) -> Any:
