@@ -50,8 +50,9 @@ class StreamOptions:
     made into rows; None for a row for each element. chunk_size: positions read at a time, None to choose. max_nbytes:
     bound on blocks in flight. stall_after_s: how long a wait for a batch is before it is logged who and what is waited
     for. shares_actors: whether the other trainers ask the same actors, which then read once for all what all of them
-    ask for. cancelled: asked now and then while the stream waits; once it is true the stream ends. rows: of every
-    batch, that this trainer gets; they follow from the others.
+    ask for. stop: the position to end at, None for the end of the source. cancelled: asked now and then while the
+    stream waits; once it is true the stream ends. rows: of every batch, that this trainer gets; they follow from the
+    others.
     """
 
     batch_size: int
@@ -65,6 +66,7 @@ class StreamOptions:
     stall_after_s: float = STALL_AFTER_S
     shares_actors: bool = False
     share: Share | None = None
+    stop: int | None = None
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
 
@@ -108,7 +110,7 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
     where no element of a whole epoch is kept.
     """
-    stop = description.stop
+    stop = _stop(description, options)
     if stop is not None and start.position >= stop:
         return ()
     if not (actors := _first_actors(description, pool, options)):
@@ -139,11 +141,16 @@ def chunks(
     Of options, it is how much of the stream is in flight that counts. A list of blocks is emptied when the next chunk
     is asked for, or a consumer's variable would keep them outside the bound.
     """
-    if description.stop is not None and start >= description.stop:
+    if (stop := _stop(description, options)) is not None and start >= stop:
         return
     if actors := _first_actors(description, pool, options):
         dealer = _dealer(description, actors, StreamState(start), options, None)
         yield from _dealt(description, pool, dealer, options)
+
+
+def _stop(description: Described, options: StreamOptions) -> int | None:
+    """Where the stream ends; None where it does not."""
+    return description.stop if options.stop is None else options.stop
 
 
 def _first_actors(description: Described, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
@@ -248,7 +255,7 @@ def _batcher(description: Described, start: StreamState, options: StreamOptions)
     """What makes batches of this stream from there on."""
     common: dict[str, Any] = {
         "start": start.position,
-        "stop": description.stop,
+        "stop": _stop(description, options),
         "offset": start.offset,
         "drop_remainder": options.drop_remainder,
     }
@@ -268,7 +275,7 @@ def _sharing(description: Described, options: StreamOptions) -> Sharing | None:
 
 def _picker(description: Described, offset: int, options: StreamOptions) -> Picker:
     is_fixed = options.drop_remainder or options.pad_remainder
-    return Picker(options.rows, stop=description.stop, offset=offset, is_fixed=is_fixed)
+    return Picker(options.rows, stop=_stop(description, options), offset=offset, is_fixed=is_fixed)
 
 
 def _dealer(
@@ -279,7 +286,7 @@ def _dealer(
     sharing: Sharing | None,
 ) -> AnyDealer:
     """What deals this kind of stream."""
-    order, stop, packing, extra = description.order, description.stop, options.packing, start.extra
+    order, stop, packing, extra = description.order, _stop(description, options), options.packing, start.extra
     documents = None if packing is None else packing.documents
     if isinstance(order, LaneOrder):
         assert extra is None or isinstance(extra, LaneCursors)

@@ -105,6 +105,11 @@ class Maker:
                     batch = prepare(host_batch)
                 yield Ready(batch, state, host_batch.skipped)
 
+    def keep(self, host_batch: HostBatch) -> Any:
+        """The batch as it is, for who lays it out."""
+        check_sharding(self.sharding, self.options.rows, host_batch.global_rows, "the last batch")
+        return host_batch.columns
+
     def transfer(self, host_batch: HostBatch) -> Any:
         """The batch for iteration: on the device, after the stages."""
         return self.finish(self.place(host_batch))

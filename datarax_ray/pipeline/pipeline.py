@@ -81,6 +81,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     prefetch: batches made ahead, 0 for none. sharding: where batches go; None for the default device. On a mesh of
     several processes a batch is the global array, and its devices say which rows each process reads. process_index,
     process_count: which of how many trainers that divide a batch by rank this is, without such a mesh; None to ask JAX.
+    on_host: give batches as NumPy arrays of this process's rows (see `rows`), for loops that make their own arrays of
+    them; there are no stages then.
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
     as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
@@ -107,6 +109,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         sharding: NamedSharding | None = None,
         process_index: int | None = None,
         process_count: int | None = None,
+        on_host: bool = False,
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Sequence[str]] | None = None,
         sink: str | None = None,
@@ -119,6 +122,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise ValueError("a short last batch is left out (drop_remainder) or filled up (pad_remainder), not both")
         if prefetch < 0:
             raise ValueError(f"prefetch must be at least 0, got {prefetch}")
+        if on_host and (stages or nodes):
+            raise ValueError("stages run on the device, and with on_host=True batches stay on the host; leave out one")
         if nodes is None:
             graph = StageGraph.linear(list(stages or ()))
         elif sink is None:
@@ -142,6 +147,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._maker = Maker(source, self._options, self._stages, sharding)
+        self._on_host = on_host
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         self._run = _Run(self._maker.transfer)
         self._made_in = os.getpid()
@@ -176,6 +182,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def position(self) -> int:
         """Where the stream goes on: the position after the last record of the batches that were yielded."""
         return self._run.consumed.state.position
+
+    @property
+    def rows(self) -> tuple[tuple[int, int], ...]:
+        """The rows [lo, hi) of a full global batch that this process holds, ascending; fields on the host are of these.
+
+        They follow from the sharding, or from the rank. A short batch of n rows is divided in the same proportions.
+        """
+        return self._options.rows.full
 
     @property
     def num_skipped(self) -> int:
@@ -216,8 +230,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _step(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
         # run ahead in a thread there: beside the train step's, their collectives would wait for each other for ever.
-        is_finished = not spans_processes(self.sharding)
-        session = self._open(self._maker.transfer if is_finished else self._maker.place)
+        is_finished = self._on_host or not spans_processes(self.sharding)
+        made_ahead = self._maker.transfer if is_finished else self._maker.place
+        session = self._open(self._maker.keep if self._on_host else made_ahead)
         with self._ended_by_errors():
             ready = session.next()
             self._ledger.check(ready.skipped, self.num_skipped)
@@ -227,6 +242,32 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             self._end_session()
             raise StopIteration
         return batch
+
+    def read_rows(self, batch: int, start: int, stop: int) -> Any:
+        """Rows [start, stop) of the global batch of this number, on the host, before the stages: a dict of arrays.
+
+        batch: counted from position 0, through the epochs; it need not be this process's, or near the position, which
+        stays. Read by the actors where the source is a RaySource. For loops that ask for what each device is to hold.
+
+        Raises: ValueError for rows that no such batch has, or where nobody knows which records they are: behind
+        filters and flat_map, with broken records left out, in packed rows and in streams; what reading raises.
+        """
+        description = self.source.describe()
+        first = batch * self.batch_size
+        end = description.stop
+        size = self.batch_size if end is None else max(0, min(self.batch_size, end - first))
+        if batch < 0 or not 0 <= start < stop <= size:
+            size = size if batch >= 0 else 0
+            raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {size} rows")
+        if not self._rows_are_positions:
+            raise ValueError(
+                "which records are the rows of a batch is known here only once those before it were read: there are "
+                "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
+            )
+        at = replace(StreamState.at(first + start), extra=self._consumed.state.extra)
+        stream = self.source.batches(at, StreamOptions(stop - start, stop=first + stop))
+        with contextlib.closing(stream):
+            return next(stream).columns
 
     def scan(
         self,
@@ -255,6 +296,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._check_usable()
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
+        if self._on_host:
+            raise ValueError("scan runs on the device, and with on_host=True batches stay on the host; iterate")
         left = self._num_full_left()
         if left is not None and left < length:
             raise self._too_few(left, length)
