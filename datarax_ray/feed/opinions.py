@@ -124,9 +124,13 @@ def _worse(one: _Case, other: _Case) -> _Case | None:
     return None if bad == worse else one if bad > worse else other
 
 
-def _badness(block: Block) -> tuple[bool, int, int]:
-    """The larger, the less a block gives: whether it fails, how early, and how much it leaves out."""
-    return block.failure is not None, -block.failure_position, len(block.skipped)
+def _badness(block: Block) -> tuple[bool, int, bool, int]:
+    """The larger, the less a block gives: whether it fails, how early, whether as a whole (a node that reads up to a
+    broken record has read more), and how much it leaves out.
+    """
+    is_failing = block.failure is not None
+    is_whole = is_failing and not isinstance(block.failure, RecordError)
+    return is_failing, -block.failure_position, is_whole, len(block.skipped)
 
 
 def _said(block: Block) -> str:

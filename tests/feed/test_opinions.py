@@ -88,6 +88,14 @@ def test_the_node_that_says_more_is_believed():
         assert set(found.blamed.values()) == {"OSError: no file"}
 
 
+def test_a_broken_record_where_the_part_begins_is_believed_rather_than_a_node_that_cannot_read_at_all():
+    first = failing(RecordError("memory[0]", 0))
+    for said in ([failing(OSError("no file")), first, first], [first, failing(OSError("no file")), first]):
+        found, _ = tell(*said)
+        assert isinstance(found.block.failure, RecordError)
+        assert set(found.blamed.values()) == {"OSError: no file"}
+
+
 def test_records_that_are_left_out_are_asked_for_alone_and_believed_where_they_are_broken_again():
     found, asked = tell(skipping(3, 6), skipping(3, 6))
     assert asked == [(2, Ticket(0, 8, only=(3, 6)))]
