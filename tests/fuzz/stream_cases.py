@@ -1,0 +1,408 @@
+"""Cases of the random loop over streams: what a stream is made of, drawn from a seed, and the real source of each.
+
+A case is plain values, so that one line of JSON brings it back, and a smaller one is a case with a field replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from datarax_ray import ConcatThenSplit, FirstFitPack
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    HFEagerConfig,
+    HFEagerSource,
+    HFStreamingConfig,
+    HFStreamingSource,
+    MixtureSource,
+    ParquetSource,
+    ParquetSourceConfig,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests.data import write_file
+
+# One record, fewer than a block, more than a window of 64; none is 4**k + 1, where Grain's order is none.
+SIZES = (1, 2, 7, 23, 53, 150)
+SEQ_LEN = 8
+TURN, BUFFER, NUM_SHARDS = 3, 5, 3
+WEIGHTS = (3, 1)
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of a run: so many trainers and actors, until num_batches were taken (None: to the end)."""
+
+    num_trainers: int
+    num_actors: int
+    shares: bool
+    chunk_size: int | None
+    num_batches: int | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One stream, and how it is consumed. steps: names in STEPS, in order."""
+
+    kind: str
+    num_records: int
+    shuffle: str
+    seed: int
+    num_epochs: int
+    steps: tuple[str, ...]
+    on_error: str
+    packing: str | None
+    batch_size: int
+    ending: str
+    legs: tuple[Leg, ...]
+    block_size: int = 4
+    rounds: int = 8
+    cacheable: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Case:
+        values = json.loads(text)
+        legs = tuple(Leg(**leg) for leg in values.pop("legs"))
+        return cls(**values | {"steps": tuple(values["steps"]), "legs": legs})
+
+
+# -- transforms, as users write them ----------------------------------------------------------------------------------
+
+
+class Decode:
+    def map(self, stored: bytes) -> dict[str, Any]:
+        return {"x": int(np.frombuffer(stored, "<i8")[0])}
+
+
+class Scale:
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return element | {"y": np.array([3 * element["x"] + 1, element["x"]], np.int32), "s": f"r{element['x']}"}
+
+
+class Noise:
+    def random_map(self, element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return element | {"r": rng.random(2, np.float32)}
+
+
+class Where:
+    def map_with_index(self, index: int, element: dict[str, Any]) -> dict[str, Any]:
+        return element | {"p": index % 1009}
+
+
+class DropThirds:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(element["x"] % 3 != 1)
+
+
+class DropByPlace:
+    """Another element in every epoch, where Where comes before."""
+
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(element.get("p", element["x"]) % 4 != 2)
+
+
+class DropByChance:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return "r" not in element or bool(element["r"][0] > 0.3)
+
+
+class Copies:
+    """None, one or two of each."""
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [element | {"c": copy} for copy in range(element["x"] % 3)]
+
+
+class FailSome:
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["x"] % 13 == 5:
+            raise ZeroDivisionError(f"no {element['x']}")
+        return element
+
+
+class Columns:
+    def map_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
+        return columns | {"z": np.asarray(columns["x"]) * 2}
+
+
+class OneBuffer:
+    """Returns the same array for every element."""
+
+    def __init__(self) -> None:
+        self.buffer = np.zeros(3, np.int64)
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        self.buffer[:] = element["x"]
+        return element | {"b": self.buffer}
+
+
+class InPlace:
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        element["x"] += 1000
+        return element
+
+
+STEPS: dict[str, type] = {
+    "scale": Scale,
+    "noise": Noise,
+    "where": Where,
+    "drop": DropThirds,
+    "drop by place": DropByPlace,
+    "drop by chance": DropByChance,
+    "copies": Copies,
+    "fail": FailSome,
+    "columns": Columns,
+    "one buffer": OneBuffer,
+    "in place": InPlace,
+}
+
+
+class Tokens:
+    """A document of 0 to 10 tokens."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        x = element["x"]
+        return {"t": np.int32(100 * x) + np.arange(x * 7 % 11, dtype=np.int32)}
+
+
+def transforms_of(case: Case) -> list[Any]:
+    found: list[Any] = [Decode()] if case.kind.startswith("array_record") else []
+    found += [STEPS[step]() for step in case.steps]
+    return found if case.packing is None else [*found, Tokens()]
+
+
+def packing_of(case: Case) -> Any:
+    if case.packing is None:
+        return None
+    if case.packing == "concat":
+        return ConcatThenSplit(SEQ_LEN, "t", pad_id=-1)
+    return FirstFitPack(SEQ_LEN, "t", pad_id=-1, too_long="split" if case.packing == "first fit" else "truncate")
+
+
+def skip_all(error: Exception) -> bool:
+    return True
+
+
+# -- the real sources -------------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """A data source of one's own."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": int(index)}
+
+    def __repr__(self) -> str:
+        return f"Numbers({self.count})"
+
+
+def _array_record(directory: Path, case: Case) -> Any:
+    group_size = 1 if case.kind.endswith("1") else 4
+    folder = directory / f"array_record-{group_size}-{case.num_records}"
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        for number, part in enumerate(_cut(range(case.num_records), 3)):
+            if part:
+                stored = [np.array([i], "<i8").tobytes() for i in part]
+                write_file(folder / f"part-{number}.array_record", stored, group_size)
+    config = ArrayRecordSourceConfig(
+        shuffle_files=case.shuffle != "none",
+        shuffle_block_size=case.block_size if case.shuffle == "block" else None,
+        **_common(case),
+    )
+    return ArrayRecordSourceModule(config, folder, transforms=transforms_of(case))
+
+
+def _parquet(directory: Path, case: Case) -> Any:
+    folder = directory / f"parquet-{case.num_records}"
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        for number, part in enumerate(_cut(range(case.num_records), 2)):
+            if part:
+                parquet.write_table(
+                    pa.table({"x": np.array(part)}), folder / f"part-{number}.parquet", row_group_size=5
+                )
+    extra = {"none": {}, "global": {"shuffle_block_size": 1}, "block": {"shuffle_window": 2}}[case.shuffle]
+    config = ParquetSourceConfig(shuffle=case.shuffle != "none", **extra, **_common(case))
+    return ParquetSource(config, folder, transforms=transforms_of(case))
+
+
+def _random_access(data: Any) -> Any:
+    def make(_: Path, case: Case) -> Any:
+        config = RandomAccessSourceConfig(shuffle=case.shuffle != "none", **_common(case))
+        return RandomAccessSource(config, data(case.num_records), transforms=transforms_of(case))
+
+    return make
+
+
+def _table(count: int) -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"x": list(range(count))})
+
+
+def _hf_eager(_: Path, case: Case) -> Any:
+    config = HFEagerConfig(shuffle=case.shuffle != "none", **_common(case))
+    return HFEagerSource(config, dataset=_table(case.num_records), transforms=transforms_of(case))
+
+
+def _hf_stream(_: Path, case: Case) -> Any:
+    common = _common(case)
+    del common["rounds"], common["cacheable"]
+    config = HFStreamingConfig(shuffle=case.shuffle != "none", shuffle_buffer_size=BUFFER, turn_size=TURN, **common)
+    shards = min(NUM_SHARDS, case.num_records)
+    return HFStreamingSource(
+        config,
+        dataset=_table(case.num_records).to_iterable_dataset(num_shards=shards),
+        transforms=transforms_of(case),
+    )
+
+
+def _mixture(directory: Path, case: Case) -> Any:
+    """Two endless components, ended after as many positions as num_epochs of one."""
+    return MixtureSource(
+        [SOURCES[part.kind](directory, part) for part in components(case)],
+        WEIGHTS,
+        seed=case.seed,
+        length=case.num_epochs * case.num_records,
+    )
+
+
+def components(case: Case) -> list[Case]:
+    """Those of a mixture: endless, one of them shuffled otherwise and larger."""
+    one = replace(case, kind="random_access", num_epochs=-1)
+    other = replace(
+        one,
+        kind="array_record 4",
+        num_records=SIZES[(SIZES.index(case.num_records) + 1) % len(SIZES)],
+        seed=case.seed + 1,
+    )
+    return [one, other]
+
+
+SOURCES: dict[str, Any] = {
+    "array_record 1": _array_record,
+    "array_record 4": _array_record,
+    "parquet": _parquet,
+    "random_access": _random_access(Numbers),
+    "arrays": _random_access(lambda count: {"x": np.arange(count)}),
+    "hf eager": _hf_eager,
+    "hf stream": _hf_stream,
+    "mixture": _mixture,
+}
+_IN_BLOCKS = ("array_record 1", "array_record 4", "parquet")
+
+
+def make_source(directory: Path, case: Case) -> Any:
+    return SOURCES[case.kind](directory, case)
+
+
+def _common(case: Case) -> dict[str, Any]:
+    on_error: Any = skip_all if case.on_error == "callable" else case.on_error
+    return {
+        "seed": case.seed,
+        "num_epochs": case.num_epochs,
+        "on_error": on_error,
+        "rounds": case.rounds,
+        "cacheable": case.cacheable,
+    }
+
+
+def _cut(numbers: Sequence[int], count: int) -> Iterable[Sequence[int]]:
+    """So many pieces, the last one twice as long; of few numbers some are empty."""
+    bounds = [len(numbers) * i // (count + 1) for i in range(count)]
+    return [numbers[lo:hi] for lo, hi in zip(bounds, [*bounds[1:], len(numbers)], strict=True)]
+
+
+# -- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def draw(rng: random.Random, *, max_actors: int = 6, kinds: Sequence[str] = tuple(SOURCES)) -> Case:
+    """A case; every field that has no meaning for its kind has its plainest value."""
+    kind = rng.choice(kinds)
+    num_records = rng.choice(SIZES)
+    shuffle = rng.choice(("none", "global", "global", "block") if kind in _IN_BLOCKS else ("none", "global"))
+    packing = rng.choice((None, None, None, "concat", "first fit", "first fit truncated"))
+    batch_size = rng.choice((1, 2, 4, 6, 12, 24))
+    steps = tuple(rng.sample(sorted(STEPS), rng.choice((0, 1, 1, 2, 3, 4))))
+    return Case(
+        kind=kind,
+        num_records=num_records,
+        shuffle=shuffle,
+        seed=rng.choice((0, 1, 42, 2**32 - 2)),
+        num_epochs=rng.choice((1, 2, 3)),
+        steps=steps,
+        on_error=rng.choice(("raise", "skip", "skip", "callable")) if "fail" in steps else "raise",
+        packing=packing,
+        batch_size=batch_size,
+        ending=rng.choice(("short", "drop", "pad")),
+        legs=draw_legs(rng, batch_size, max_actors),
+        block_size=rng.choice((1, 2, 4, 16)) if kind.startswith("array_record") else 4,
+        rounds=rng.choice((8, 8, 4)) if shuffle == "global" and kind not in ("hf stream", "mixture") else 8,
+        cacheable=kind not in ("hf stream", "mixture") and rng.random() < 0.2,
+    )
+
+
+def draw_legs(rng: random.Random, batch_size: int, max_actors: int) -> tuple[Leg, ...]:
+    """One to four parts; the last goes to the end."""
+    count = rng.choice((1, 2, 2, 3, 4))
+    return tuple(
+        Leg(
+            num_trainers=rng.choice([n for n in (1, 1, 2, 3, 4) if batch_size % n == 0]),
+            num_actors=rng.randint(1, max_actors),
+            shares=rng.random() < 0.5,
+            chunk_size=rng.choice((None, None, 1, 5, 16, 100)),
+            num_batches=rng.choice((0, 1, 2, 5)) if number < count - 1 else None,
+        )
+        for number in range(count)
+    )
+
+
+def smaller(case: Case) -> Iterable[Case]:
+    """Cases with a little less in them, for finding what a failure needs."""
+    if len(case.legs) > 1:
+        yield replace(case, legs=case.legs[-1:])
+        yield replace(case, legs=(replace(case.legs[0], num_batches=1), case.legs[-1]))
+    for index in range(len(case.steps)):
+        yield replace(case, steps=case.steps[:index] + case.steps[index + 1 :])
+    plain: dict[str, Any] = {
+        "kind": "random_access",
+        "shuffle": "none",
+        "packing": None,
+        "num_epochs": 1,
+        "ending": "short",
+        "cacheable": False,
+        "rounds": 8,
+        "seed": 0,
+        "on_error": "raise",
+        "batch_size": 12,
+    }
+    for name, value in plain.items():
+        if getattr(case, name) != value and not (name == "kind" and case.shuffle == "block"):
+            yield replace(case, **{name: value})
+    for size in SIZES:
+        if size < case.num_records:
+            yield replace(case, num_records=size)
+    for index, leg in enumerate(case.legs):
+        for change in ({"num_trainers": 1}, {"shares": False}, {"chunk_size": None}, {"num_actors": 1}):
+            less = replace(leg, **change)
+            if less != leg:
+                yield replace(case, legs=(*case.legs[:index], less, *case.legs[index + 1 :]))

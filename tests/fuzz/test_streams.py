@@ -1,0 +1,83 @@
+"""The random loop over streams: a few cases always, more and over actors with --run-slow; and that it sees faults."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from datarax_ray.plan.order import Order
+from tests.fuzz import streams
+from tests.fuzz.stream_cases import Case, Leg, draw
+
+
+def check(seeds: range, directory: Path, where: object) -> None:
+    for seed in seeds:
+        case = draw(random.Random(f"streams {seed}"))
+        wrong = streams.outcome(case, directory, where)
+        assert wrong is None, f"{wrong}\npython -m tests.fuzz.streams --case '{case.to_json()}'"
+
+
+def test_random_streams_are_those_of_a_plain_loop(tmp_path: Path) -> None:
+    check(range(80), tmp_path, streams.InProcess())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_random_streams_are_those_of_a_plain_loop(tmp_path: Path) -> None:
+    check(range(1000, 4000), tmp_path, streams.InProcess())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_random_streams_over_actors_that_are_killed_are_those_of_a_plain_loop(tmp_path: Path, ray_local: None) -> None:
+    check(range(5000, 5060), tmp_path, streams.OnRay())
+
+
+PLAIN = Case(
+    kind="random_access",
+    num_records=53,
+    shuffle="global",
+    seed=1,
+    num_epochs=2,
+    steps=("drop",),
+    on_error="raise",
+    packing=None,
+    batch_size=6,
+    ending="short",
+    legs=(Leg(2, 3, False, 5, 2), Leg(3, 2, True, None, None)),
+)
+
+
+def test_the_loop_sees_an_order_that_is_another_by_two_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert streams.outcome(PLAIN, tmp_path, streams.InProcess()) is None
+    right = Order.records
+
+    def swapped(self, positions):
+        records = right(self, positions)
+        return records + (records == 10) * 2 - (records == 12) * 2
+
+    monkeypatch.setattr(Order, "records", swapped)
+    monkeypatch.setattr("datarax_ray.plan.shards.held", lambda *_: None)
+    wrong = streams.outcome(PLAIN, tmp_path, streams.InProcess())
+    assert wrong is not None
+    assert "x in row" in wrong
+
+
+def test_a_case_is_made_smaller_while_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(case: Case, *_: object) -> str | None:
+        return "wrong" if "drop" in case.steps and case.num_records > 2 else None
+
+    monkeypatch.setattr(streams, "outcome", fails)
+    less = streams.shrink(replace(PLAIN, steps=("scale", "drop", "noise"), packing="concat"), tmp_path, None)
+    assert (less.steps, less.num_records, less.packing, len(less.legs)) == (("drop",), 7, None, 1)
+
+
+def test_a_case_comes_back_from_its_line(tmp_path: Path) -> None:
+    for seed in range(20):
+        case = draw(random.Random(seed))
+        assert Case.from_json(case.to_json()) == case
+    assert json.loads(PLAIN.to_json())["kind"] == "random_access"
