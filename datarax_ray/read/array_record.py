@@ -8,10 +8,13 @@ raises (a broken file has ok() False), `read(list)` builds a table over the whol
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import operator
 import os
 import re
+import resource
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +26,7 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import sniff
-from datarax_ray.read.contents import Stamp, head_and_content
+from datarax_ray.read.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.files import FileSlice, find
 from datarax_ray.read.forked import OneProcess
@@ -36,8 +39,12 @@ _LONG_RUN_GROUPS = 1024
 # each group once; below these it is dearer than a range for each group, whatever is dropped from them.
 _LIST_MIN_GROUPS = 64
 _LIST_MIN_RECORDS_PER_GROUP = 3
-# A reader holds a descriptor, and 1,024 is the usual limit of a process.
-_MAX_OPEN_READERS = 256
+# A reader holds a descriptor, 2 KB, and 8 bytes of index for each group (measured). To open it again costs 50 us, and
+# 60 ns for each group, where a read costs 4: so it is kept open where that is possible.
+_MIN_OPEN_READERS = 256  # whatever their indices take
+_MAX_INDEX_NBYTES = 512 * 2**20
+_MAX_DESCRIPTORS = 2**16
+_ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
 _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
@@ -66,6 +73,11 @@ class RecordFile:
     head: str = ""
     content: str = ""
 
+    @property
+    def index_nbytes(self) -> int:
+        """What array_record holds of it in memory while it is open."""
+        return 2048 + 8 * self.num_records // self.group_size
+
 
 class ArrayRecordReader:
     """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
@@ -79,9 +91,13 @@ class ArrayRecordReader:
     def __init__(self, files: Sequence[RecordFile]) -> None:
         self.files = tuple(files)
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
+        # what to take from an index, to have that within the file
+        self._offsets = [start - file.skip for start, file in zip(self._starts[:-1].tolist(), self.files, strict=True)]
         self._open: OrderedDict[int, Any] = OrderedDict()
         # of files that were opened, and found to be those that were counted; every read looks whether they still are
         self._seen: dict[int, Stamp] = {}
+        self._index_nbytes = 0
+        _READERS.add(self)
 
     @classmethod
     def of(cls, paths: Any) -> ArrayRecordReader:
@@ -120,13 +136,13 @@ class ArrayRecordReader:
         file is gone, StorageError where it cannot be read for long; ValueError where it is no longer the file that
         was counted, or changed while it was read.
         """
+        _THREADS.check()
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
         bounds = np.searchsorted(wanted, self._starts)
-        for index, (lo, hi) in enumerate(itertools.pairwise(bounds)):
-            if lo < hi:
-                file = self.files[index]
-                found += self._read_file(index, wanted[lo:hi] - self._starts[index] + file.skip)
+        touched = np.flatnonzero(np.diff(bounds))
+        for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
+            found += self._read_file(index, wanted[lo:hi] - self._offsets[index])
         if len(where) < 2:
             return found
         return list(operator.itemgetter(*where.tolist())(found))
@@ -153,8 +169,7 @@ class ArrayRecordReader:
         """Close every open file. Reading again opens them again."""
         self._seen.clear()
         while self._open:
-            _, reader = self._open.popitem()
-            reader.close()
+            self._shut(next(iter(self._open)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"files": self.files}
@@ -164,9 +179,7 @@ class ArrayRecordReader:
 
     def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
-        _THREADS.check()
-        what = f"records {wanted[0]} to {wanted[-1]} of {self.files[index].path}"
-        return patiently(lambda: self._read_once(index, wanted), what)
+        return patiently(lambda: self._read_once(index, wanted), self.files[index].path)
 
     def _read_once(self, index: int, wanted: Indices) -> list[bytes]:
         file, reader = self.files[index], self._reader(index)
@@ -180,8 +193,8 @@ class ArrayRecordReader:
                     found = _read_groups(reader.read, wanted, file.group_size)
         except RuntimeError as error:
             self._check_unchanged(index)
-            if failed := _system_error(error, file.path):
-                self._open.pop(index).close()
+            if failed := _system_error(error, file.path, f" for records {wanted[0]} to {wanted[-1]}"):
+                self._shut(index)
                 raise failed from error
             error.add_note(f"while reading {len(wanted)} records of {file.path}")
             raise
@@ -195,8 +208,8 @@ class ArrayRecordReader:
         if index in self._open:
             self._open.move_to_end(index)
             return self._open[index]
-        while len(self._open) >= _MAX_OPEN_READERS:
-            self._open.popitem(last=False)[1].close()
+        while self._open and self._is_full():
+            self._shut(next(iter(self._open)))
         reader = _open(self.files[index].path)
         try:
             self._check_replaced(index, reader)
@@ -204,16 +217,27 @@ class ArrayRecordReader:
             reader.close()
             raise
         self._open[index] = reader
+        self._index_nbytes += self.files[index].index_nbytes
         return reader
+
+    def _shut(self, index: int) -> None:
+        self._open.pop(index).close()
+        self._index_nbytes -= self.files[index].index_nbytes
+
+    def _is_full(self) -> bool:
+        """Whether one more file is to be opened only when another was closed."""
+        return sum(len(reader._open) for reader in _READERS) >= _max_open_readers() or (
+            len(self._open) >= _MIN_OPEN_READERS and self._index_nbytes >= _MAX_INDEX_NBYTES
+        )
 
     def _check_replaced(self, index: int, reader: Any) -> None:
         """Refuse a file that is not the one that was counted; once, later its stamp tells."""
         if index in self._seen:
             return
         file = self.files[index]
-        stamp = Stamp.of(file.path)
+        seen = stamp(file.path)
         content = head_and_content(file.path)[1] if file.content else ""
-        found = reader.num_records(), stamp.nbytes, content
+        found = reader.num_records(), seen[1], content
         if found != (file.num_records, file.nbytes, file.content):
             raise ValueError(
                 f"{file.path} held {file.num_records} records in {file.nbytes:,} bytes when the source was made and "
@@ -221,18 +245,37 @@ class ArrayRecordReader:
                 "replaced, and reading on would mix two datasets. Put the original back and go on from the last "
                 "state, or make a new source."
             )
-        self._seen[index] = stamp
+        self._seen[index] = seen
 
     def _check_unchanged(self, index: int) -> None:
         """Refuse what was read of a file that is no longer what it was when it was opened."""
         path, seen = self.files[index].path, self._seen[index]
-        now = Stamp.of(path)
+        now = stamp(path)
         if now != seen:
             raise ValueError(
-                f"{path} changed while it was read: {seen.difference(now)}. What it gives now may be cut, or of two "
+                f"{path} changed while it was read: {difference(seen, now)}. What it gives now may be cut, or of two "
                 "files, so nothing of this read is taken. Put the original back (by renaming, never in place) and go "
                 "on from the last state, or make a new source."
             )
+
+
+# All readers of this process, which share its descriptors: the components of a mixture have one each.
+_READERS: weakref.WeakSet[ArrayRecordReader] = weakref.WeakSet()
+
+
+@functools.cache
+def _max_open_readers() -> int:
+    """How many files may be open; of the limit on descriptors, which is raised as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):  # a sandbox that forbids it: the limit stays as it was
+            pass
+    limit = _MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _MAX_DESCRIPTORS)
+    return limit - min(_ROOM, limit // 4)
 
 
 def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "groups"]:
@@ -247,6 +290,8 @@ def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "group
     >>> reading(np.arange(5_000, 9_000), group_size=1)
     'range'
     """
+    if len(wanted) < _LIST_MIN_GROUPS * _LIST_MIN_RECORDS_PER_GROUP:
+        return "groups"  # at once: of many small files, a read takes one or two records of each
     if len(wanted) == wanted[-1] - wanted[0] + 1 and len(wanted) >= _LONG_RUN_GROUPS * group_size:
         return "range"
     num_groups = 1 + np.count_nonzero(np.diff(wanted // group_size))
@@ -258,7 +303,7 @@ def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "group
 def _read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group_size: int) -> list[bytes]:
     """One range for each group, from the first to the last record wanted of it."""
     indices = wanted.tolist()
-    if group_size == 1:
+    if group_size == 1 or len(indices) == 1:
         return [read(index, index + 1)[0] for index in indices]
     cuts = (np.flatnonzero(np.diff(wanted // group_size)) + 1).tolist()
     found: list[bytes] = []
@@ -303,13 +348,16 @@ def _reason(reader: Any, path: str) -> str:
     return f"its end is missing ({os.path.getsize(path):,} bytes are there)"
 
 
-def _system_error(error: RuntimeError, path: str) -> OSError | None:
-    """What the operating system said, where array_record tells of that in words: it is about no record."""
+def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | None:
+    """What the operating system said, where array_record tells of that in words: it is about no record.
+
+    what: was to be read, for people.
+    """
     said = _SYSTEM_CALL.match(str(error))
     if said is None:
         return None
     number = _NUMBERS.get(said["why"])
-    return OSError(f"{path}: {said[0]}") if number is None else OSError(number, said[0], path)
+    return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
 
 
 def _try_inspect(part: FileSlice) -> RecordFile | Exception:

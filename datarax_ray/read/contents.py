@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 
 HEAD_NBYTES = 4096  # one page of what opening reads anyway
 # What stands in an ArrayRecord file after its records: 64 KiB of padding, and before that where each chunk begins, so
@@ -47,25 +46,23 @@ def head_and_content(path: str) -> tuple[str, str]:
     return hashlib.sha256(head).hexdigest()[:16], content.hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """What the file system says of a file that nobody changes. inode: another file of the same name has another."""
+Stamp = tuple[int, int, int]  # a plain one, since it is taken for every file of every read
 
-    inode: int
-    nbytes: int
-    modified_ns: int
 
-    @classmethod
-    def of(cls, path: str) -> Stamp:
-        """Raises OSError, with the path, where there is no such file."""
-        found = os.stat(path)
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
+def stamp(path: str) -> Stamp:
+    """Inode, size and time of change of a file: what the file system says of one that nobody changes.
 
-    def difference(self, now: Stamp) -> str:
-        """What changed, in words, with both values; "" where nothing did."""
-        names = {"inode": "inode", "nbytes": "size in bytes", "modified_ns": "time of change in ns"}
-        return ", ".join(
-            f"its {said} was {getattr(self, name)} and is {getattr(now, name)}"
-            for name, said in names.items()
-            if getattr(self, name) != getattr(now, name)
-        )
+    Raises: OSError, with the path, where there is no such file.
+    """
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def difference(old: Stamp, new: Stamp) -> str:
+    """What changed between two stamps, in words, with both values.
+
+    >>> difference((7, 100, 5), (7, 90, 5))
+    'its size in bytes was 100 and is 90'
+    """
+    names = ("inode", "size in bytes", "time of change in ns")
+    return ", ".join(f"its {name} was {a} and is {b}" for name, a, b in zip(names, old, new, strict=True) if a != b)

@@ -135,8 +135,10 @@ def is_transient(error: BaseException | None) -> bool:
 
 def _told(error: BaseException) -> bool | None:
     """Whether it is transient, None where that is not for this error alone to say."""
-    if isinstance(error, StorageError | FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+    if isinstance(error, StorageError):
         return False
+    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+        return None if error.__cause__ else False  # fsspec's HTTP takes what a busy server says for a missing file
     status = _status(error)
     if status is not None:
         return status in _BUSY

@@ -7,9 +7,11 @@ import gc
 import itertools
 import json
 import os
+import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
-from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, write_file, write_files
+from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 from tests.waiting import until, until_all_run
 
@@ -290,6 +292,25 @@ def test_a_missing_file_on_the_actors_host_is_named(tmp_path: Path) -> None:
         pytest.raises(FileNotFoundError, match=r"part-00001.array_record: no such file"),
     ):
         list(pipeline(distributed))
+
+
+def test_a_file_that_is_cut_while_actors_read_it_ends_the_stream_and_skips_nothing(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.array_record", map(record, range(20_000)))
+    whole = shutil.copy(path, tmp_path / "whole.array_record")
+    got = []
+
+    def read_on(batches: Iterator[Any], count: int | None) -> None:
+        for batch in itertools.islice(batches, count):
+            got.append(on_host(batch))
+
+    with ray_source(make(path, on_error="skip"), 2, chunk_size=100) as distributed:
+        batches = iter(pipeline(distributed, 100))
+        read_on(batches, 3)
+        os.truncate(path, 150_000)
+        with pytest.raises(ValueError, match=r"a\.array_record (changed while it was read|is not a complete)"):
+            read_on(batches, None)
+    want = itertools.islice(pipeline(make(whole, on_error="skip"), 100), len(got))
+    assert_equal(got, [on_host(batch) for batch in want])
 
 
 def test_closing_leaves_no_actor_process_and_no_object(files: list[Path]) -> None:

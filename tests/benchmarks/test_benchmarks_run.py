@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import hf_streams, ingest, parquet
+from tests.benchmarks import hf_streams, ingest, parquet, small_files
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +75,8 @@ def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:
     found = hf_streams.main(["--rows", "100", "--repeats", "1"])
     assert found.keys() == {"target", "small", "tokens"}
     assert all(rate > 0 for kind in hf_streams.KINDS for rate in found[kind].values())
+
+
+def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> None:
+    small_files.main(["--files", "40", "--records", "400", "--seconds", "0.01"])
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:4]] == ["20 files", "40 files"] * 2

@@ -4,6 +4,8 @@ import gc
 import itertools
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections import namedtuple
 
@@ -130,14 +132,39 @@ def test_closing_gives_descriptors_back_and_reading_opens_again(tmp_path):
         assert num_descriptors() == before
 
 
-def test_open_files_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_record, "_MAX_OPEN_READERS", 4)
-    reader = ArrayRecordReader.of(write_files(tmp_path, [3] * 20))
+def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path, monkeypatch):
+    gc.collect()  # readers of earlier tests
+    monkeypatch.setattr(array_record, "_max_open_readers", lambda: 4)
+    paths = write_files(tmp_path, [3] * 20)
+    readers = ArrayRecordReader.of(paths), ArrayRecordReader.of(paths)
     before = num_descriptors()
     shuffled = np.random.default_rng(0).permutation(60)
     for part in np.split(shuffled, 6):
-        assert reader.read(part) == [record(i) for i in part.tolist()]
-        assert num_descriptors() <= before + 4
+        for reader in readers:
+            assert reader.read(part) == [record(i) for i in part.tolist()]
+            assert num_descriptors() <= before + 5  # one is open in any case
+
+
+def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(array_record, "_MIN_OPEN_READERS", 3)
+    reader = ArrayRecordReader.of(write_files(tmp_path, [30] * 20, group_size=1))
+    monkeypatch.setattr(array_record, "_MAX_INDEX_NBYTES", 5 * reader.files[0].index_nbytes)
+    before = num_descriptors()
+    assert reader.read(np.arange(600)) == [record(i) for i in range(600)]
+    assert num_descriptors() == before + 5
+
+
+def test_as_many_files_stay_open_as_the_process_may_open():
+    code = (
+        "import resource; from datarax_ray.read.array_record import _max_open_readers as most;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, ({}, {})); "
+        "print(most(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    for soft, hard, expected in ((1024, 8192, "7168 8192"), (256, 256, "192 256"), (512, 1024, "768 1024")):
+        run = subprocess.run(
+            [sys.executable, "-c", code.format(soft, hard)], capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == expected
 
 
 def test_a_fingerprint_changes_with_every_change_of_the_files_but_not_with_their_directory(tmp_path):
@@ -388,7 +415,7 @@ def test_whenever_a_file_is_cut_every_record_before_the_error_is_right(tmp_path,
 
 
 def test_a_file_that_was_closed_for_others_is_the_same_when_it_is_opened_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_record, "_MAX_OPEN_READERS", 1)
+    monkeypatch.setattr(array_record, "_max_open_readers", lambda: 1)
     path, other = random_file(tmp_path / "a.array_record"), random_file(tmp_path / "b.array_record", seed=1)
     third = random_file(tmp_path / "c.array_record", seed=2)
     reader = ArrayRecordReader.of([path, third])
