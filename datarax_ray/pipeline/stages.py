@@ -87,9 +87,14 @@ class Stages:
             if _is_operator(stage) and len(inputs) == 1:
                 data, states = stage._apply_on_raw(inputs[0], states, None, row_words[:, 1])
                 return data
-            if self._takes_keys[name]:
-                return stage(*inputs, keys=jax.vmap(_fold, (None, 0))(base_key, row_words))
-            return stage(*inputs)
+            keys = {"keys": jax.vmap(_fold, (None, 0))(base_key, row_words)} if self._takes_keys[name] else {}
+            found = stage(*inputs, **keys)
+            if found is None:  # a tree without leaves to JAX, and the end of the stream to who iterates
+                kind = getattr(stage, "__qualname__", type(stage).__qualname__)
+                raise TypeError(
+                    f"stage {name} ({kind}) returned None, which is no batch; does it end without `return`?"
+                )
+            return found
 
         out = self.graph.run(call, batch)
         _refuse_changes(before, nnx.split(modules, nnx.RngState, ...)[2])

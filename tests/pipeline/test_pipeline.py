@@ -179,6 +179,25 @@ class TestStages:
         with pytest.raises(DriftError, match="stages.key"):
             pipeline(1, [add_keys]).set_state(pipeline(0, [add_keys]).get_state())
 
+    def test_a_stage_that_forgets_its_return_is_an_error_that_names_it(self, files: list[Path]) -> None:
+        class Forgets(nnx.Module):
+            def __call__(self, batch: Any) -> Any:
+                batch["index"] += 1
+
+        def scale(batch: Any) -> Any:
+            batch["values"] = batch["values"] * 2
+
+        linear = make(files, options={"stages": [add_keys, scale]})
+        with pytest.raises(TypeError, match=r"stage 1_function \(.*scale\) returned None.*`return`"):
+            list(linear)
+        source = linear.source
+        nodes, edges = {"a": add_keys, "b": Forgets(), "c": lambda a, b: a}, {"c": ["a", "b"]}
+        dag = Pipeline.from_dag(source=source, nodes=nodes, edges=edges, sink="c", batch_size=4, rngs=nnx.Rngs(0))
+        with pytest.raises(TypeError, match=r"stage b \(.*Forgets\) returned None.*`return`"):
+            dag.step()
+        with pytest.raises(TypeError, match=r"stage 1_function \(.*scale\) returned None"):
+            linear.scan(lambda batch: None, length=1)
+
     def test_a_stage_that_writes_to_itself_is_refused(self, files: list[Path]) -> None:
         class Normalised(nnx.Module):
             def __init__(self) -> None:
