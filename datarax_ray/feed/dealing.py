@@ -118,12 +118,44 @@ class Dealer(Protocol):
         """The extra of a state at a position: one in a chunk not released, or behind an element before it."""
         ...
 
-    def released(self, stop: int, has_elements: bool) -> None:
+    def released(self, stop: int, has_elements: bool) -> str | None:
         """Event: everything before this position was delivered, the last chunk with some elements or without.
 
-        Raises: RuntimeError where a whole epoch gave none, so that going on would give none for ever.
+        Returns what to tell people: that nothing came of a whole epoch, and again of 2, 4, 8, ...
+
+        Raises: RuntimeError where nothing ever will; see EmptyEpochs.
         """
         ...
+
+
+class EmptyEpochs:
+    """What to do about epochs that give no element: an endless stream of them would be a wait without an end.
+
+    drops_alike: whether one of them shows that none will (see transforms.drops_alike). Then the stream ends with an
+    error, wherever it began and whatever its chunks. Otherwise a later one may give some, so it goes on, and says so.
+    """
+
+    def __init__(self, drops_alike: bool) -> None:
+        self._drops_alike = drops_alike
+        self._next_told = 1
+
+    def seen(self, number: int, what: str, is_empty: bool = False) -> str | None:
+        """What to tell people of so many of them in a row, None for nothing. is_empty: whether there is no data.
+
+        Raises: RuntimeError where nothing will ever come.
+        """
+        if not number:
+            self._next_told = 1
+        if number < self._next_told:
+            return None
+        why = "the filters drop everything (as one does that ends without `return`), or every record is broken"
+        if self._drops_alike or is_empty:
+            raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else why}")
+        self._next_told = 2 * number
+        return (
+            f"no element of {what} was kept, nor of {number} epochs in a row: {why}. What drops them is told their "
+            "position, or draws random numbers, so the stream goes on: a later epoch may give some."
+        )
 
 
 # That a ticket is split into. A record that ends its process is found in the logarithm of the chunk to this base of
@@ -144,6 +176,7 @@ class RecordDealer:
     stop: None for an endless stream. rows: the one trainer's rows to ask for, None for all. documents: what to ask for
     where elements are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
     sharing: how other trainers ask the same actors for the same; chunks end at multiples of their size then.
+    drops_alike: see EmptyEpochs.
     """
 
     def __init__(
@@ -158,6 +191,7 @@ class RecordDealer:
         documents: Documents | None = None,
         origin: Origin | None = None,
         sharing: Sharing | None = None,
+        drops_alike: bool = True,
     ) -> None:
         self._order = order
         self._layout = layout
@@ -168,6 +202,7 @@ class RecordDealer:
         self._sharing = sharing
         self.is_shared = sharing is not None
         self._last_element = start
+        self._empty = EmptyEpochs(drops_alike)
         self.max_size = min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62)
         self.max_part_size = MAX_PART_ROWS if layout.by_group else MAX_PART_RECORDS
 
@@ -208,21 +243,12 @@ class RecordDealer:
         _, _, origin = self._asked
         return origin
 
-    def released(self, stop: int, has_elements: bool) -> None:
+    def released(self, stop: int, has_elements: bool) -> str | None:
         rows, _, _ = self._asked
         if has_elements or rows is not None:  # where only a trainer's rows are asked for, nothing is dropped
             self._last_element = stop
-        elif _has_whole_epoch(self._last_element, stop, self._order.cycle):
-            raise RuntimeError(
-                f"no element of the {self._order.cycle} records up to position {stop} was kept: the filters drop "
-                "everything, or every record is broken."
-            )
-
-
-def _has_whole_epoch(start: int, stop: int, num_records: int) -> bool:
-    """Whether some epoch lies in [start, stop): ceil(start / N) * N + N <= stop.
-
-    N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one epoch
-    and the last of the next.
-    """
-    return -(-start // num_records) * num_records + num_records <= stop
+        # N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one
+        # epoch and the last of the next.
+        cycle = self._order.cycle
+        start = -(-self._last_element // cycle) * cycle
+        return self._empty.seen(max(0, stop - start) // cycle, f"the {cycle} positions from {start} on")

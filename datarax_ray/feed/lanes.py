@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from datarax_ray.feed.dealing import MAX_PART_ROWS, NUM_PIECES, AnyTicket, Deal, Sharing, shared, unshared, with_inner
+from datarax_ray.feed.dealing import (
+    MAX_PART_ROWS,
+    NUM_PIECES,
+    AnyTicket,
+    Deal,
+    EmptyEpochs,
+    Sharing,
+    shared,
+    unshared,
+    with_inner,
+)
 from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneCursors, LaneOrder, LaneTicket
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.packing import Documents
@@ -64,6 +74,7 @@ class LaneDealer:
         known: LaneCursors | None = None,
         documents: Documents | None = None,
         sharing: Sharing | None = None,
+        drops_alike: bool = True,
     ) -> None:
         self._order = order
         self._sharing = sharing
@@ -80,6 +91,8 @@ class LaneDealer:
         self._arrived: dict[int, list[LaneEnd]] = {}  # by the start of their chunk
         self._saved = [(start, known)]  # what states say from a position on; ascending
         self._documents = documents
+        self._empty = EmptyEpochs(drops_alike)
+        self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
         self._has_elements = start % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
 
     @property
@@ -158,7 +171,7 @@ class LaneDealer:
             self._saved.pop(0)
         return self._saved[0][1]
 
-    def released(self, stop: int, has_elements: bool) -> None:
+    def released(self, stop: int, has_elements: bool) -> str | None:
         for start in sorted(start for start in self._arrived if start < stop):
             if start // EPOCH_POSITIONS > self._delivered.number:
                 self._begin(start // EPOCH_POSITIONS)
@@ -169,12 +182,13 @@ class LaneDealer:
             self._saved.pop()  # a batch ends at an element, and there was none
         self._saved.append((stop, self._delivered.known))
         epoch = self._delivered
-        if not self._has_elements and self._is_over(epoch, stop - epoch.number * EPOCH_POSITIONS):
-            raise RuntimeError(
-                f"no element of epoch {epoch.number} was kept, of {sum(epoch.lengths.values())} in "
-                f"{self._order.num_lanes} lanes: the data is empty, the filters drop everything, or every element is "
-                "broken."
-            )
+        if self._has_elements:
+            self._num_empty = 0
+        elif self._is_over(epoch, stop - epoch.number * EPOCH_POSITIONS) and epoch.number != self._last_empty:
+            self._num_empty, self._last_empty = self._num_empty + 1, epoch.number
+        total = sum(epoch.lengths.values())
+        what = f"epoch {epoch.number}, of {total} in {self._order.num_lanes} lanes,"
+        return self._empty.seen(self._num_empty, what, is_empty=not total)
 
     def _begin(self, number: int) -> None:
         """The first chunk of an epoch is delivered."""

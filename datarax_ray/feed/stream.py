@@ -187,7 +187,8 @@ def _dealt(
             yield start, stop, blocks
             blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             flow.release()
-            dealer.released(stop, has_elements)
+            if message := dealer.released(stop, has_elements):
+                logger.warning(message)
 
 
 def _picked(
@@ -226,7 +227,8 @@ def _picked(
             yield start, stop, blocks
             blocks.clear()
             rows.release()
-            dealer.released(stop, has_elements)
+            if message := dealer.released(stop, has_elements):
+                logger.warning(message)
 
 
 def _window(
@@ -288,10 +290,18 @@ def _dealer(
     """What deals this kind of stream."""
     order, stop, packing, extra = description.order, _stop(description, options), options.packing, start.extra
     documents = None if packing is None else packing.documents
+    drops_alike = description.drops_alike(packing is not None)
     if isinstance(order, LaneOrder):
         assert extra is None or isinstance(extra, LaneCursors)
         return LaneDealer(
-            order, actors, start=start.position, stop=stop, known=extra, documents=documents, sharing=sharing
+            order,
+            actors,
+            start=start.position,
+            stop=stop,
+            known=extra,
+            documents=documents,
+            sharing=sharing,
+            drops_alike=drops_alike,
         )
     assert extra is None or isinstance(extra, Origin)
     rows = None
@@ -307,4 +317,5 @@ def _dealer(
         documents=documents,
         origin=extra,
         sharing=sharing,
+        drops_alike=drops_alike,
     )

@@ -22,7 +22,7 @@ from datarax_ray.plan.state import Extra
 from datarax_ray.read.blocks import Block, block_at, elements_at, read_block, read_elements
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.ledger import ledger_of
-from datarax_ray.read.transforms import OnError, steps
+from datarax_ray.read.transforms import OnError, drops_alike, steps
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
 MAX_NAMES = 4  # of files, in a line for people
@@ -94,6 +94,10 @@ class Described(Protocol):
     @property
     def may_repeat(self) -> bool:
         """Whether some positions may give several elements, so that batches may end inside one."""
+        ...
+
+    def drops_alike(self, is_packed: bool) -> bool:
+        """Whether an epoch that gives no element shows that none will. is_packed: whether elements become documents."""
         ...
 
     @property
@@ -222,6 +226,10 @@ class Description:
     def may_repeat(self) -> bool:
         """Whether some positions may give several elements, so that batches may end inside one."""
         return any(step.kind == "flat_map" for step in steps(self.transforms))
+
+    def drops_alike(self, is_packed: bool) -> bool:
+        """See transforms.drops_alike."""
+        return drops_alike(steps(self.transforms), self.on_error, is_packed)
 
     @property
     def num_records(self) -> int:

@@ -118,6 +118,10 @@ class MixtureDescription:
     def may_repeat(self) -> bool:
         return any(component.may_repeat for component in self.components)
 
+    def drops_alike(self, is_packed: bool) -> bool:
+        """Whether every component that is in the stream does."""
+        return all(c.drops_alike(is_packed) for c, weight in zip(self.components, self.weights, strict=True) if weight)
+
     def read(self, ticket: Ticket) -> Block:
         """The block that the ticket asks for, of all components."""
         order = self._order_from(ticket.origin)

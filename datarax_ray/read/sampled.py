@@ -80,6 +80,10 @@ class SampledDescription:
     def may_repeat(self) -> bool:
         return True
 
+    def drops_alike(self, is_packed: bool) -> bool:
+        """No: operations are told the sampler's index, and Grain looks for ever."""
+        return False
+
     @property
     def num_records(self) -> int:
         """Of one shard, in all epochs."""

@@ -21,7 +21,7 @@ from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.lanes import LaneReader, LiveLanes, Portion
 from datarax_ray.read.ledger import ledger_of
 from datarax_ray.read.rows import Pick, gather
-from datarax_ray.read.transforms import Call, OnError, Progress, steps
+from datarax_ray.read.transforms import Call, OnError, Progress, drops_alike, steps
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,10 @@ class StreamDescription:
     def may_repeat(self) -> bool:
         """Whether some positions may give several elements, so that batches may end inside one."""
         return any(step.kind == "flat_map" for step in steps(self.transforms))
+
+    def drops_alike(self, is_packed: bool) -> bool:
+        """See transforms.drops_alike."""
+        return drops_alike(steps(self.transforms), self.on_error, is_packed)
 
     @property
     def num_records(self) -> int:

@@ -13,8 +13,10 @@ read.owning). To a `map_columns` that writes to its columns it costs a second ca
 from __future__ import annotations
 
 import bisect
+import dis
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -55,6 +57,19 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
     return found
 
 
+def drops_alike(todo: Sequence[Step], on_error: OnError, is_packed: bool) -> bool:
+    """Whether a record of which nothing is left has nothing left in any epoch: all that may drop it, which is told its
+    record alone, and nothing before that is told its position or gives it random numbers.
+
+    is_packed: elements become documents, and empty ones are dropped.
+    """
+    if callable(on_error):  # it is told the position
+        return False
+    may_drop = [is_packed or on_error == "skip" or step.kind in ("filter", "flat_map") for step in todo]
+    last = max((index for index, drops in enumerate(may_drop) if drops), default=-1)
+    return not any(step.kind in ("random_map", "map_with_index") for step in todo[: last + 1])
+
+
 def _step(transform: Any, index: int) -> Step:
     if inspect.isclass(transform):
         raise TypeError(f"transform {transform.__name__} is a class; pass an instance of it")
@@ -63,6 +78,11 @@ def _step(transform: Any, index: int) -> Step:
         raise TypeError(f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
     if kinds == ["flat_map"]:
         return Step("flat_map", functools.partial(_flat_map, transform), _name(transform), index)
+    if kinds == ["filter"] and _returns_none(transform.filter):
+        raise TypeError(
+            f"filter of {_name(transform)} ends without `return`, so it would drop every element; return what is true "
+            "for those to keep"
+        )
     if kinds:
         return Step(kinds[0], getattr(transform, kinds[0]), _name(transform), index)
     if callable(transform):
@@ -70,6 +90,22 @@ def _step(transform: Any, index: int) -> Step:
     raise TypeError(
         f"{transform!r} is no transform: it is neither callable nor has one of {', '.join(_METHODS)} as a method"
     )
+
+
+def _returns_none(function: Any) -> bool:
+    """Whether a function in Python returns None whatever it is given, as its code says; False where that is unknown."""
+    code = getattr(function, "__code__", None)
+    if code is None or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        return False
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    returned = [
+        instruction.argval is None  # RETURN_CONST of Python 3.12 on
+        if instruction.opname == "RETURN_CONST"
+        else (before.opname, before.argval, instruction.is_jump_target) == ("LOAD_CONST", None, False)
+        for before, instruction in pairs
+        if instruction.opname in ("RETURN_VALUE", "RETURN_CONST")
+    ]
+    return bool(returned) and all(returned)
 
 
 def _flat_map(transform: Any, element: Any) -> list[Any]:

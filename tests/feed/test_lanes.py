@@ -164,8 +164,19 @@ def test_an_epoch_without_an_element_is_an_error():
     deal = machine.deal(8)
     for ticket in dict(deal.tickets).values():
         machine.arrived(ticket, answer((ticket.lanes[0][0], 0, 2)))
-    with pytest.raises(RuntimeError, match="no element of epoch 0 was kept, of 4 in 2 lanes"):
+    with pytest.raises(RuntimeError, match="no element of epoch 0, of 4 in 2 lanes, was kept"):
         machine.released(8, has_elements=False)
+
+
+def test_an_epoch_of_lanes_that_shows_nothing_of_later_ones_is_told_once():
+    machine = dealer(2, drops_alike=False)
+    deal = machine.deal(8)
+    assert not machine.is_exhausted
+    machine.deal(8)
+    for ticket in dict(deal.tickets).values():
+        machine.arrived(ticket, answer((ticket.lanes[0][0], 0, 2)))
+    assert "no element of epoch 0, of 4 in 2 lanes, was kept" in machine.released(8, has_elements=False)
+    assert machine.released(16, has_elements=False) is None
 
 
 def test_a_block_that_failed_as_a_whole_says_nothing_of_lanes():

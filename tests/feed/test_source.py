@@ -424,8 +424,39 @@ class KeepOnly:
 @pytest.mark.parametrize("chunk_size", [1, 7, None])
 def test_filters_that_drop_a_whole_epoch_are_an_error_and_not_an_endless_wait(sets, num_epochs, chunk_size):
     description = describe(sets[10], num_epochs=num_epochs, transforms=[decode, DropAll()])
-    with pytest.raises(RuntimeError, match="no element of the 10 records up to position .* was kept: the filters drop"):
+    with pytest.raises(RuntimeError, match="no element of the 10 positions from 0 on was kept: the filters drop"):
         list(stream(description, batch_size=2, chunk_size=chunk_size))
+    with pytest.raises(RuntimeError, match="no element of the 10 positions from 10 on was kept: the filters drop"):
+        list(stream(description, start=3, batch_size=2, chunk_size=chunk_size))
+
+
+class Position:
+    def map_with_index(self, position, element):
+        return {"position": position}
+
+
+class Lot:
+    def random_map(self, element, rng):
+        return {"position": int(rng.integers(40))}
+
+
+class KeepLate:
+    def filter(self, element):
+        return element["position"] >= 39
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, None])
+def test_a_filter_that_keeps_something_in_a_later_epoch_keeps_it(sets, chunk_size, caplog):
+    for told in (Position(), Lot()):
+        description = describe(sets[10], num_epochs=-1, transforms=[decode, told, KeepLate()])
+        all_positions = describe(sets[10], num_epochs=-1, transforms=[decode, told])
+        found = [e["position"] for e in Source(all_positions).get_batch_at(0, 400)]
+        want = [position for position, lot in enumerate(found) if lot >= 39][:4]
+        assert want[0] > 10
+        for start in (0, 3):
+            batches = stream(description, start=start, batch_size=2, chunk_size=chunk_size)
+            assert [next(batches).positions.tolist() for _ in range(2)] == [want[:2], want[2:]]
+    assert "no element of the 10 positions from 0 on was kept, nor of 1 epochs in a row" in caplog.text
 
 
 @pytest.mark.parametrize("n", [2, 10, 23])

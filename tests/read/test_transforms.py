@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.transforms import Progress, element_rng, steps
+from datarax_ray.read.transforms import Progress, drops_alike, element_rng, steps
 
 
 def run(transforms, elements, *, positions=None, seed=0, on_error="raise") -> Progress:
@@ -398,6 +398,60 @@ def test_what_can_be_no_field_is_a_failure_of_its_record_and_names_the_transform
     assert run([transform], [2, 1], on_error="skip").elements == [{"x": 0}]
     for value in unclosed:
         getattr(value, "close", lambda: None)()
+
+
+class NeverKeeps:
+    def filter(self, element):
+        element > 3  # noqa: B015
+
+
+class Passes:
+    def filter(self, element):
+        if element:
+            return None
+        return element == 0
+
+
+class Falls:
+    def filter(self, element):
+        return element or None
+
+
+class Raises:
+    def filter(self, element):
+        raise NotImplementedError
+
+
+class Native:
+    filter = staticmethod(max)
+
+
+def test_a_filter_that_never_returns_anything_is_refused_when_it_is_given():
+    with pytest.raises(TypeError, match="filter of NeverKeeps ends without `return`, so it would drop every element"):
+        steps([NeverKeeps()])
+    for kept in (Passes(), Falls(), Raises(), Native(), GrainFilter()):
+        steps([kept])
+
+
+@pytest.mark.parametrize(
+    ("transforms", "on_error", "is_packed", "alike"),
+    [
+        ([], "raise", False, True),
+        ([abs, GrainFilter()], "raise", False, True),
+        ([GrainIndex(), abs], "raise", False, True),
+        ([GrainIndex(), abs], "raise", True, False),
+        ([GrainIndex(), abs], "skip", False, False),
+        ([GrainIndex(), GrainFilter()], "raise", False, False),
+        ([GrainFilter(), GrainRandom()], "raise", False, True),
+        ([GrainRandom(), abs, Split()], "raise", False, False),
+        ([abs], "skip", False, True),
+        ([abs], lambda failure: True, False, False),
+    ],
+)
+def test_an_empty_epoch_shows_that_all_are_where_nothing_that_drops_depends_on_the_position(
+    transforms, on_error, is_packed, alike
+):
+    assert drops_alike(steps(transforms), on_error, is_packed) == alike
 
 
 def test_a_transform_that_forgets_its_return_is_told_so():

@@ -504,9 +504,9 @@ def test_what_cannot_be_resumed_is_refused_at_construction(
 
 
 def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:
-    with pytest.raises(RuntimeError, match=r"no element of epoch 0 was kept, of \d+ in 4 lanes"):
+    with pytest.raises(RuntimeError, match=r"no element of epoch 0, of \d+ in 4 lanes, was kept: the filters"):
         make(stream(corpus), [type("Nothing", (), {"filter": lambda self, e: False})()], num_epochs=-1).get_batch(4)
-    with pytest.raises(RuntimeError, match=r"no element of epoch 0 was kept, of 0 in 4 lanes"):
+    with pytest.raises(RuntimeError, match=r"no element of epoch 0, of 0 in 4 lanes, was kept: the data is empty"):
         make(stream(corpus).filter(lambda e: False), num_epochs=-1).get_batch(4)
 
 
