@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
@@ -55,6 +56,11 @@ class Source(Uncopied):
         """Where the stream goes on: the position of the first record not yet handed out, or not all of it."""
         return self._state.position
 
+    @property
+    def state(self) -> StreamState:
+        """Where the stream goes on."""
+        return self._state
+
     def __len__(self) -> int:
         """Records in one epoch, before filters. Raises: TypeError for a stream, where nobody knows."""
         return self.description.num_records
@@ -80,9 +86,12 @@ class Source(Uncopied):
         element, self._state = self._pending.pop()
         return element
 
-    def get_batch(self, size: int) -> Columns:
-        """The next `size` elements, stacked: arrays of shape (size, ...), fewer at the very end, {} after it."""
-        batch = self._next_batch(size)
+    def get_batch(self, batch_size: int | None = None, *, size: int | None = None) -> Columns:
+        """The next `batch_size` elements, stacked: arrays of shape (batch_size, ...), fewer at the end, {} after it.
+
+        size: another name for batch_size.
+        """
+        batch = self._next_batch(one_size(batch_size, size))
         if batch is None:
             return {}
         self._state = batch.state
@@ -181,6 +190,14 @@ class Source(Uncopied):
         if self._stream is not None:
             self._stream.close()
         self._stream, self._pending = None, []
+
+
+def one_size(batch_size: int | None, size: int | None) -> int:
+    """The size of a batch, by whichever of its two names it was given. Raises: TypeError for none and for both."""
+    given = [value for value in (batch_size, size) if value is not None]
+    if len(given) != 1:
+        raise TypeError(f"get_batch takes batch_size, or size, which is the same; got {batch_size} and {size}")
+    return operator.index(given[0])
 
 
 def _states(batch: HostBatch, before: Extra | None) -> list[StreamState]:

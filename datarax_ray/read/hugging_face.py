@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -90,17 +91,24 @@ def known_nbytes(
 def select_columns(dataset: Any, include: Sequence[str] | None, exclude: Sequence[str] | None) -> Any:
     """The dataset with only the columns of `include`, or without those of `exclude`; not both.
 
-    A stream that does not know its columns yet is looked into for the first element's.
+    A stream that does not know its columns yet is looked into for the first element's. A column to leave out that is
+    not there is a warning.
 
-    Raises: ValueError where a column is not there, or none is left.
+    Raises: ValueError where a column to keep is not there, or none is left.
     """
     if include is None and exclude is None:
         return dataset
     names = list(dataset.column_names or dataset._resolve_features().column_names or ())
     unknown = [key for key in (include or exclude or ()) if key not in names]
+    if unknown and include is not None:
+        raise ValueError(
+            f"include_keys names the columns {unknown}, and the dataset has {names}; name columns that exist"
+        )
     if unknown:
-        said = "include_keys" if include is not None else "exclude_keys"
-        raise ValueError(f"{said} names the columns {unknown}, and the dataset has {names}; name columns that exist")
+        warnings.warn(
+            f"exclude_keys names the columns {unknown}, which the dataset has not, so they are ignored; it has {names}",
+            stacklevel=2,
+        )
     kept = [key for key in names if (key in include if include is not None else key not in (exclude or ()))]
     if not kept:
         raise ValueError(

@@ -9,9 +9,11 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
+from datarax_ray.sources.config import BASE_FIELDS, documented_order
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
+@documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class ArrayRecordSourceConfig(IndexedSourceConfig):
     """How ArrayRecord files are read; see IndexedSourceConfig for the other fields.

@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from datarax_ray.plan import cipher
 from datarax_ray.read.transforms import OnError
+
+# The fields that datarax's configs all begin with, in its order.
+BASE_FIELDS = ("cacheable", "batch_stats_fn", "precomputed_stats", "stochastic", "stream_name")
+# datarax's name for what an order is shuffled by. Here that is the seed, so nothing is drawn from it.
+SHUFFLE_STREAM = "shuffle"
+
+Config = TypeVar("Config")
+
+
+def documented_order(*names: str) -> Callable[[type[Config]], type[Config]]:
+    """Lets a config take the fields that datarax documents by position too, in its order; others by name alone.
+
+    >>> from datarax_ray.sources import ArrayRecordSourceConfig
+    >>> ArrayRecordSourceConfig(False, None, None, False, None, 7, 3, True).num_epochs
+    3
+    """
+
+    def accept(config: type[Config]) -> type[Config]:
+        init: Any = config.__init__
+
+        @functools.wraps(init)
+        def by_position(self: Any, *args: Any, **kwargs: Any) -> None:
+            if len(args) > len(names):
+                raise TypeError(
+                    f"{config.__name__} takes {len(names)} fields by position, {', '.join(names)}; got {len(args)}"
+                )
+            given = dict(zip(names, args, strict=False))
+            if twice := sorted(given.keys() & kwargs.keys()):
+                raise TypeError(f"{config.__name__} got {twice} twice, by position and by name")
+            init(self, **given, **kwargs)
+
+        config.__init__ = by_position  # type: ignore[method-assign]
+        return config
+
+    return accept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +84,15 @@ class EpochsConfig(SourceConfig):
     seed: int = 42
     num_epochs: int = -1
 
+    @property
+    def num_passes(self) -> int:
+        """Epochs in the stream, -1 for endless."""
+        return self.num_epochs
+
     def __post_init__(self) -> None:
         super().__post_init__()
         cipher.check_seed(self.seed)
-        if self.num_epochs < 1 and self.num_epochs != -1:
+        if self.num_epochs is not None and self.num_epochs < 1 and self.num_epochs != -1:
             raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
 
 

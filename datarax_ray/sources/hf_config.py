@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read import hugging_face
-from datarax_ray.sources.config import ErrorsConfig
+from datarax_ray.sources.config import BASE_FIELDS, SHUFFLE_STREAM, ErrorsConfig
 
+# The fields that datarax's Hugging Face configs begin with, in its order.
+HF_FIELDS = (*BASE_FIELDS, "name", "split", "data_dir", "include_keys", "exclude_keys")
 # Arguments of load_dataset that have a field of their own, with the field's name.
 _OWN_FIELDS = {"path": "name", "split": "split", "data_dir": "data_dir", "streaming": "streaming"}
 
@@ -20,13 +22,14 @@ _OWN_FIELDS = {"path": "name", "split": "split", "data_dir": "data_dir", "stream
 class HFConfig(ErrorsConfig):
     """Which dataset, split and columns; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
-    name, split: as of datasets.load_dataset, or a folder made by save_to_disk; not needed where the source is given a
+    name, split: as of datasets.load_dataset, or a folder made by save_to_disk; neither where the source is given a
     dataset. data_dir: of the data files within it. include_keys, exclude_keys: the columns to keep or to leave out, not
-    both; any iterable, kept as a tuple. shuffle: another order in every epoch, by seed. num_epochs: 1, as datarax's
-    sources give one pass; -1 for endless. download_kwargs: more arguments for load_dataset (`name` there is the
+    both; any iterable, kept as a tuple. shuffle: another order in every epoch, by seed; stochastic and stream_name say
+    so, and no rngs are needed. num_epochs: -1 for endless; None for one pass, as datarax's sources give it (see
+    HFEagerSource for what comes behind it). download_kwargs: more arguments for load_dataset (`name` there is the
     dataset's configuration); revision is "main" unless given. local_files_only: never ask the hub.
 
-    Raises: ValueError for fields that contradict each other, and for trust_remote_code.
+    Raises: ValueError for fields that contradict each other, a name without a split, and for trust_remote_code.
 
     >>> HFConfig(name="digits", split="train", exclude_keys=["id"]).exclude_keys
     ('id',)
@@ -38,12 +41,17 @@ class HFConfig(ErrorsConfig):
     include_keys: Iterable[str] | None = None
     exclude_keys: Iterable[str] | None = None
     shuffle: bool = False
-    num_epochs: int = 1
+    num_epochs: int | None = None  # type: ignore[assignment]  # None is 1 here, and says that nobody asked for it
     download_kwargs: Mapping[str, Any] | None = field(default=None, hash=False)
     local_files_only: bool = False
 
     def __post_init__(self) -> None:
+        if self.shuffle and not self.stochastic:
+            object.__setattr__(self, "stochastic", True)
+            object.__setattr__(self, "stream_name", self.stream_name or SHUFFLE_STREAM)
         super().__post_init__()
+        if (self.name is None) != (self.split is None):
+            raise ValueError(required("split" if self.split is None else "name", type(self).__name__))
         if self.include_keys is not None and self.exclude_keys is not None:
             raise ValueError("Cannot specify both include_keys and exclude_keys: name the columns one way")
         for name in ("include_keys", "exclude_keys"):
@@ -51,11 +59,16 @@ class HFConfig(ErrorsConfig):
         if self.download_kwargs is not None:
             object.__setattr__(self, "download_kwargs", _checked_kwargs(self.download_kwargs))
 
+    @property
+    def num_passes(self) -> int:
+        """Epochs in the stream, -1 for endless."""
+        return 1 if self.num_epochs is None else self.num_epochs
+
     def check_named(self, source: str) -> tuple[str, str]:
         """Name and split. Raises: ValueError where one is missing; source is who needs them."""
         for name in ("name", "split"):
             if not getattr(self, name):
-                raise ValueError(f"{name} is required for {source}, unless it is given dataset=, an already built one")
+                raise ValueError(required(name, source))
         assert self.name is not None
         assert self.split is not None
         return self.name, self.split
@@ -86,6 +99,17 @@ class HFConfig(ErrorsConfig):
         return hugging_face.select_columns(
             dataset, None if include is None else tuple(include), None if exclude is None else tuple(exclude)
         )
+
+
+def default_name(source: Any, dataset_name: str | None, split_name: str | None) -> str:
+    """What a source is called where nobody says: "HFEagerSource(mnist:train)"."""
+    label = ":".join(part for part in (dataset_name, split_name) if part)
+    return f"{type(source).__name__}({label or 'dataset'})"
+
+
+def required(name: str, who: str) -> str:
+    """What to say to who has not got this field."""
+    return f"{name} is required for {who}, unless it is given dataset=, an already built one"
 
 
 def _keys(name: str, keys: Iterable[str] | None) -> tuple[str, ...] | None:

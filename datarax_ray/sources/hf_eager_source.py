@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -12,18 +12,24 @@ import jax
 import numpy as np
 from flax import nnx
 
-from datarax_ray.feed.source import Source
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.source import Source, one_size
+from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.order import Shuffle
 from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.arrow_dataset import DatasetReader
 from datarax_ray.read.columns import Columns, map_leaves, stack
+from datarax_ray.read.errors import Skipped
+from datarax_ray.sources.config import SHUFFLE_STREAM, documented_order
 from datarax_ray.sources.device import put
 from datarax_ray.sources.device_order import records_at
-from datarax_ray.sources.hf_config import HFConfig
-from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
+from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
 
 
+@documented_order(*HF_FIELDS, "shuffle", "seed", "download_kwargs", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class HFEagerConfig(HFConfig, IndexedSourceConfig):
     """How a dataset is loaded and read; see HFConfig, IndexedSourceConfig and SourceConfig for the fields.
@@ -45,8 +51,16 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     What a column becomes stands in the table of datarax_ray.read.column_types, and is decided over all rows: numbers
     and lists of one length are dense, images are decoded; text, ragged lists and columns with None stay on the host.
 
-    `data` and `get_batch_at` give jax.Arrays for what is dense and Python lists for what is not, as datarax does;
-    iteration and `get_batch` give NumPy values, as every source here.
+    Elements, `get_batch`, `get_batch_at` and `data` give jax.Arrays for numbers, as datarax does: of 32 bits unless
+    jax_enable_x64 is on, and OverflowError for a number that these do not hold. What stays on the host comes in object
+    arrays, and in lists from `get_batch_at` and `data`. In a Pipeline and in actors all is NumPy up to the device.
+
+    Passes: a `for` goes on from where the source stands to the end of that epoch, so what was left after a `break` or
+    set_state comes first; the next `for` is the next epoch, in its own order. `get_batch` ends its last batch at the
+    epoch's end and goes on with the next epoch, for ever. Where the config says num_epochs, these are all that there
+    is: `for` runs through all of them, and then there is nothing, and {} from get_batch, until reset(). Where the
+    source has transforms, so that datarax's own Pipeline drives it by get_batch as a stream, {} ends each pass, too. A
+    Pipeline and a RaySource give one pass where num_epochs is not said.
 
     Raises: ValueError, TypeError at construction for a dataset that is missing, empty or a stream, or has features that
     cannot be read, by name and with the remedy; what datasets.load_dataset raises.
@@ -54,8 +68,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     >>> import datasets
     >>> dataset = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "name": ["a", "b", "c"]})
     >>> source = HFEagerSource(HFEagerConfig(exclude_keys=["name"]), dataset=dataset)
-    >>> source.get_batch(2)
-    {'x': array([1., 2.])}
+    >>> source.get_batch(2), source.get_batch(2), source.get_batch(2)["x"].shape
+    ({'x': Array([1., 2.], dtype=float32)}, {'x': Array([3.], dtype=float32)}, (2,))
     >>> jax.jit(lambda start: source.get_batch_at(start, 2))(1)
     {'x': Array([2., 3.], dtype=float32)}
     """
@@ -84,9 +98,20 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             shuffle=config.shuffle,
             transforms=transforms,
             rngs=rngs,
-            name=name,
+            name=name or default_name(self, self.dataset_name, self.split_name),
         )
+        self._is_over = False  # the pass was seen to end
         self.index, self.epoch = self.current_index, self.current_epoch  # datarax's names for them here
+
+    @property
+    def include_keys(self) -> set[str] | None:
+        """The columns that are kept, None for all."""
+        return None if self.config.include_keys is None else set(self.config.include_keys)
+
+    @property
+    def exclude_keys(self) -> set[str] | None:
+        """The columns that are left out, None for none."""
+        return None if self.config.exclude_keys is None else set(self.config.exclude_keys)
 
     @property
     def length(self) -> int:
@@ -114,7 +139,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         """Begin again with the first epoch; with a seed, in the order of that seed."""
         if seed is not None:
             self._reconfigure(seed=seed)
-        self._source.seek(0)
+        self._move(StreamState())
         self._advance(0)
 
     def supports_indexed_access(self) -> bool:
@@ -125,18 +150,48 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
         return self._given.value.info
 
-    def get_batch(self, size: int, key: Any = None) -> Columns:
-        """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it.
+    def __iter__(self) -> Self:
+        if self._ends_passes and (self._is_over or self._source.position >= self._pass_end):
+            self._move(StreamState(self._pass_end))
+            self._advance(0)
+        return super().__iter__()
 
-        key: for datarax's stateless batches instead: the first `size` rows by jax.random.permutation of this key, or of
-        the dataset where it is not shuffled.
+    def __next__(self) -> Any:
+        self._seek()
+        before = self._source.state
+        try:
+            element = self._on_device(self._source.next_element(), before)
+        except StopIteration:
+            self._is_over = True
+            raise
+        self._advance(1)
+        return element
+
+    def __getitem__(self, index: int) -> Any:
+        """As of every indexed source, with jax.Arrays; see PositionedSourceModule."""
+        self._seek()
+        return put(super().__getitem__(index))
+
+    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
+        """The next `batch_size` elements, stacked: jax.Arrays of shape (batch_size, ...), fewer at an epoch's end.
+
+        Then the next epoch, or {} at the end of the stream; the class says which. size: another name for batch_size.
+        key: for datarax's stateless batches instead: the first rows by jax.random.permutation of this key, or of the
+        dataset where it is not shuffled.
         """
-        if key is None:
-            return super().get_batch(size)
-        rows = np.arange(len(self))
-        if self.is_random_order:
-            rows = np.asarray(jax.random.permutation(key, len(self)))
-        return self._table.rows(rows[:size].astype(np.int64))
+        batch_size = one_size(batch_size, size)
+        if key is not None:
+            rows = np.arange(len(self))
+            if self.is_random_order:
+                rows = np.asarray(jax.random.permutation(key, len(self)))
+            return put(self._table.rows(rows[:batch_size].astype(np.int64)))
+        self._seek()
+        batch = self._next_batch(batch_size)
+        if not batch and self._ends_passes and self.supports_indexed_access():
+            self._move(StreamState(self._pass_end))
+            batch = self._next_batch(batch_size)
+        self._advance(num_rows(batch))
+        return batch
 
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
         """The elements at positions [start, start + size), stacked, each epoch in its own order. Stateless.
@@ -164,7 +219,65 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never data."""
         state = super().get_state()
+        if self._ends_passes:  # of the whole stream, whichever pass this is
+            at = StreamState(self._pass_end) if self._is_over else self._source.state
+            state |= at.to_json(self._description.settings())
         return state | {"index": state["current_index"], "epoch": state["current_epoch"]}
+
+    def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
+        """Go on from a state, also in the middle of an epoch: the next `for` gives what was left of it.
+
+        Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
+        """
+        whole = self._description
+        found = StreamState.from_json(state, whole, whole.settings(), allow_drift=allow_drift)
+        self._move(found)
+        self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
+        self._advance(0)
+
+    def batches(
+        self, start: int | StreamState, options: StreamOptions
+    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
+        """The batches of the whole stream from a position or state on, whichever pass the source itself is in."""
+        return Source(self._description).batches(start, options)
+
+    @property
+    def _ends_passes(self) -> bool:
+        return self.config.num_epochs is None
+
+    @property
+    def _pass_end(self) -> int:
+        """The position behind the epoch that iteration is in, where nobody says how many there are."""
+        stop = self._source.description.stop
+        assert stop is not None
+        return stop
+
+    def _move(self, state: StreamState) -> None:
+        """Go on from there: in a source of the passes up to that one, where nobody says how many there are."""
+        self._is_over = False
+        if self._ends_passes:
+            passes = replace(self._description, num_epochs=state.position // len(self) + 1)
+            if passes.stop != self._source.description.stop or passes.order != self._source.description.order:
+                self._source.close()
+                self._source = Source(passes)
+        self._source.seek(state)
+
+    def _seek(self) -> None:
+        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
+        if position != self._source.position:  # a user has set the variables
+            self._move(StreamState(position))
+
+    def _next_batch(self, batch_size: int) -> Columns:
+        before = self._source.state
+        return self._on_device(self._source.get_batch(batch_size), before)
+
+    def _on_device(self, values: Any, before: StreamState) -> Any:
+        """The values as jax.Arrays; where one does not fit, they are not given, and come again."""
+        try:
+            return put(values)
+        except OverflowError:
+            self._source.seek(before)
+            raise
 
     def _made_again(self, config: Any, **common: Any) -> Self:
         return type(self)(config, dataset=self._given.value, transforms=self.describe().transforms, **common)
@@ -177,13 +290,15 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def _reconfigure(self, **changed: Any) -> None:
         self._seek()
-        self.config = replace(self.config, **changed)
+        self.config = replace(self.config, **changed, **_not_stochastic(self.config))
+        self.stochastic, self.stream_name = self.config.stochastic, self.config.stream_name
         shuffle: Shuffle = "global" if self.config.shuffle else "none"
         order = replace(self.describe().order, seed=self.config.seed, shuffle=shuffle)
-        position = self._source.position
+        state = self._source.state
         self._description = replace(self._description, order=order)
+        self._source.close()
         self._source = Source(self._description)
-        self._source.seek(position)
+        self._move(state)
 
     def _gather(self, start: Any, size: int) -> dict[str, Any]:
         description = self.describe()
@@ -201,6 +316,11 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         rows = records_at(description.order, start, size)
         gathered: dict[str, Any] = jax.tree.map(lambda column: column[rows], dense)
         return gathered
+
+
+def _not_stochastic(config: HFEagerConfig) -> dict[str, Any]:
+    """What to change, so that whether it is shuffled says anew whether the config is stochastic."""
+    return {"stochastic": False, "stream_name": None} if config.stream_name == SHUFFLE_STREAM else {}
 
 
 class _Table:

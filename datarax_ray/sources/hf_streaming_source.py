@@ -13,10 +13,12 @@ from datarax_ray.read import hugging_face
 from datarax_ray.read.columns import Columns, leaves
 from datarax_ray.read.hf_lanes import HFLanes
 from datarax_ray.read.streams import StreamDescription
+from datarax_ray.sources.config import documented_order
 from datarax_ray.sources.described import DescribedSourceModule
-from datarax_ray.sources.hf_config import HFConfig
+from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 
 
+@documented_order(*HF_FIELDS, "streaming", "shuffle", "shuffle_buffer_size", "download_kwargs", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class HFStreamingConfig(HFConfig):
     """How a dataset is streamed; see HFConfig, ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
@@ -88,7 +90,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     ) -> None:
         self._given = dataset
         found = config.load("HFStreamingSource", streaming=config.streaming, dataset=dataset)
-        info = getattr(found, "info", None)
+        self._info = info = getattr(found, "info", None)
         self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
         split = getattr(found, "split", None)
         self.split_name: str | None = config.split or (None if split is None else str(split))
@@ -108,14 +110,16 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         description = StreamDescription(
             reader,
             order,
-            config.num_epochs,
+            config.num_passes,
             tuple(transforms),
             config.on_error,
             config.max_skipped,
             config.skipped_path,
             config.max_connections,
         )
-        super().__init__(config, description, rngs=rngs, name=name)
+        super().__init__(
+            config, description, rngs=rngs, name=name or default_name(self, self.dataset_name, self.split_name)
+        )
         self._transforms = description.transforms
 
     @property
@@ -142,6 +146,25 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         """False: a stream is read in order."""
         return False
 
+    @property
+    def is_random_order(self) -> bool:
+        """Whether every epoch is shuffled."""
+        return bool(self.config.shuffle)
+
+    def get_dataset_info(self) -> Any:
+        """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
+        return self._info
+
+    def reset_cache(self) -> None:
+        """Nothing to forget: a stream keeps no elements once they are given, also with cacheable=True."""
+
+    def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
+        """A stream has no indexed access. Raises: NotImplementedError."""
+        raise NotImplementedError(
+            f"HFStreamingSource has no indexed access, so no batch of {size} at position {start}: a stream is read in "
+            "order. Iterate it, take get_batch from where it stands, or read the dataset whole with HFEagerSource"
+        )
+
     def __len__(self) -> int:
         """Elements in one epoch, before filters. Raises: TypeError where it is streamed."""
         if self.is_iterable_mode or self.length is None:
@@ -159,12 +182,12 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         self._count(1)
         return element
 
-    def get_batch(self, size: int, key: Any = None) -> Columns:
-        """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it.
+    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
+        """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
 
-        key: accepted for datarax's sake, not used.
+        After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
         """
-        batch = self._source.get_batch(size)
+        batch = self._source.get_batch(batch_size, size=size)
         self._count(next((len(column) for _, column in leaves(batch)), 0))
         return batch
 

@@ -9,6 +9,7 @@ from flax import nnx
 
 from datarax_ray.read.hugging_face import known_nbytes
 from datarax_ray.read.transforms import OnError
+from datarax_ray.sources.hf_config import required
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 
@@ -31,7 +32,7 @@ def from_hf(
     exclude_keys: Iterable[str] | None = None,
     download_kwargs: Mapping[str, Any] | None = None,
     local_files_only: bool = False,
-    num_epochs: int = 1,
+    num_epochs: int | None = None,
     transforms: Iterable[Any] = (),
     on_error: OnError = "raise",
     max_skipped: int | None = None,
@@ -51,9 +52,11 @@ def from_hf(
     HFEagerSource(dataset=None, split=None, num_records=3, shuffle=False, seed=42, num_epochs=-1)
     """
     dataset = None if isinstance(name, str) or hasattr(name, "__fspath__") else name
+    if dataset is None and not split:
+        raise ValueError(required("split", "from_hf"))
     fields: dict[str, Any] = {
         "name": str(name) if dataset is None else None,
-        "split": split,
+        "split": split if dataset is None else None,
         "data_dir": data_dir,
         "include_keys": include_keys,
         "exclude_keys": exclude_keys,

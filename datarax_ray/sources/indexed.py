@@ -18,7 +18,7 @@ from datarax_ray.plan import cipher
 from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order, Shuffle
 from datarax_ray.read.cache import cached
-from datarax_ray.read.columns import Columns
+from datarax_ray.read.columns import Columns, leaves
 from datarax_ray.read.description import Described, Description, Reader
 from datarax_ray.sources.config import ErrorsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
@@ -88,7 +88,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
             raise IndexError(f"index {index} is outside an epoch of {n} records")
         if self.describe().may_repeat:
             raise TypeError("with a flat_map an index gives any number of elements; get_batch_at(position, 1) has them")
-        epoch, stop = int(self.current_epoch.get_value()), self.describe().stop
+        epoch, stop = int(self.current_epoch.get_value()), self._source.description.stop
         epoch = epoch if stop is None else min(epoch, stop // n - 1)
         found = self._source.get_batch_at(epoch * n + index % n, 1)
         if not found:
@@ -109,14 +109,14 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
             return self._traced.at(self._source, start, size)
         return self._source.get_batch_at(operator.index(start), size)
 
-    def get_batch(self, size: int) -> Columns:
-        """The next `size` elements, stacked: NumPy arrays of shape (size, ...), fewer at the very end, {} after it."""
+    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
+        """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
+
+        After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
+        """
         self._seek()
-        batch = self._source.get_batch(size)
-        leaf: Any = batch
-        while isinstance(leaf, dict) and leaf:
-            leaf = next(iter(leaf.values()))
-        self._advance(len(leaf))
+        batch = self._source.get_batch(batch_size, size=size)
+        self._advance(num_rows(batch))
         return batch
 
     def get_state(self) -> dict[str, Any]:
@@ -152,6 +152,11 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         self.current_epoch.set_value(epoch)
         self.current_index.set_value(index)
         self._count(num_elements)
+
+
+def num_rows(columns: Columns) -> int:
+    """Rows of columns; 0 of {}."""
+    return next((len(column) for _, column in leaves(columns)), 0)
 
 
 class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
@@ -191,7 +196,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         self._description = Description(
             reader,
             order,
-            config.num_epochs,
+            config.num_passes,
             tuple(transforms),
             config.on_error,
             config.max_skipped,

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from flax import nnx
 
-from datarax_ray.sources.config import SourceConfig
+from datarax_ray.sources.config import SHUFFLE_STREAM, SourceConfig
 from datarax_ray.sources.tracing import HostModule
 
 
@@ -26,7 +26,7 @@ class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-a
     config: Any
 
     def __init__(self, config: SourceConfig, *, rngs: nnx.Rngs | None = None, name: str | None = None) -> None:
-        if config.stochastic and rngs is None:
+        if config.stochastic and rngs is None and config.stream_name != SHUFFLE_STREAM:
             raise ValueError(f"a stochastic source draws from rngs.{config.stream_name}; pass rngs")
         self.config = config
         self.rngs = rngs

@@ -11,7 +11,7 @@ import datasets
 import pytest
 
 from datarax_ray.read import hugging_face
-from datarax_ray.sources import HFEagerConfig
+from datarax_ray.sources import HFEagerConfig, HFStreamingConfig
 from datarax_ray.sources.hf_config import HFConfig
 
 datasets.disable_progress_bars()
@@ -37,7 +37,7 @@ def config(folder: Path, name: str, split: str = "train", **fields: Any) -> HFCo
 class TestConfig:
     def test_defaults_are_datarax_s_and_one_pass(self) -> None:
         made = HFEagerConfig(name="a", split="b")
-        assert (made.seed, made.shuffle, made.num_epochs, made.local_files_only) == (42, False, 1, False)
+        assert (made.seed, made.shuffle, made.num_passes, made.local_files_only) == (42, False, 1, False)
         assert (made.data_dir, made.include_keys, made.exclude_keys, made.download_kwargs) == (None,) * 4
 
     def test_it_is_frozen_and_can_be_hashed_and_pickled_whatever_is_in_it(self) -> None:
@@ -48,6 +48,35 @@ class TestConfig:
         assert {made: 1}[pickle.loads(pickle.dumps(made))] == 1
         with pytest.raises(AttributeError, match="name"):
             made.name = "b"  # type: ignore[misc]
+
+    def test_fields_stand_in_datarax_s_order(self) -> None:
+        base = (False, None, None, False, None, "a", "b", "c", {"x"}, None)
+        eager = HFEagerConfig(*base, True, 7, {"name": "d"}, True)
+        assert (eager.name, eager.split, eager.data_dir, eager.include_keys, eager.exclude_keys) == (
+            *"abc",
+            ("x",),
+            None,
+        )
+        assert (eager.shuffle, eager.seed, eager.download_kwargs, eager.local_files_only) == (
+            True,
+            7,
+            {"name": "d"},
+            True,
+        )
+        stream = HFStreamingConfig(*base, True, True, 50, {"name": "d"}, True)
+        assert (stream.streaming, stream.shuffle, stream.shuffle_buffer_size) == (True, True, 50)
+        assert (stream.download_kwargs, stream.local_files_only) == ({"name": "d"}, True)
+        with pytest.raises(TypeError, match=r"HFEagerConfig got \['name'\] twice"):
+            HFEagerConfig(*base, name="a")
+        with pytest.raises(TypeError, match="HFEagerConfig takes 14 fields by position, .*; got 15"):
+            HFEagerConfig(*base, True, 7, None, True, 1)
+
+    @pytest.mark.parametrize("config", [HFEagerConfig, HFStreamingConfig])
+    def test_shuffling_is_stochastic_by_datarax_s_stream(self, config: Any) -> None:
+        assert (config(shuffle=True).stochastic, config(shuffle=True).stream_name) == (True, "shuffle")
+        assert (config().stochastic, config().stream_name) == (False, None)
+        own = config(shuffle=True, stochastic=True, stream_name="mine")
+        assert own.stream_name == "mine"
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -69,10 +98,12 @@ class TestConfig:
 
     @pytest.mark.parametrize(("fields", "named"), [({"split": "train"}, "name"), ({"name": "a"}, "split")])
     def test_name_and_split_are_required_unless_there_is_a_dataset(self, fields: dict[str, str], named: str) -> None:
-        with pytest.raises(ValueError, match=f"{named} is required for HFEagerSource, unless it is given dataset="):
-            HFConfig(**fields).load("HFEagerSource", streaming=False)
+        with pytest.raises(ValueError, match=f"{named} is required for HFEagerConfig, unless it is given dataset="):
+            HFEagerConfig(**fields)
+        with pytest.raises(ValueError, match="name is required for HFEagerSource, unless it is given dataset="):
+            HFConfig().load("HFEagerSource", streaming=False)
         built = datasets.Dataset.from_dict({"x": [1]})
-        assert HFConfig(**fields).load("HFEagerSource", streaming=False, dataset=built) is built
+        assert HFConfig().load("HFEagerSource", streaming=False, dataset=built) is built
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -109,6 +140,10 @@ class TestLoading:
             ValueError, match=r"include_keys names the columns \['y'\], and the dataset has \['x', 's'\]"
         ):
             config(folder, name, include_keys=["s", "y"]).load("S", streaming=streaming)
+        with pytest.warns(UserWarning, match=r"exclude_keys names the columns \['idx'\], .* ignored") as warned:
+            found = config(folder, name, exclude_keys=["x", "idx"]).load("S", streaming=streaming)
+        assert next(iter(found)) == {"s": "s0"}
+        assert len(warned) == 1
         with pytest.raises(ValueError, match="leave none of the columns"):
             config(folder, name, exclude_keys=["s", "x"]).load("S", streaming=streaming)
 

@@ -70,7 +70,7 @@ class TestReading:
             batches.append(batch)
         assert [x for batch in batches for x in batch["x"].tolist()] == order(2)
         assert [len(batch["s"]) for batch in batches] == [15, 15, 10]
-        assert batches[0]["v"].dtype == np.float64
+        assert (type(batches[0]["s"]), batches[0]["s"].shape) == (np.ndarray, (15,))
         assert batches[0]["s"].tolist() == [f"s{i}" for i in order(1)[:15]]
 
     def test_get_batch_with_a_key_is_stateless(self) -> None:
@@ -138,6 +138,92 @@ def _png(size: int = 2) -> bytes:
     return buffer.getvalue()
 
 
+class TestPasses:
+    """What datarax's users do without saying num_epochs."""
+
+    def test_get_batch_cycles_through_epochs_each_in_its_own_order(self) -> None:
+        source = make(shuffle=True)
+        batches = [source.get_batch(8) for _ in range(9)]
+        assert [len(batch["x"]) for batch in batches] == [8, 8, 4] * 3
+        assert [int(x) for batch in batches for x in batch["x"]] == order(3)
+        assert (int(source.epoch.get_value()), int(source.index.get_value())) == (3, 0)
+
+    def test_every_for_is_a_pass_of_its_own(self) -> None:
+        source = make(shuffle=True)
+        assert [indices(source) for _ in range(3)] == [order(3)[i : i + N] for i in (0, N, 2 * N)]
+        with pytest.raises(StopIteration):
+            next(source)
+
+    def test_a_for_behind_a_break_gives_what_was_left(self) -> None:
+        source = make(shuffle=True)
+        for number, _ in enumerate(source):
+            if number == 4:
+                break
+        assert indices(source) == order(1)[5:]
+        assert indices(source) == order(2)[N:]
+        source.get_batch(3)
+        assert indices(source) == order(3)[2 * N + 3 :]
+
+    @pytest.mark.parametrize("taken", range(2 * N + 1))
+    def test_a_state_of_any_pass_resumes_it(self, taken: int) -> None:
+        source = make(shuffle=True)
+        for _ in range(taken // 5):
+            source.get_batch(5)
+        elements = iter(source) if taken % 5 else source
+        for _ in range(taken % 5):
+            next(elements)
+        state = json.loads(json.dumps(source.get_state()))
+        assert state["settings"] == make(shuffle=True).get_state()["settings"]
+        other = make(shuffle=True)
+        other.set_state(state)
+        begin = taken // N * N
+        assert indices(other) == order(3)[taken : begin + N]
+        assert indices(other) == order(4)[begin + N : begin + 2 * N]
+        other.set_state(state)
+        assert [int(x) for x in other.get_batch(5)["x"]] == order(4)[taken : min(taken + 5, begin + N)]
+
+    def test_what_is_filtered_at_the_end_ends_no_pass_twice(self) -> None:
+        source = make([FirstTen()])
+        assert [indices(source) for _ in range(3)] == [list(range(10))] * 3
+        other = make([FirstTen()])
+        other.set_state(source.get_state())
+        assert indices(other) == list(range(10))
+
+    def test_where_transforms_make_it_a_stream_of_datarax_s_pipeline_each_pass_ends(self) -> None:
+        source = make([AddOne()])
+        assert not source.supports_indexed_access()
+        assert [len(source.get_batch(15).get("x", ())) for _ in range(4)] == [15, 5, 0, 0]
+        assert len(indices(source)) == N
+
+    def test_a_pipeline_and_actors_give_one_pass_whichever_the_source_is_in(self) -> None:
+        source = make(shuffle=True)
+        for _ in range(5):
+            source.get_batch(8)
+        assert [int(x) for batch in Pipeline(source=source, batch_size=7) for x in batch["x"]] == order(1)
+        assert source.describe().stop == N
+
+    def test_with_num_epochs_that_is_all(self) -> None:
+        source = make(shuffle=True, num_epochs=2)
+        assert indices(source) == order(2)
+        assert (indices(source), source.get_batch(4)) == ([], {})
+        source.reset()
+        assert indices(source) == order(2)
+
+    def test_the_variables_and_reset_move_it_to_any_pass(self) -> None:
+        source = make(shuffle=True)
+        source.epoch.set_value(2)
+        source.index.set_value(15)
+        assert int(source[15]["x"]) == order(3)[2 * N + 15]
+        assert indices(source) == order(3)[2 * N + 15 :]
+        source.reset()
+        assert indices(source) == order(1)
+
+
+class FirstTen:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(element["x"] < 10)
+
+
 class TestTraced:
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_under_jit_it_is_the_same_batch_at_every_position(self, shuffle: bool) -> None:
@@ -186,6 +272,43 @@ class TestTraced:
 
 
 class TestModule:
+    def test_numbers_are_jax_arrays_in_elements_and_batches(self) -> None:
+        times = {"t": [np.datetime64("2024-01-31", "s")] * N, "r": [[1] * (i % 3) for i in range(N)]}
+        source = make(dataset=datasets.concatenate_datasets([rows(), datasets.Dataset.from_dict(times)], axis=1))
+        element, item = next(source), source[1]
+        for each in (element, item):
+            assert {key: isinstance(value, jax.Array) for key, value in each.items()} == {
+                "x": True, "v": True, "r": True, "s": False, "t": False,
+            }  # fmt: skip
+        assert (element["v"].dtype, element["x"].dtype, element["s"]) == (np.float32, np.int32, "s0")
+        for batch in (source.get_batch(2), source.get_batch(2, key=jax.random.key(0))):
+            assert [isinstance(batch[key], jax.Array) for key in "xvst"] == [True, True, False, False]
+            assert batch["s"].shape == (2,)
+
+    def test_get_batch_takes_its_size_by_either_name(self) -> None:
+        source, key = make(), jax.random.key(0)
+        sizes = [
+            source.get_batch(3),
+            source.get_batch(batch_size=3),
+            source.get_batch(size=3),
+            source.get_batch(3, key),
+        ]
+        assert [batch["x"].tolist() for batch in sizes] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 1, 2]]
+        for wrong in ({}, {"batch_size": 3, "size": 3}):
+            with pytest.raises(TypeError, match="get_batch takes batch_size, or size, which is the same"):
+                source.get_batch(**wrong)
+
+    def test_its_keys_and_its_name_are_those_of_its_config(self) -> None:
+        source = make(name="parquet", split="train", include_keys={"s", "x"})
+        assert (source.include_keys, source.exclude_keys) == ({"s", "x"}, None)
+        assert make(exclude_keys=["s"]).exclude_keys == {"s"}
+        assert source.name == source.copy().name == "HFEagerSource(parquet:train)"
+        assert (make().name, make(name="a", split="b").copy(name="mine").name) == ("HFEagerSource(dataset)", "mine")
+        shuffled = make(shuffle=True)
+        assert (shuffled.stochastic, shuffled.stream_name) == (True, "shuffle")
+        shuffled.set_random_order(False)
+        assert (shuffled.stochastic, shuffled.stream_name, shuffled.config.stochastic) == (False, None, False)
+
     def test_it_has_datarax_s_attributes(self) -> None:
         source = make(name="digits", split="train", shuffle=True)
         assert (source.dataset_name, source.split_name, source.length, len(source)) == ("digits", "train", N, N)
@@ -209,9 +332,18 @@ class TestModule:
 
     def test_a_number_beyond_32_bits_is_refused_by_name_for_the_device_and_kept_on_the_host(self) -> None:
         source = make(dataset=datasets.Dataset.from_dict({"id": [1, 2**40]}))
-        with pytest.raises(OverflowError, match=r"field \['id'\], row 1: a value of int64 does not fit int32"):
+        message = r"field \['id'\], row 1: a value of int64 does not fit int32"
+        with pytest.raises(OverflowError, match=message):
             _ = source.data
-        assert [int(element["id"]) for element in source] == [1, 2**40]
+        with pytest.raises(OverflowError, match=message):
+            source.get_batch(2)
+        assert int(next(source)["id"]) == 1  # nothing was lost by that
+        with pytest.raises(OverflowError, match="a value of int64 does not fit int32"):
+            next(source)
+        with jax.enable_x64(True):
+            assert int(next(source)["id"]) == 2**40
+        (batch,) = source.batches(0, StreamOptions(2))
+        assert batch.columns["id"].tolist() == [1, 2**40]
 
     def test_element_spec_describes_an_element_and_consumes_nothing(self) -> None:
         source = make(exclude_keys=["x"])

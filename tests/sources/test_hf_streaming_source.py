@@ -335,6 +335,20 @@ def test_attributes_are_those_that_datarax_documents(corpus: list[str]) -> None:
     assert sorted(make(stream(corpus), exclude_keys=["text"]).get_batch(1)) == ["name", "number", "width"]
 
 
+def test_what_datarax_documents_of_a_stream_is_there(corpus: list[str]) -> None:
+    source = make(stream(corpus), name="json", split="train")
+    assert source.name == "HFStreamingSource(json:train)"
+    assert (source.is_random_order, make(stream(corpus), shuffle=False).is_random_order) == (True, False)
+    assert sorted(source.get_dataset_info().features) == ["name", "number", "text", "width"]
+    source.reset_cache()
+    with pytest.raises(
+        NotImplementedError, match="no indexed access, so no batch of 8 at position 3: a stream is read"
+    ):
+        source.get_batch_at(3, 8, key=None)
+    whole = texts_of(source.copy().get_batch(9))
+    assert [*texts_of(source.get_batch(batch_size=4)), *texts_of(source.get_batch(size=5))] == whole
+
+
 def texts_of(batch: Any) -> list[str]:
     return list(batch["text"])
 
