@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
 GATHER_S = 5.0
+
+
+def has_room(total: Mapping[str, float], free: Mapping[str, float], each: Mapping[str, float], num_actors: int) -> bool:
+    """Whether actors that do not run yet are only being started: one more fits, or what is in use may be theirs.
+
+    total, free: of the cluster, by resource. each: what one of num_actors reserves.
+
+    >>> has_room({"CPU": 16}, {"CPU": 8}, {"CPU": 1}, num_actors=8)
+    True
+    >>> has_room({"CPU": 4}, {"CPU": 0}, {"CPU": 1}, num_actors=8)
+    False
+    """
+    return all(
+        free.get(name, 0.0) >= wanted or total.get(name, 0.0) >= wanted * num_actors for name, wanted in each.items()
+    )
 
 
 class Gathering:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import secrets
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ def start_local(address: str | None = None, **options: Any) -> None:
     """
     if os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
         _make_token()
-    with _on_loopback():
+    with _on_loopback(), warnings.catch_warnings():
+        # JAX warns of every fork; Ray's processes run another program at once, so none of them waits for its threads
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         ray.init(address, **options)
 
 

@@ -30,7 +30,7 @@ from datarax_ray.actors.member import Loss, Member
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.quiet import silence
 from datarax_ray.actors.recovery import Recoveries, Recovery
-from datarax_ray.actors.starting import let_go, start_actor, why_none
+from datarax_ray.actors.starting import let_go, start_actor, when_others_start, why_none
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.pace import Pace
@@ -124,11 +124,10 @@ class Roster:
     def _begin(self, num_ready: int) -> None:
         if not self._has_begun and num_ready < len(self.members):
             logger.warning(
-                "%d of %d reader actors have started; the stream begins with them, the others join when the "
-                "cluster has room (each needs %g CPUs)",
+                "%d of %d reader actors have started; the stream begins with them, the others join %s",
                 num_ready,
                 len(self.members),
-                self._options.num_cpus,
+                when_others_start(len(self.members), self._options),
             )
         self._has_begun = True
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import operator
-import os
-import threading
 import uuid
 import weakref
 from collections.abc import Callable, Generator, Mapping
@@ -16,8 +13,8 @@ from typing import Any, Protocol
 
 import ray
 
+from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
-from datarax_ray.actors.local_ray import start_local
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
@@ -54,7 +51,8 @@ class RaySource(Source, Closing):
     before it is logged for which actors, positions and files.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
-    else starts a local one and logs that. The number of actors is no part of the state: it may differ at every restart.
+    else starts a local one, says so, and gives it no more actors than this machine is good for. The number of actors is
+    no part of the state: it may differ at every restart.
 
     Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError where no actor can start.
     """
@@ -90,13 +88,15 @@ class RaySource(Source, Closing):
         description = source.describe()
         check_can_connect()
         with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
-            connect(num_cpus * (num_actors or 0))
+            num_actors = connect(num_actors, num_cpus)
             if num_actors is None:
                 num_actors = _default_num_actors(num_cpus)
             self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
             namespace = ray.get_runtime_context().namespace
+            # the drivers of one job, tasks and actors that Ray started, share the namespace of the job
+            is_alone = ray._private.worker.global_worker.mode == ray.SCRIPT_MODE and _is_anonymous(namespace)
             self._actors = RayPool(description, num_actors, options)
-        if name is not None and _is_anonymous(namespace):
+        if name is not None and is_alone:
             logger.warning(
                 "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
                 "(%s); call ray.init(namespace=...) in every trainer",
@@ -243,27 +243,3 @@ def _default_max_nbytes(num_actors: int) -> int:
     store = ray.cluster_resources().get("object_store_memory", 0) / max(1, len(nodes))
     wanted = max(DEFAULT_MAX_NBYTES, num_actors * DEPTH * TARGET_BLOCK_NBYTES)
     return int(min(wanted, 0.4 * store)) or DEFAULT_MAX_NBYTES
-
-
-def connect(num_cpus: float) -> None:
-    """Make sure that there is a Ray: the program's, else a running cluster, else a local one with that many CPUs.
-
-    A local one listens on loopback and has token authentication; see local_ray.
-
-    A running cluster is what ray.init() takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
-    """
-    if ray.is_initialized():
-        return
-    # Room for every actor that was asked for, and the driver: in a local Ray they share this machine's cores anyway.
-    cpus = max(os.cpu_count() or 1, math.ceil(num_cpus) + 1)
-    try:
-        start_local(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
-        logger.info("no Ray cluster is running here: started a local one, which ends with this program")
-        if threading.current_thread() is not threading.main_thread():  # Ray's processes ask for PR_SET_PDEATHSIG
-            logger.warning(
-                "this local Ray also ends with the thread that started it, and the program a minute later; call "
-                "ray.init() in the main thread before, or keep this one"
-            )
-    except ValueError:  # num_cpus is not for clusters that run already
-        ray.init(log_to_driver=False)
-        logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import AuthenticationError
 
+from datarax_ray.actors.gathering import has_room
 from datarax_ray.actors.member import Member
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.reader_actor import ReaderActor
@@ -87,6 +88,16 @@ def let_go(members: Sequence[Member], *, are_shared: bool, are_managed: bool) ->
     for member in free:
         ray.kill(member.handle)
         _SHARED.pop(member.handle._actor_id.hex(), None)
+
+
+def when_others_start(num_actors: int, options: ActorOptions) -> str:
+    """What to say of actors that do not run yet: whether they are being started, or there is no room for them."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    each = {"CPU": options.num_cpus, **(options.resources or {})}
+    if has_room(total, free, each, num_actors):
+        return "when their processes are up: the cluster has room, and they are still being started"
+    named = ", ".join(f"{wanted:g} {name} of {total.get(name, 0):g}" for name, wanted in each.items())
+    return f"when the cluster has room (each needs {named}, {free.get('CPU', 0):g} CPU free)"
 
 
 def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:

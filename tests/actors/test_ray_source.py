@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import itertools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -141,6 +143,19 @@ def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog
         assert "actors named 'alone' are shared by the drivers of one Ray namespace, and this driver has one of" in (
             caplog.text
         )
+
+
+def test_trainers_that_are_tasks_of_one_ray_job_share_a_namespace(files: list[Path]) -> None:
+    @ray.remote(num_cpus=0)
+    def trainer(paths: list[Path]) -> tuple[str, list[int]]:
+        heard = io.StringIO()
+        logging.getLogger("datarax_ray").addHandler(logging.StreamHandler(heard))
+        with ray_source(make(paths, num_epochs=1), 1, name="job") as source:
+            return heard.getvalue(), source.get_batch(4)["index"].tolist()
+
+    (told, first), (_, second) = ray.get([trainer.remote(files) for _ in range(2)])
+    assert first == second == make(files).get_batch(4)["index"].tolist()
+    assert "namespace" not in told
 
 
 def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_same(files: list[Path]) -> None:
@@ -364,12 +379,13 @@ def test_actors_are_lean(files: list[Path]) -> None:
         assert not {"jax", "flax", "orbax", "grain", "datasets"} & set(modules)
 
 
-def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path]) -> None:
+def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path], caplog: Any) -> None:
     source = make(files, num_epochs=4)
     want = [on_host(batch) for batch in pipeline(source)]
     with RaySource(source, num_actors=3, num_cpus=8) as crowded:  # 16 CPUs: two of them fit
         got = [on_host(batch) for batch in pipeline(crowded)]
         assert set(crowded._actors.actors()) < {0, 1, 2}
+        assert "the others join when the cluster has room (each needs 8 CPU of 16, " in caplog.text
     assert_equal(got, want)
 
 

@@ -1,0 +1,120 @@
+"""Coming to a Ray: the program's, else a running cluster, else a local one that is started here; and saying which."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import threading
+import time
+
+import ray
+from ray._private import services
+
+from datarax_ray.actors.connection import Connection
+from datarax_ray.actors.local_ray import start_local
+from datarax_ray.actors.quiet import bound_prints
+
+logger = logging.getLogger("datarax_ray")
+
+# Of a local Ray, which is one machine: more actors than this wait for cores or files that others use, at 130 MB each.
+_ACTORS_PER_CORE = 4
+_MIN_LIMIT = 16
+_ACTOR_NBYTES = 130 * 2**20
+# A head that is being started answers within seconds, and ray.init asks one that does not for two minutes, in silence.
+_ANSWER_S = 20.0
+_RETRY_S = 1.0
+_started: list[Connection] = []  # to the local Ray that was started here, if any
+
+
+def connect(num_actors: int | None, num_cpus: float) -> int | None:
+    """Make sure that there is a Ray, and give how many actors to start in it: fewer than asked where it is local.
+
+    A local one listens on loopback and has token authentication; see local_ray. A running cluster is what ray.init()
+    takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
+
+    Raises: ConnectionError where no cluster answers at its address.
+    """
+    if ray.is_initialized():
+        return _limited(num_actors) if any(started.is_there for started in _started) else num_actors
+    named = os.environ.get("RAY_ADDRESS", "")
+    bound_prints()
+    address = named if "://" in named else services.canonicalize_bootstrap_address(None)
+    if address is not None:
+        _wait_for(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")
+        ray.init(log_to_driver=True)
+        logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
+        return num_actors
+    num_actors = _limited(num_actors)
+    # Room for every actor that was asked for, and the driver: in a local Ray they share this machine's cores anyway.
+    cpus = max(os.cpu_count() or 1, math.ceil(num_cpus * (num_actors or 0)) + 1)
+    logger.warning(
+        "starting a local Ray (%s), which takes some seconds and ends with this program; to read on a cluster, set "
+        "RAY_ADDRESS to its address, or call ray.init(address) before",
+        f"RAY_ADDRESS={named}" if named else "no cluster is running here",
+    )
+    start_local("local", num_cpus=cpus, include_dashboard=False, log_to_driver=True)
+    _started[:] = [Connection()]
+    if threading.current_thread() is not threading.main_thread():  # Ray's processes ask for PR_SET_PDEATHSIG
+        logger.warning(
+            "this local Ray also ends with the thread that started it, and the program a minute later; call "
+            "ray.init() in the main thread before, or keep this one"
+        )
+    return num_actors
+
+
+def most_local_actors(num_cores: int, free_nbytes: int) -> int:
+    """How many actors a Ray on one machine is given at most: four for each core, 16 at least, in half its free memory.
+
+    >>> most_local_actors(num_cores=8, free_nbytes=64 * 2**30)
+    32
+    >>> most_local_actors(num_cores=2, free_nbytes=1 * 2**30)
+    3
+    """
+    return max(1, min(max(_MIN_LIMIT, _ACTORS_PER_CORE * num_cores), free_nbytes // 2 // _ACTOR_NBYTES))
+
+
+def _limited(num_actors: int | None) -> int | None:
+    num_cores, free = os.cpu_count() or 1, _free_nbytes()
+    limit = most_local_actors(num_cores, free)
+    if num_actors is None or num_actors <= limit:
+        return num_actors
+    logger.warning(
+        "num_actors=%d is more than a Ray on this machine alone is given: it has %d cores and %.1f GB of memory free, "
+        "and %d actors are started. The batches are the same; on a cluster all are started",
+        num_actors,
+        num_cores,
+        free / 1e9,
+        limit,
+    )
+    return limit
+
+
+def _free_nbytes() -> int:
+    from ray._private.utils import get_system_memory, get_used_memory  # they know of cgroups
+
+    return max(0, get_system_memory() - get_used_memory())
+
+
+def _wait_for(address: str, source: str) -> None:
+    """Return once something answers at an address; one of a Ray Client is ray.init's to try."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not port.isdecimal():
+        return
+    deadline = time.monotonic() + _ANSWER_S
+    is_told = False
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise ConnectionError(
+                    f"no Ray cluster answers at {address} ({source}) for {_ANSWER_S:g} s: {error}. Check that its head "
+                    "runs and that this host reaches the port, or start a local Ray here: RAY_ADDRESS=local"
+                ) from error
+            if not is_told:
+                logger.warning("no answer yet from the Ray cluster at %s (%s): %s; trying on", address, source, error)
+                is_told = True
+            time.sleep(_RETRY_S)

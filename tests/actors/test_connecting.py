@@ -1,0 +1,116 @@
+"""Where a source comes to a Ray: what a plain script's terminal shows, and a cluster that does not answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datarax_ray.actors import connecting
+
+# As a user's first script: no logging set up, no Ray before, JAX used before Ray is started.
+SCRIPT = """
+import logging, sys, time
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+
+def look(element):
+    print("looking at", element["index"])
+    return element
+
+def source(num_records, *transforms):
+    elements = [{"index": index} for index in range(num_records)]
+    return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), elements, transforms=transforms)
+
+said = []
+logging.getLogger("datarax_ray").addFilter(lambda record: said.append(record.msg) or True)  # no handler
+Pipeline(source=source(8), batch_size=4).step()
+with RaySource(source(1200, look), num_actors=int(sys.argv[1]), num_cpus=0.01) as distributed:
+    print("actors", distributed.num_actors)
+    with Pipeline(source=distributed, batch_size=40) as pipeline:
+        print("batches", sum(1 for _ in pipeline))
+deadline = time.monotonic() + 60  # what actors print comes by itself
+while distributed.num_actors == 1 and "printed" not in str(said) and time.monotonic() < deadline:
+    time.sleep(0.1)
+"""
+
+
+def run(num_actors: int, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(num_actors)],
+        env=kept | {"HOME": str(home), "RAY_ADDRESS": "local"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_a_plain_script_is_told_of_the_start_sees_prints_up_to_a_bound_and_no_warning_of_forks(tmp_path: Path) -> None:
+    done = run(1, tmp_path)
+    assert done.returncode == 0, done.stderr
+    started = done.stderr.index("Started a local Ray instance.")
+    assert "starting a local Ray (RAY_ADDRESS=local), which takes" in done.stderr[:started]
+    lines = done.stdout.splitlines()
+    assert {"actors 1", "batches 30"} <= set(lines)
+    prints = [line for line in lines if "looking at" in line]
+    assert len(prints) == 1000
+    assert prints[999].startswith("\x1b[36m(ReaderActor pid=")
+    assert prints[999].endswith(" looking at 999")
+    assert "actors have printed 1000 lines, and more is not shown here: see worker-*.out and .err" in done.stderr
+    assert "os.fork" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_local_ray_is_given_no_more_actors_than_the_machine_is_good_for(tmp_path: Path) -> None:
+    done = run(10_000, tmp_path)
+    assert done.returncode == 0, done.stderr
+    limit = connecting.most_local_actors(os.cpu_count() or 1, 2**60)
+    given = next(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("actors "))
+    assert 1 <= given <= limit
+    assert "num_actors=10000 is more than a Ray on this machine alone is given" in done.stderr
+    assert f"and {given} actors are started" in done.stderr
+    assert "batches 30" in done.stdout
+
+
+@pytest.fixture
+def port() -> int:
+    """One where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_a_script_is_told_of_a_cluster_that_does_not_answer(port: int, tmp_path: Path) -> None:
+    done = run(1, tmp_path, RAY_ADDRESS=f"127.0.0.1:{port}")
+    assert done.returncode == 1
+    named = f":{port} (RAY_ADDRESS=127.0.0.1:{port})"  # Ray makes the host's own address of loopback
+    told, error = (
+        done.stderr.index("no answer yet from the Ray cluster at "),
+        done.stderr.index("ConnectionError: no Ray"),
+    )
+    assert told < error
+    assert named in done.stderr[told:error]
+    assert named in done.stderr[error:]
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(
+    port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connecting, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(connecting, "_RETRY_S", 0.02)
+    with pytest.raises(ConnectionError, match=f"no Ray cluster answers at 127.0.0.1:{port} .*RAY_ADDRESS=local"):
+        connecting._wait_for(f"127.0.0.1:{port}", "RAY_ADDRESS")
+    assert len([r for r in caplog.records if r.message.startswith("no answer yet from the Ray cluster at 127.0")]) == 1
+
+
+def test_a_cluster_that_answers_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connecting._wait_for(f"127.0.0.1:{server.getsockname()[1]}", "RAY_ADDRESS")
+    connecting._wait_for("ray://nowhere:10001", "RAY_ADDRESS")  # of a Ray Client, which has its own ways
+    assert not caplog.records
