@@ -86,6 +86,29 @@ def test_a_record_that_ends_whoever_reads_it_may_be_left_out_like_any_other(file
     assert "SIGKILL" in skip.reason
 
 
+class Hang:
+    """Never returns from one element, in another process than the one that has made it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.pid = os.getpid()
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == self.index and os.getpid() != self.pid:
+            threading.Event().wait()
+        return element
+
+
+@pytest.mark.slow  # six times ticket_timeout_s, and what Ray takes to end an actor
+def test_a_record_that_never_returns_is_found_alone(files: list[Path]) -> None:
+    source = make(files, [decode, Hang(57), AddNoise()], shuffle_files=False)
+    with (
+        RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40, ticket_timeout_s=5.0) as distributed,
+        pytest.raises(RecordError, match=r"\[37\] \(position 57\).*it took longer than ticket_timeout_s=5"),
+    ):
+        rows(distributed.batches(0, StreamOptions(4)))
+
+
 @pytest.mark.slow  # as long as the actors get to read between two deaths
 def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path: Path) -> None:
     paths = write_files(tmp_path, (400, 300, 300))

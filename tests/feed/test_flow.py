@@ -1,0 +1,192 @@
+"""Whole streams over actors that end at some positions, as a process does, unless these are tried apart."""
+
+import functools
+import random
+
+import datasets
+import numpy as np
+import pytest
+
+from datarax_ray.feed.flow import Arrived, LocalPool, Lost
+from datarax_ray.feed.stream import StreamOptions, batches
+from datarax_ray.plan.lanes import LaneOrder
+from datarax_ray.plan.order import Order
+from datarax_ray.plan.packing import ConcatThenSplit
+from datarax_ray.plan.state import StreamState
+from datarax_ray.read.description import Description
+from datarax_ray.read.errors import RecordError
+from datarax_ray.read.hf_lanes import HFLanes
+from datarax_ray.read.mixture import MixtureDescription
+from datarax_ray.read.sharing import SharedBlocks
+from datarax_ray.read.streams import StreamDescription
+from tests.data import AddNoise, DropThirds, decode, record
+from tests.read.test_blocks import Memory
+
+
+class EndsError(Exception):
+    """Of a process that reads what it must not."""
+
+
+class EndAt:
+    """Ends whoever reads these elements."""
+
+    def __init__(self, *indexes):
+        self.indexes = indexes
+
+    def map(self, element):
+        if element["index"] in self.indexes:
+            raise EndsError
+        return element
+
+
+class Mortal(LocalPool):
+    """Two actors, which end where an element is one that ends them, and now and then for no reason.
+
+    tried: the actors that tried positions apart, and found that these end processes.
+    """
+
+    def __init__(self, description, seed, nodes=None):
+        super().__init__(description)
+        self.where = nodes or {}
+        self.tried = []
+        self.random = random.Random(seed)
+        self.shared = [SharedBlocks(2**20), SharedBlocks(2**20)]
+        self.num_ended = 0
+
+    def actors(self):
+        return (0, 1)
+
+    def nodes(self):
+        return self.where
+
+    def read(self, ticket):
+        block = self._description.read(ticket)
+        if block.failure is not None or block.skipped:
+            raise EndsError
+        return block
+
+    def receive(self, sent):
+        part = self.random.choice(list(sent))
+        if self.random.random() < 0.1:
+            return Lost(part, "for no reason")
+        make = functools.partial(self.try_apart, part.actor) if part.is_trial else self.read
+        try:
+            block = self.shared[part.actor].answer(part.ticket, make)
+            return Arrived(part, block, self.where.get(part.actor, ""))
+        except EndsError:
+            self.num_ended += 1
+            return Lost(part, "it ended")
+
+    def try_apart(self, actor, ticket):
+        try:
+            return self.read(ticket)
+        except EndsError:
+            self.tried.append(actor)
+            return self._description.broken(ticket, "SIGKILL")
+
+
+def records(transforms, shuffle="global", on_error="skip", n=50, seed=7):
+    reader = Memory(map(record, range(n)))
+    return Description(reader, Order(n, seed, shuffle), 2, (decode, *transforms), on_error)
+
+
+def tokens(element):
+    return {"tokens": np.arange(element["index"] % 5 + 1)}
+
+
+KINDS = {
+    "file order": lambda end: records([end, AddNoise()], "none"),
+    "shuffled": lambda end: records([end, AddNoise()]),
+    "filtered": lambda end: records([end, AddNoise(), DropThirds()]),
+    "mixed": lambda end: MixtureDescription((records([end, AddNoise()]), records([AddNoise()], n=30)), (2, 1)),
+}
+
+
+def told(found):
+    return [
+        (
+            batch.positions.tolist(),
+            batch.columns["noise"].tolist(),
+            batch.state,
+            [skip.position for skip in batch.skipped],
+        )
+        for batch in found
+    ]
+
+
+@pytest.mark.parametrize("process_count", [1, 2])
+@pytest.mark.parametrize("chunk_size", [1, 20, None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_that_end_their_process_are_left_out_as_those_that_raise(kind, chunk_size, process_count):
+    description = KINDS[kind](EndAt(3, 17, 18))
+    for rank in range(process_count):
+        options = {"process_index": rank, "process_count": process_count, "chunk_size": chunk_size}
+        want = told(batches(description, LocalPool(description), StreamState(), StreamOptions(6, **options)))
+        pool = Mortal(description, rank)
+        assert told(batches(description, pool, StreamState(), StreamOptions(6, shares_actors=True, **options))) == want
+        assert pool.num_ended > 6
+        begin = want[1][2]
+        resumed = batches(description, Mortal(description, 9), begin, StreamOptions(6, shares_actors=True, **options))
+        assert told(resumed) == want[2:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_that_ends_its_process_is_an_error_after_every_batch_before_it(kind):
+    description = KINDS[kind](EndAt(17))
+    for each in getattr(description, "components", [description]):
+        object.__setattr__(each, "on_error", "raise")
+
+    def collect(pool, found):
+        for batch in batches(description, pool, StreamState(), StreamOptions(4, chunk_size=20)):
+            found += told([batch])
+
+    want, got = [], []
+    with pytest.raises(RecordError, match=r"memory\[17\].*EndsError") as plain:
+        collect(LocalPool(description), want)
+    with pytest.raises(RecordError, match=r"memory\[17\].*every process that reads it ends: SIGKILL") as apart:
+        collect(Mortal(description, 1), got)
+    assert got == want
+    assert apart.value.position == plain.value.position
+
+
+def test_a_record_that_ends_its_process_is_tried_on_two_nodes_and_read_by_no_other_process():
+    description = records([EndAt(17), AddNoise()])
+    want = told(batches(description, LocalPool(description), StreamState(), StreamOptions(4)))
+    pool = Mortal(description, 5, {0: "a", 1: "b"})
+    assert told(batches(description, pool, StreamState(), StreamOptions(4, chunk_size=20))) == want
+    assert sorted(pool.tried) == [0, 0, 1, 1]  # in each of two epochs
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_an_element_of_a_lane_that_ends_its_process_is_an_error_that_names_lane_and_position(on_error):
+    lanes = HFLanes(datasets.IterableDataset.from_generator(indexes, gen_kwargs={"shards": [0, 1, 2]}), "lanes")
+    description = StreamDescription(lanes, LaneOrder(3, 4), 1, (EndAt(112), AddNoise()), on_error)
+    got = []
+
+    def collect():
+        for batch in batches(description, Mortal(description, 2), StreamState(), StreamOptions(5, chunk_size=60)):
+            got.extend(batch.columns["index"].tolist())
+
+    with pytest.raises(RecordError, match=r"\[12\] \(position 40\).*process that reads it ends: SIGKILL") as error:
+        collect()
+    assert error.value.position == 40
+    turns = [(turn, lane) for turn in range(4) for lane in range(3)][:10]
+    assert got == [100 * lane + 4 * turn + n for turn, lane in turns for n in range(4)]
+
+
+def indexes(shards):
+    for shard in shards:
+        yield from ({"index": 100 * shard + n} for n in range(20))
+
+
+def test_packed_documents_that_end_their_process_are_left_out_as_those_that_raise():
+    description = records([EndAt(3, 17), tokens])
+    options = StreamOptions(2, packing=ConcatThenSplit(8, "tokens"), chunk_size=20)
+
+    def told(pool):
+        return [
+            (batch.columns["tokens"].tolist(), batch.state)
+            for batch in batches(description, pool, StreamState(), options)
+        ]
+
+    assert told(Mortal(description, 3)) == told(LocalPool(description))
