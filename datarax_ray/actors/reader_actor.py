@@ -70,7 +70,7 @@ class ReaderActor:
                     self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
                 make = partial(timed, self._description.read)
                 if trial is not None:
-                    make = partial(try_to_read, _pickled(boxed), self._description, trial)
+                    make = partial(try_to_read, partial(_pickled, boxed), self._description, trial)
                 block = self._shared.answer(ticket, make)
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,17 +45,17 @@ class Trial:
         return _NUM_RUNS * (START_S + self.timeout_s)
 
 
-def try_to_read(pickled: bytes, description: Described, trial: Trial, ticket: Any) -> Block:
+def try_to_read(pickled: Callable[[], bytes], description: Described, trial: Trial, ticket: Any) -> Block:
     """The block of the ticket; where every process ends that reads it, one whose records are broken by that.
 
-    pickled: the description, as it was before anything was read.
+    pickled: gives the description, as it was before anything was read.
 
     Raises: RuntimeError where no process can be made to try it in.
     """
     ended = trial.ended
     if not ended:
         for _ in range(_NUM_RUNS):
-            found = _run(pickled, ticket, trial.timeout_s)
+            found = _run(pickled(), ticket, trial.timeout_s)
             if isinstance(found, Block):
                 return found
             ended = found

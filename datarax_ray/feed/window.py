@@ -124,8 +124,8 @@ class Window:
         self.num_retried = 0
 
     def asks(self) -> list[Part]:
-        """The parts to send now: lost ones first, then those of the chunks that may be opened."""
-        asks, self._waiting = self._waiting, []
+        """The parts to send now, in order: lost ones first, then those of the chunks that may be opened."""
+        asks, self._waiting = sorted(self._waiting, key=lambda part: (part.chunk, part.ticket.start)), []
         while self._may_open():
             asks += self._open().parts
         return asks

@@ -109,7 +109,8 @@ def test_a_record_that_never_returns_is_found_alone(files: list[Path]) -> None:
         rows(distributed.batches(0, StreamOptions(4)))
 
 
-@pytest.mark.slow  # as long as the actors get to read between two deaths
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # it lasts until the actors have had the time to read between two deaths
 def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path: Path) -> None:
     paths = write_files(tmp_path, (400, 300, 300))
     source = make(paths, [decode, Slowly(), AddNoise()], num_epochs=2)

@@ -163,7 +163,15 @@ def test_every_piece_that_is_lost_is_split_at_once():
     machine.lost(other)
     machine.lost(one)
     ranges = [(part.ticket.start, part.ticket.stop) for part in machine.asks()]
-    assert ranges == [(n, n + 1) for n in (5, 6, 7, 8, 9, 0, 1, 2, 3, 4)]
+    assert ranges == [(n, n + 1) for n in range(10)]
+
+
+def test_what_is_lost_is_asked_for_again_in_the_order_of_the_stream():
+    machine = window()
+    asked = machine.asks()
+    for part in reversed(asked):
+        machine.lost(part, was_read=False)
+    assert [part.chunk for part in machine.asks()] == sorted(part.chunk for part in asked)
 
 
 def losses(machine: Window, part: Part, count: int, **how) -> list[Part]:
