@@ -431,6 +431,14 @@ def test_empty_records_are_records(tmp_path):
     assert block.columns.tolist() == [b"", b"a", b"", b"", b"b"]
 
 
+def test_a_record_of_200_mb_is_one_as_any_other(tmp_path):
+    large = b"abcd" * (50 * 2**20)
+    path = write_file(tmp_path / "large.array_record", [b"first", large, b"last"])
+    block = read_block(description_of(path, "raise"), Ticket(0, 3))
+    assert [len(stored) for stored in block.columns] == [5, 200 * 2**20, 4]
+    assert block.columns[1] == large
+
+
 @pytest.mark.parametrize("group_size", [1, 4])
 @pytest.mark.parametrize("at", [0.2, 0.5, 0.8])
 def test_a_file_of_the_same_size_and_head_is_known_by_what_it_holds(tmp_path, group_size, at):

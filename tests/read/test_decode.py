@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -484,6 +485,49 @@ def test_an_image_far_larger_than_its_file_is_refused_before_it_is_made():
     # in a process of its own: OpenCV takes its limit when it is first loaded
     found = subprocess.run([sys.executable, "-c", script], input=bomb, capture_output=True, check=True)
     assert b"not an image that OpenCV can read" in found.stdout or b"refused by OpenCV" in found.stdout
+
+
+BOMBS = {
+    "JSON, 10 million deep": (DecodeJson(), b'{"a":' + b"[" * 10**7),
+    "JSON, a number of 10 million digits": (DecodeJson(), b'{"a":' + b"9" * 10**7 + b"}"),
+    "msgpack, 4 billion elements said": (DecodeMsgpack(), b"\x81\xa1a\xdd\xff\xff\xff\xff"),
+    "msgpack, 4 billion keys said": (DecodeMsgpack(), b"\xdf\xff\xff\xff\xff"),
+    "msgpack, 4 GB of text said": (DecodeMsgpack(), b"\x81\xa1a\xdb\xff\xff\xff\xff"),
+    "msgpack, 4 GB of bytes said": (DecodeMsgpack(), b"\x81\xa1a\xc6\xff\xff\xff\xff"),
+    "msgpack, a million elements said 200 deep": (
+        DecodeMsgpack(),
+        b"\x81\xa1a" + b"\xdd\x00\x0f\xff\xff" * 200 + bytes(2**20),
+    ),
+    "protobuf, 2 GB said": (DecodeExample(), b"\x0a\xff\xff\xff\xff\x07"),
+    "protobuf, 2**63 bytes said": (DecodeExample(), b"\x0a" + b"\xff" * 8 + b"\x7f"),
+    "protobuf, a million groups deep": (DecodeExample(), b"\x0b" * 10**6),
+}
+
+
+def test_what_says_to_be_more_than_it_is_breaks_its_record_in_little_memory():
+    script = """
+import json, pickle, resource, sys
+bombs, found = pickle.load(sys.stdin.buffer), {}
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+for name, (decoder, stored) in bombs.items():
+    try:
+        decoder.map(b"")  # what it imports is imported
+    except ValueError:
+        before = peak()
+    try:
+        decoder.map(stored)
+    except ValueError as error:
+        found[name] = [str(error), peak() - before]
+print(json.dumps(found))
+"""
+    # in a process of its own: a peak of earlier tests would hide those of these
+    run = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(BOMBS), capture_output=True, check=True)
+    found = json.loads(run.stdout)
+    assert list(found) == list(BOMBS)
+    for message, growth_mib in found.values():
+        assert re.search("is not (JSON|msgpack|a tf.train.Example)", message)
+        assert len(message) < 1000
+        assert growth_mib < 64
 
 
 def test_image_that_is_not_there_or_not_bytes_is_refused():
