@@ -74,9 +74,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries. stages:
     NNX modules or functions, batch -> batch, applied in order under one jit; see datarax_ray.pipeline.stages for random
     ones. batch_size: rows of the global batch. rngs: what random stages start from. drop_remainder: leave out a short
-    last batch; by default it is yielded short. pad_remainder: fill it up instead, with zeros (None on the host), and
-    give every batch a field valid_mask, bool (rows,): True for its own rows; stages see it, and where they leave it out
-    it is put back.
+    last batch; by default it is yielded short. pad_remainder: fill it up instead, with zeros (None on the host, pad_id
+    in packed fields), and give every batch a field valid_mask, bool (rows,): True for its own rows; stages see it, and
+    where they leave it out it is put back.
     packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
     prefetch: batches made ahead, 0 for none. sharding: where batches go; None for the default device. On a mesh of
     several processes a batch is the global array, and its devices say which rows each process reads. process_index,

@@ -59,6 +59,12 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
     {'name': array(['a', 'b'], dtype=object), 'x': array([1, 2])}
     """
     first = elements[0]
+    if not path and isinstance(first, tuple):
+        raise ColumnError(
+            f"the element is a tuple of {len(first)}, and a batch has its fields by name; make it a dict in a "
+            "transform: lambda element: {'x': element[0], 'y': element[1]}",
+            0,
+        )
     if not isinstance(first, Mapping):
         return _column(elements, path)
     if not first or not all(isinstance(key, str) for key in first):

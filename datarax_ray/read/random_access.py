@@ -119,12 +119,18 @@ class RandomAccessReader:
 class ArraysReader:
     """The rows of a (nested) dict of arrays of one length. In actors all of a node read one copy, in the object store.
 
-    Raises: ValueError for arrays of different lengths, without rows, or an empty dict.
+    Raises: ValueError for arrays of different lengths, without rows, or an empty dict; TypeError for a masked array.
     """
 
     broken: type[Exception] = IndexError
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
+        for path, array in leaves(arrays):
+            if isinstance(array, np.ma.MaskedArray):
+                raise TypeError(
+                    f"{'.'.join(path)!r} is a masked array, whose mask would be lost; give its filled(value), or its "
+                    "data and its mask as two fields"
+                )
         self._columns: Columns = map_leaves(np.asarray, arrays)
         lengths = {".".join(path): len(array) if array.ndim else 0 for path, array in leaves(self._columns)}
         if len(set(lengths.values())) != 1:

@@ -171,3 +171,10 @@ def test_bytes_are_those_of_arrays_and_of_the_texts_in_object_columns():
     assert nbytes({"a": np.zeros((5, 2), np.int16)}) == 20
     assert nbytes(stack([{"s": "abc", "y": b"xy"}, {"s": "", "y": b"z"}])) == 6
     assert nbytes(stack([{"l": [1, 2]}])) >= 8
+
+
+def test_an_element_that_is_a_tuple_is_refused_with_the_remedy():
+    with pytest.raises(ColumnError, match=r"the element is a tuple of 2, .*make it a dict in a transform") as caught:
+        stack([(np.zeros(2), 3)] * 2)
+    assert caught.value.index == 0
+    assert stack([{"size": (1, 2)}])["size"].tolist() == [(1, 2)]  # inside an element it is a value as others

@@ -469,3 +469,22 @@ def test_what_shows_memory_of_somebody_else_is_copied_however_it_does(shown):
     own(held, 0)
     array[:] = -1
     assert held[0].tolist() == before
+
+
+def test_masked_arrays_are_refused_where_their_mask_would_be_lost():
+    masked = np.ma.masked_array(np.zeros((N, 2)), np.ones((N, 2), bool))
+    with pytest.raises(
+        TypeError, match=r"'in.x' is a masked array, whose mask would be lost; give its filled\(value\)"
+    ):
+        ArraysReader({"in": {"x": masked}})
+
+    class Masks:
+        def map_columns(self, columns):
+            return {"x": np.ma.masked_array(columns["x"], columns["x"] > 3)}
+
+    said = "Masks returned a MaskedArray in field 'x', whose mask would be lost"
+    assert said in str(read_block(describe("loaded", [Masks()]), Ticket(0, 3)).failure)
+    rows = RandomAccessReader([{"x": masked[0]}])
+    assert "reading returned a MaskedArray in field 'x'" in str(
+        read_block(Description(rows, Order(1, 5), 1), Ticket(0, 1)).failure
+    )
