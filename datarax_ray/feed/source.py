@@ -52,14 +52,14 @@ class Source(Uncopied):
         return self._num_skipped
 
     @property
+    def state(self) -> StreamState:
+        """Where the stream goes on; one value, whenever it is asked for."""
+        return self._state
+
+    @property
     def position(self) -> int:
         """Where the stream goes on: the position of the first record not yet handed out, or not all of it."""
         return self._state.position
-
-    @property
-    def state(self) -> StreamState:
-        """Where the stream goes on."""
-        return self._state
 
     def __len__(self) -> int:
         """Records in one epoch, before filters. Raises: TypeError for a stream, where nobody knows."""

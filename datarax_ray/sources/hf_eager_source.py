@@ -219,9 +219,6 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never data."""
         state = super().get_state()
-        if self._ends_passes:  # of the whole stream, whichever pass this is
-            at = StreamState(self._pass_end) if self._is_over else self._source.state
-            state |= at.to_json(self._description.settings())
         return state | {"index": state["current_index"], "epoch": state["current_epoch"]}
 
     def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
@@ -261,6 +258,10 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
                 self._source.close()
                 self._source = Source(passes)
         self._source.seek(state)
+
+    def _stands_at(self) -> StreamState:
+        is_between = self._ends_passes and self._is_over
+        return StreamState(self._pass_end) if is_between else super()._stands_at()
 
     def _seek(self) -> None:
         position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())

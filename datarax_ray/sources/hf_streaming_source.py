@@ -202,7 +202,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: some hundred bytes for each shard."""
-        return {**self._source.get_state(), "epoch": self.epoch}
+        state = self._source.get_state()
+        return {**state, "epoch": state["position"] // EPOCH_POSITIONS}
 
     def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state, also in the middle of an epoch and of a window.

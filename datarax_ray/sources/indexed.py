@@ -17,6 +17,7 @@ from flax import nnx
 from datarax_ray.plan import cipher
 from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import WINDOW_BLOCKS, Order, Shuffle
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.cache import cached
 from datarax_ray.read.columns import Columns, leaves
 from datarax_ray.read.description import Described, Description, Reader
@@ -57,6 +58,8 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         self.current_epoch = nnx.Variable(0)
         self.iterator_initialized = nnx.Variable(False)
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
+        self._shown = 0  # the position that the variables were last set to; odd counts while they are being set
+        self._num_shown = 0
 
     def supports_indexed_access(self) -> bool:
         """False, as for datarax's files: its Pipeline iterates by get_batch, to the end of the last epoch.
@@ -121,11 +124,12 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
-        self._seek()
+        state = self._stands_at()
+        epoch, index = divmod(state.position, len(self))
         return {
-            **self._source.get_state(),
-            "current_index": int(self.current_index.get_value()),
-            "current_epoch": int(self.current_epoch.get_value()),
+            **state.to_json(self.describe().settings()),
+            "current_index": index,
+            "current_epoch": epoch,
             "total_records": len(self),
             "iterator_initialized": bool(self.iterator_initialized.get_value()),
             "shuffled_indices": None,
@@ -147,10 +151,26 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         if position != self._source.position:
             self._source.seek(position)
 
+    def _stands_at(self) -> StreamState:
+        """Where the stream stands: the source's own state, or where a user has set the variables to.
+
+        It moves nothing: a thread or a signal's handler may ask while the stream moves, and while the variables, one
+        after the other, are set to show it.
+        """
+        num_shown, shown = self._num_shown, self._shown
+        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
+        if num_shown % 2 or num_shown != self._num_shown or position == shown:
+            return self._source.state
+        return StreamState(position)
+
     def _advance(self, num_elements: int) -> None:
-        epoch, index = divmod(self._source.position, len(self))
+        """The variables show where the source stands now, that many elements further on."""
+        self._num_shown |= 1
+        self._shown = self._source.position
+        epoch, index = divmod(self._shown, len(self))
         self.current_epoch.set_value(epoch)
         self.current_index.set_value(index)
+        self._num_shown += 1
         self._count(num_elements)
 
 

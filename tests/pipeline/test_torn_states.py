@@ -89,6 +89,19 @@ def test_a_pipelines_is(taken: Any) -> None:
 
 
 @TAKERS
+def test_a_sources_is(taken: Any) -> None:
+    """And taking it moves nothing: a source's variables are written one after the other."""
+    want = [int(element["index"]) for element in source()]
+    calm = source()
+    whole = {json.dumps(calm.get_state()["position"])} | {json.dumps(calm.get_state()["position"]) for _ in calm}
+    for _ in range(6):
+        going = source()
+        with taken(lambda going=going: going.get_state()["position"]) as found:
+            assert [int(element["index"]) for element in going] == want
+        assert not set(found) - whole
+
+
+@TAKERS
 def test_a_grain_iterators_is(taken: Any) -> None:
     loader = ours.load(range(40), seed=3, shuffle=True, num_epochs=3)
     calm = iter(loader)
