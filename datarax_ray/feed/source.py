@@ -77,8 +77,8 @@ class Source(Uncopied):
         if not self._pending:
             try:
                 batch = self._next_batch(_ELEMENTS_AHEAD)
-            except (RecordError, SkippedError):
-                batch = self._next_batch(1)  # the elements before a failing record are good: they come one by one
+            except (RecordError, SkippedError, OverflowError):
+                batch = self._next_batch(1)  # the elements before it are good: they come one by one
             if batch is None:
                 raise StopIteration
             elements = unstack(batch.columns, batch.num_rows)

@@ -21,6 +21,7 @@ from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBY
 from datarax_ray.plan.lanes import LaneCursors, LaneOrder
 from datarax_ray.plan.mixture import Origin
 from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.shards import cut, smallest_run
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
@@ -107,7 +108,8 @@ def batches(
     Its value (StopIteration.value) is the broken records after the last batch, which no batch tells of. The pool is
     told to forget what is in flight when the iterator is closed.
 
-    Raises: what reading raises, when the batch that it belongs to is due; RuntimeError where the actors keep dying, or
+    Raises: what reading raises, when the batch that it belongs to is due; OverflowError where positions end;
+    RuntimeError where the actors keep dying, or
     where no element of a whole epoch is kept.
     """
     stop = _stop(description, options)
@@ -249,7 +251,12 @@ def _window(
 
 
 def _with(batch: HostBatch, extra: Extra | None) -> HostBatch:
-    """The batch, whose state says this too."""
+    """The batch, whose state says this too. Raises: OverflowError for one whose state could not be gone on from."""
+    if batch.stop > MAX_POSITION:
+        raise OverflowError(
+            f"positions end at 2**62, and the next batch stands at [{batch.start}, {batch.stop}): no stream would take "
+            "its state. seek(0) begins again; a new run with another seed has another order"
+        )
     return batch if extra is None else replace(batch, state=replace(batch.state, extra=extra))
 
 

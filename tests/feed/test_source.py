@@ -785,6 +785,23 @@ def test_any_plain_value_is_the_state_or_is_refused_and_then_changes_nothing(set
         assert type(state["position"]) is int
 
 
+def test_positions_end_with_an_error_and_every_state_before_it_loads(sets):
+    description = describe(sets[23], num_epochs=-1)
+    source, one_by_one = Source(description), Source(description)
+    for each in (source, one_by_one):
+        each.seek(2**62 - 6)
+    assert len(source.get_batch(4)["index"]) == 4
+    for _ in range(2):
+        with pytest.raises(OverflowError, match=r"positions end at 2\*\*62, .* \[46.*902, 46.*906\)"):
+            source.get_batch(4)
+        Source(description).set_state(json.loads(json.dumps(source.get_state())))
+    assert len(source.get_batch(2)["index"]) == 2
+    assert source.get_state()["position"] == 2**62
+    assert len([one_by_one.next_element() for _ in range(6)]) == 6
+    with pytest.raises(OverflowError, match="positions end"):
+        one_by_one.next_element()
+
+
 class Named:
     def __init__(self, name: str) -> None:
         self.__qualname__ = name
