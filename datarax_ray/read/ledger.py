@@ -55,7 +55,7 @@ class Ledger:
         total = before + len(skipped)
         if self._max_skipped is None or total <= self._max_skipped or not skipped:
             return
-        first = skipped[self._max_skipped - before]
+        first = skipped[max(0, self._max_skipped - before)]  # a state may have more already
         raise SkippedError(
             f"{total} records could not be read, more than max_skipped={self._max_skipped} allows. The first beyond it "
             f"is {first.where} (position {first.position}): {first.reason}. Mend the data, or allow more."

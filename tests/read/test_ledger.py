@@ -61,6 +61,8 @@ def test_more_than_allowed_is_an_error_and_not_entered() -> None:
     ledger.check((), 1)
     with pytest.raises(SkippedError, match=r"2 records .* max_skipped=1 allows.* is Squares\(9\) \(position 6\): odd"):
         ledger.check(TWO[1:], 1)
+    with pytest.raises(SkippedError, match=r"10 records .* max_skipped=1 allows.* is a/b\[0\].array_record\[17\]"):
+        ledger.check(TWO[:1], 9)  # as of a state that was written with a larger cap
     assert ledger.skipped == [TWO[0]]
     with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
         Ledger(-1)
