@@ -13,7 +13,18 @@ import numpy as np
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.columns import ColumnError, Columns, concatenate, leaves, map_leaves, nbytes, stack, unstack
+from datarax_ray.read.columns import (
+    ColumnError,
+    Columns,
+    concatenate,
+    leaves,
+    map_leaves,
+    nbytes,
+    spec,
+    stack,
+    unstack,
+    unstack_to_stack,
+)
 from datarax_ray.read.documents import join
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 from datarax_ray.read.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
@@ -149,7 +160,7 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
                 columns = _decode(progress, step) if step.kind == "decode" else _map_columns(progress, step, columns)
             continue
         if columns is not None:
-            progress.elements = unstack(writable(columns), len(progress.positions))
+            progress.elements = unstack_to_stack(writable(columns), len(progress.positions))
             columns = None
         progress.apply(list(group), seed)
     return columns
@@ -170,7 +181,9 @@ def read_records(description: Reads, positions: Indices, records: Indices) -> tu
         asked.elements = records.tolist()
         asked.run([Call(lambda record, *_: reader.read(np.array([record])), "reading", catch=reader.broken)])
         if asked.elements and isinstance(asked.elements[0], Mapping):
-            return asked, concatenate(asked.elements)
+            if all(spec(columns) == spec(asked.elements[0]) for columns in asked.elements):
+                return asked, concatenate(asked.elements)
+            asked.elements = [unstack_to_stack(columns, 1) for columns in asked.elements]  # images of several sizes
         asked.elements = [element for (element,) in asked.elements]
         return asked, None
     if isinstance(found, Mapping):

@@ -29,7 +29,7 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.read.arrow import Fill, UnlikeError, is_number, objects, table_columns
-from datarax_ray.read.columns import ColumnError, Columns, spec, stack, unstack
+from datarax_ray.read.columns import ColumnError, Columns, spec, stack, unstack_to_stack
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +187,7 @@ def settle(columns: Columns, loose: Mapping[str, list[Any]]) -> Columns | list[A
         found = {**columns, **{name: stack(values, (name,)) for name, values in loose.items()}}
         return {name: found[name] for name in sorted(found)}
     except ColumnError:
-        rows = unstack(columns, count) if columns else [{} for _ in range(count)]
+        rows = unstack_to_stack(columns, count) if columns else [{} for _ in range(count)]
         return [{**row, **{name: values[i] for name, values in loose.items()}} for i, row in enumerate(rows)]
 
 

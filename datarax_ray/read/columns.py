@@ -83,12 +83,17 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
 def unstack(columns: Columns, count: int) -> list[Any]:
     """The elements of columns; arrays in them are views. Inverse of stack, but for Python numbers (NumPy scalars)."""
     if not isinstance(columns, Mapping):
-        rows = list(columns)
-        if columns.dtype == object:
-            _RAGGED_ROWS.update((id(row), row) for row in rows if isinstance(row, np.ndarray))
-        return rows
+        return list(columns)
     parts = {key: unstack(column, count) for key, column in columns.items()}
     return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
+
+
+def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
+    """As unstack, of columns to which stack() comes back: a ragged row that nobody touched is one again then."""
+    for _, array in leaves(columns):
+        if array.dtype == object:
+            _RAGGED_ROWS.update((id(row), row) for row in array if isinstance(row, np.ndarray))
+    return unstack(columns, count)
 
 
 def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
-from datarax_ray.read.columns import leaves, map_leaves, spec, unstack
+from datarax_ray.read.columns import leaves, map_leaves, spec, unstack_to_stack
 
 Rows = list[Any] | Mapping[str, Any]
 
@@ -60,7 +60,7 @@ def _differ(picks: Sequence[Pick]) -> bool:
 def _elements(picks: Sequence[Pick], total: int) -> list[Any]:
     out: list[Any] = [None] * total
     for pick in picks:
-        source = pick.source if isinstance(pick.source, list) else unstack(pick.source, count(pick.source))
+        source = pick.source if isinstance(pick.source, list) else unstack_to_stack(pick.source, count(pick.source))
         for row, place in zip(pick.rows.tolist(), pick.places.tolist(), strict=True):
             out[place] = source[row]
     return out

@@ -127,6 +127,15 @@ class TestReading:
         resized = make([lambda element: {"image": element["image"][:2, :2]}], dataset)
         assert resized.get_batch(3)["image"].shape == (3, 2, 2)
 
+    def test_one_that_does_not_decode_among_images_of_several_sizes_is_left_out_alone(self) -> None:
+        features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
+        stored = [_png(2), b"nonsense", _png(3), _png(4)]
+        images = {"image": [{"bytes": data, "path": None} for data in stored], "x": list(range(4))}
+        dataset = datasets.Dataset.from_dict(images, features=features)
+        source = make([lambda e: e | {"image": e["image"][:2, :2]}], dataset, on_error="skip")
+        batch = source.get_batch(4)
+        assert (batch["x"].tolist(), batch["image"].shape) == ([0, 2, 3], (3, 2, 2))
+
 
 def _png(size: int = 2) -> bytes:
     import io
