@@ -32,6 +32,12 @@ class PicklingPool:
     def actors(self) -> tuple[int, ...]:
         return tuple(range(len(self._descriptions)))
 
+    def nodes(self) -> dict[int, str]:
+        return {}
+
+    def blame(self, node: str, reason: str) -> None:
+        pass
+
     def weights(self) -> dict[int, float]:
         return {}
 
