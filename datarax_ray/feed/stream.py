@@ -274,12 +274,15 @@ def _batcher(description: Described, start: StreamState, options: StreamOptions)
 
 
 def _sharing(description: Described, options: StreamOptions) -> Sharing | None:
-    """How trainers ask the same actors for the same; None where each has its own, or knows its rows beforehand."""
+    """How trainers ask the same actors for the same; None where each has its own, or knows rows that are its alone."""
     if options.process_count == 1 or not options.shares_actors:
         return None
     if options.packing is not None:
         return Sharing(options.process_count, "all")
-    return Sharing(options.process_count, "places") if description.may_drop else None
+    if description.may_drop:
+        return Sharing(options.process_count, "places")
+    num_equal = options.rows.share.num_equal
+    return Sharing(num_equal, "all") if num_equal > 1 else None
 
 
 def _picker(description: Described, offset: int, options: StreamOptions) -> Picker:

@@ -74,14 +74,17 @@ def share_of(sharding: NamedSharding) -> Share:
     """
     along_rows, num_rows = _fit(sharding, 1), sharding.mesh.size  # a number of rows that every axis divides
     part_rows = along_rows.shard_shape((num_rows,))[0]
-    indices = along_rows.addressable_devices_indices_map((num_rows,)).values()
-    parts = {index[0].indices(num_rows)[0] // part_rows for index in indices if index is not None}
-    if not parts:
+    held: dict[int, set[int]] = {}  # by process
+    indices: Any = along_rows.devices_indices_map((num_rows,))
+    for device, index in indices.items():
+        held.setdefault(device.process_index, set()).add(index[0].indices(num_rows)[0] // part_rows)
+    parts = held.get(jax.process_index())
+    if parts is None:
         raise ValueError(
             f"the mesh {dict(sharding.mesh.shape)} has no device of this process (jax.process_index() is "
             f"{jax.process_index()}), so there are no rows for it; make the pipeline in the processes of the mesh alone"
         )
-    return Share(num_rows // part_rows, tuple(sorted(parts)))
+    return Share(num_rows // part_rows, tuple(sorted(parts)), sum(others == parts for others in held.values()))
 
 
 def trainer_of(

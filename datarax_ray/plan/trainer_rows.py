@@ -21,11 +21,12 @@ class Share:
     """What one trainer takes of every batch: these of `num_parts` equal parts. parts: ascending, at least one.
 
     A rank is one part of as many as there are trainers. A process of a mesh has those of its devices, in any number and
-    place; several processes may have the same.
+    place; several processes may have the same: num_equal of them have these very parts.
     """
 
     num_parts: int = 1
     parts: tuple[int, ...] = (0,)
+    num_equal: int = 1
 
 
 WHOLE = Share()

@@ -18,7 +18,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.order import Order
-from datarax_ray.plan.trainer_rows import TrainerRows, num_rows_in, share_of_rank
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
 from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.read.blocks import read_block
 from datarax_ray.read.description import Description
@@ -337,6 +337,23 @@ def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, monkeypa
     for batches in zip(*trainers, strict=True):
         assert batches[0].stop == batches[1].stop
     assert len(made) == len(set(made)) > 20
+
+
+@pytest.mark.parametrize("share", [Share(1, (0,), 2), Share(4, (0, 3), 2)])
+def test_trainers_with_the_same_rows_have_each_of_them_read_once(sets, share):
+    description = describe(sets[1000], num_epochs=2)
+    shared, made = SharedBlocks(2**30), []
+    trainers = [
+        stream(description, pool=EagerPool(description, shared, made), batch_size=20, process_count=2,
+               process_index=rank, shares_actors=True, share=share)
+        for rank in range(2)
+    ]  # fmt: skip
+    for one, other, whole in zip(*trainers, stream(description, batch_size=20), strict=True):
+        assert one.positions.tolist() == other.positions.tolist()
+        mine = within(TrainerRows(20, share).full, np.arange(20))
+        assert one.columns["index"].tolist() == whole.columns["index"][mine].tolist()
+    assert len(made) == len(set(made)) > 5
+    assert shared.nbytes == 0
 
 
 def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(sets):

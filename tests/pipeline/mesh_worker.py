@@ -42,16 +42,18 @@ MESHES: dict[str, tuple[Any, tuple[int, ...], tuple[str, ...], P]] = {
     "seq alone": (range(8), (8,), ("seq",), P(None, "seq")),
     "fsdp x data x model": ((0, 4, 2, 6, 1, 5, 3, 7), (2, 2, 2), ("fsdp", "data", "model"), P(("data", "fsdp"))),
 }
+# Rows apart from each other, and the same ones in both processes.
+FEW = ("interleaved", "model across hosts")
 # Streams of every kind, and the meshes that each goes through, from one to the next.
 STREAMS = {
     "records": tuple(MESHES),
     "behind a filter": ("interleaved", "model across hosts", "data x seq across hosts", "fsdp and data"),
     "flat_map": ("reversed", "model across hosts"),
-    "padded": ("interleaved", "model across hosts"),
+    "padded": FEW,
     "concat then split": ("interleaved", "data x seq across hosts"),
     "first fit": ("interleaved", "replicated"),
     "mixture": ("fsdp and data", "model across hosts"),
-    "stream of shards": ("interleaved", "model across hosts"),
+    "stream of shards": FEW,
 }
 
 
@@ -175,7 +177,7 @@ def main(process_index: int, num_processes: int, port: int, directory: str, out:
         streams = dict.fromkeys(STREAMS, tuple(MESHES))
     if ray_address:
         ray.init(ray_address, namespace="job", log_to_driver=False)
-        streams = {name: STREAMS[name][:2] for name in ("records", "behind a filter", "concat then split")}
+        streams = dict.fromkeys(("records", "behind a filter", "concat then split"), FEW)
     report = {}
     for stream, meshes in streams.items():
         source = source_of(stream, directory)
