@@ -81,6 +81,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     prefetch: batches made ahead, 0 for none. sharding: where batches go; None for the default device. On a mesh of
     several processes a batch is the global array, and its devices say which rows each process reads. process_index,
     process_count: which of how many trainers that divide a batch by rank this is, without such a mesh; None to ask JAX.
+    Processes that are to have the same rows (of one data-parallel group) give one index, of as many as there are.
     on_host: give batches as NumPy arrays of this process's rows (see `rows`), for loops that make their own arrays of
     them; there are no stages then.
 

@@ -112,33 +112,35 @@ class Scanner:
         graphdef, state = nnx.split(modules)
         stages_graphdef, stages_state = self._stages.split()
         program = _Program(step_fn, length, carry is not None, graphdef, stages_graphdef)
-        if spans_processes(self._sharding):
-            state, carry, outs = jax.block_until_ready(self._one_by_one(feed, program, state, stages_state, carry))
-            nnx.update(modules, state)
-            return carry, outs
+        run = self._one_by_one if spans_processes(self._sharding) else self._all_in_one
+        state, carry, outs = run(feed, program, state, stages_state, carry)
+        done()
+        nnx.update(modules, state)
+        return carry, outs
+
+    def _all_in_one(self, feed: Feed, program: _Program, state: Any, stages_state: Any, carry: Any) -> Any:
+        """(state, carry, outs) after the loop, which asks for its batches itself."""
         columns, row_words, start = feed.take()
         columns = to_device(columns, self._sharding, self._rows, len(row_words))
         row_words = to_device(row_words, by_rows(self._sharding), self._rows, len(row_words))
         first = FedBatch(columns, row_words, start)
         self._feed = feed
         try:
-            state, carry, outs = jax.block_until_ready(self._run(program, state, stages_state, carry, first))
+            result = jax.block_until_ready(self._run(program, state, stages_state, carry, first))
         finally:
             self._feed = None
         if feed.error is not None:
             raise feed.error
-        done()
-        nnx.update(modules, state)
-        return carry, outs
+        return result
 
     def _one_by_one(self, feed: Feed, program: _Program, state: Any, stages_state: Any, carry: Any) -> Any:
-        """What the loop gives, by a call for each step."""
+        """The same by a call for each step."""
         outs = None
         for index in range(program.length):
             one = replace(program, length=1)  # not compiled anew for another length
             state, carry, out = self._run_one(one, state, stages_state, carry, feed.take())
             outs = _first_of(program.length, out) if outs is None else _put(outs, out, index)
-        return state, carry, outs
+        return jax.block_until_ready((state, carry, outs))
 
     def _next(self) -> tuple[np.bool_, FedBatch]:
         assert self._feed is not None

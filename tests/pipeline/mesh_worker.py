@@ -49,6 +49,8 @@ STREAMS = {
     "records": tuple(MESHES),
     "behind a filter": ("interleaved", "model across hosts", "data x seq across hosts", "fsdp and data"),
     "flat_map": ("reversed", "model across hosts"),
+    "short at the end": FEW,
+    "short at the end, behind a filter": FEW,
     "padded": FEW,
     "concat then split": ("interleaved", "data x seq across hosts"),
     "first fit": ("interleaved", "replicated"),
@@ -85,6 +87,10 @@ def source_of(stream: str, directory: str) -> Any:
         return records(100, tokens, DropFifths(), Noise())  # 160 rows
     if stream == "flat_map":
         return records(96, Twice(), tokens, Noise())
+    if stream == "short at the end":
+        return records(76, tokens, Noise())  # 152 rows
+    if stream == "short at the end, behind a filter":
+        return records(85, tokens, DropFifths(), Noise())  # 136 rows
     if stream == "padded":
         return records(75, tokens, DropFifths(), Noise())  # 120 rows
     if stream in ("concat then split", "first fit"):
@@ -113,7 +119,7 @@ def pipeline(stream: str, source: Any, **options: Any) -> Pipeline:
         batch_size=BATCH_SIZE,
         rngs=nnx.Rngs(0),
         packing=packings.get(stream),
-        drop_remainder=not is_padded,
+        drop_remainder=not is_padded and "short" not in stream,
         pad_remainder=is_padded,
         **options,
     )
