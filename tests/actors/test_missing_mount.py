@@ -36,29 +36,29 @@ def blind(mount: Path) -> Iterator[str]:
     covered = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {mount} && exec "$0" "$@"']
     if subprocess.run([*covered, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespaces here")
-    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    ray.init(cluster.address, log_to_driver=False)
-    seeing = cluster.add_node(num_cpus=1, resources={"host": 1}, object_store_memory=STORE_NBYTES)
-    command = f"start --address {cluster.address} --num-cpus 1 --block --disable-usage-stats".split()
-    options = ["--resources", '{"host": 1}', "--object-store-memory", str(STORE_NBYTES)]
-    raylet = subprocess.Popen(
-        [*covered, str(Path(sys.executable).parent / "ray"), *command, *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-    def others() -> list[str]:
+    with contextlib.ExitStack() as stack:
+        head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        stack.callback(cluster.shutdown)
+        ray.init(cluster.address, log_to_driver=False)
+        stack.callback(ray.shutdown)
+        seeing = cluster.add_node(num_cpus=1, resources={"host": 1}, object_store_memory=STORE_NBYTES)
+        command = f"start --address {cluster.address} --num-cpus 1 --block --disable-usage-stats".split()
+        options = ["--resources", '{"host": 1}', "--object-store-memory", str(STORE_NBYTES)]
+        raylet = subprocess.Popen(
+            [*covered, str(Path(sys.executable).parent / "ray"), *command, *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        stack.callback(raylet.wait, 60)
+        stack.callback(os.killpg, raylet.pid, signal.SIGTERM)
         known = (seeing.node_id, ray.get_runtime_context().get_node_id())
-        return [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in known]
 
-    yield until(others, 60)[0]
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(raylet.pid, signal.SIGTERM)
-    raylet.wait(60)
-    ray.shutdown()
-    cluster.shutdown()
+        def others() -> list[str]:
+            return [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in known]
+
+        yield until(others, 120)[0]
 
 
 def make(paths: Any, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
