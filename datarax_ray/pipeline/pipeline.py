@@ -253,10 +253,13 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: ValueError for rows that no such batch has, or where nobody knows which records they are: behind
         filters and flat_map, with broken records left out, in packed rows and in streams; what reading raises.
         """
+        self._check_usable()
         description = self.source.describe()
         first = batch * self.batch_size
         end = description.stop
         size = self.batch_size if end is None else max(0, min(self.batch_size, end - first))
+        if self.drop_remainder and size < self.batch_size:
+            size = 0
         if batch < 0 or not 0 <= start < stop <= size:
             size = size if batch >= 0 else 0
             raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {size} rows")
@@ -265,7 +268,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "which records are the rows of a batch is known here only once those before it were read: there are "
                 "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
             )
-        at = replace(StreamState.at(first + start), extra=self._consumed.state.extra)
+        at = replace(StreamState.at(first + start), extra=self._run.consumed.state.extra)
         stream = self.source.batches(at, StreamOptions(stop - start, stop=first + stop))
         with contextlib.closing(stream):
             return next(stream).columns

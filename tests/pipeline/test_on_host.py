@@ -111,6 +111,16 @@ class TestRowsOfABatch:
         with pytest.raises(ValueError, match=f"rows .* of batch {rows[0]} were asked for, which has {has} rows"):
             make(source(files)).read_rows(*rows)
 
+    def test_a_batch_that_is_left_out_has_no_rows(self, files: list[Path]) -> None:
+        with pytest.raises(ValueError, match="rows .* of batch 4 were asked for, which has 0 rows"):
+            make(source(files), drop_remainder=True).read_rows(4, 0, 1)
+
+    def test_a_closed_pipeline_reads_none(self, files: list[Path]) -> None:
+        pipeline = make(source(files))
+        pipeline.close()
+        with pytest.raises(RuntimeError, match="this pipeline is closed"):
+            pipeline.read_rows(0, 0, 1)
+
     def test_rows_that_nobody_knows_beforehand_are_refused(self, files: list[Path]) -> None:
         for pipeline in (make(source(files, DropThirds())), make(source(files), packing=ConcatThenSplit(4, "values"))):
             with pytest.raises(ValueError, match="known here only once those before it were read.*on_host=True"):
