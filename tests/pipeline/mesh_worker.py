@@ -180,7 +180,7 @@ def main(process_index: int, num_processes: int, port: int, directory: str, out:
     jax.distributed.initialize(f"127.0.0.1:{port}", num_processes, process_index)
     streams = STREAMS
     if num_processes > 2:
-        streams = dict.fromkeys(STREAMS, tuple(MESHES))
+        streams = dict.fromkeys(("records", "behind a filter"), tuple(MESHES))
     if ray_address:
         ray.init(ray_address, namespace="job", log_to_driver=False)
         streams = dict.fromkeys(("records", "behind a filter", "concat then split"), FEW)

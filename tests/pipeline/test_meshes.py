@@ -47,7 +47,7 @@ def reports(num_processes: int, directory: Path, scratch: Path, ray_address: str
         command = [sys.executable, "-c", f"from tests.pipeline.mesh_worker import main; main(*{given})"]
         workers.append(subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
     try:
-        errors = [worker.communicate(timeout=500)[1] for worker in workers]
+        errors = [worker.communicate(timeout=800)[1] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
@@ -98,7 +98,8 @@ def test_in_two_processes_every_shard_is_what_its_index_names(corpus: Path, tmp_
 
 
 @pytest.mark.slow
-def test_in_four_processes_too_for_every_stream_on_every_mesh(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+def test_in_four_processes_too_on_every_mesh_and_behind_a_filter(corpus: Path, tmp_path: Path) -> None:
     check(reports(4, corpus, tmp_path), corpus)
 
 
