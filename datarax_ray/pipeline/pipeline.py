@@ -49,23 +49,35 @@ class _Consumed:
     num_skipped: int = 0
 
 
-class _Run:
-    """What changes as a pipeline runs: one value to NNX, which then neither copies it nor puts an old one back.
+class _Leg:
+    """A way through the stream from one place on, until the pipeline goes on from another.
 
     consumed: what was handed out. session: what makes batches ahead, None while nothing does; its batches are made by
-    `prepare`, under these settings of JAX. is_closed: by `close`, for good.
+    `prepare`, under these settings of JAX.
     """
 
-    def __init__(self, prepare: Callable[[HostBatch], Any]) -> None:
-        self.consumed = _Consumed(StreamState())
+    def __init__(self, consumed: _Consumed, prepare: Callable[[HostBatch], Any]) -> None:
+        self.consumed = consumed
         self.session: Ahead[Ready] | None = None
         self.prepare = prepare
         self.settings = JaxSettings.of_this_thread()
+
+
+class _Run:
+    """What changes as a pipeline runs: one value to NNX, which then neither copies it nor puts an old one back.
+
+    leg: the one that the pipeline is on. A step in another thread may still be on one before, whose end nobody asks
+    for. is_busy: somebody takes batches; who does so holds the pipeline's lock. is_closed: by `close`, for good.
+    """
+
+    def __init__(self, prepare: Callable[[HostBatch], Any]) -> None:
+        self.leg = _Leg(_Consumed(StreamState()), prepare)
+        self.is_busy = False
         self.is_closed = False
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.session is not None and not is_finalizing():  # then its thread is gone, and half of Python too
-            self.session.cancel()
+        if self.leg.session is not None and not is_finalizing():  # then its thread is gone, and half of Python too
+            self.leg.session.cancel()
 
 
 class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -152,7 +164,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         self._run = _Run(self._maker.transfer)
         self._made_in = os.getpid()
-        self._lock = threading.Lock()  # threads that share a pipeline each get batches of their own
+        self._lock = threading.RLock()  # threads that share a pipeline each get batches of their own
         self._ledger = self._new_ledger()
 
     @classmethod
@@ -182,7 +194,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def position(self) -> int:
         """Where the stream goes on: the position after the last record of the batches that were yielded."""
-        return self._run.consumed.state.position
+        return self._run.leg.consumed.state.position
 
     @property
     def rows(self) -> tuple[tuple[int, int], ...]:
@@ -195,7 +207,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def num_skipped(self) -> int:
         """Broken records that were left out of the batches yielded, since the beginning."""
-        return self._run.consumed.num_skipped
+        return self._run.leg.consumed.num_skipped
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -223,24 +235,47 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             yield batch
 
     def step(self) -> Any:
-        """The next batch; the position moves behind it. Raises: StopIteration after the last epoch."""
+        """The next batch; the position moves behind it.
+
+        Raises: StopIteration after the last epoch; RuntimeError where another thread has it go on from elsewhere
+        meanwhile, and in a signal's handler, where the program below it is waiting for a batch.
+        """
         self._check_usable()  # before the lock, which may stay locked in a forked process
+        return self._alone(self._step)
+
+    def _alone(self, take: Callable[[], Any]) -> Any:
+        """What `take` gives, while no other thread takes batches.
+
+        A signal's handler runs in the thread that it interrupts, and would wait for itself.
+        """
+        run = self._run
         with self._lock:
-            return self._step()
+            if run.is_busy:
+                raise RuntimeError(
+                    "a signal's handler asked for a batch while the program that it interrupts was taking one, which "
+                    "goes on after it. Let the handler note that it ran, and look at that in the loop; states can be "
+                    "taken in it"
+                )
+            try:
+                run.is_busy = True
+                return take()
+            finally:  # nothing is called here: a handler that raises could come in between
+                run.is_busy = False
 
     def _step(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
         # run ahead in a thread there: beside the train step's, their collectives would wait for each other for ever.
         is_finished = self._on_host or not spans_processes(self.sharding)
         made_ahead = self._maker.transfer if is_finished else self._maker.place
-        session = self._open(self._maker.keep if self._on_host else made_ahead)
-        with self._ended_by_errors():
+        leg = self._run.leg
+        session = self._open(leg, self._maker.keep if self._on_host else made_ahead)
+        with self._ended_by_errors(leg):
             ready = session.next()
-            self._ledger.check(ready.skipped, self.num_skipped)
+            self._ledger.check(ready.skipped, leg.consumed.num_skipped)
             batch = ready.batch if is_finished or ready.batch is None else self._maker.finish(ready.batch)
-            self._consume(ready.state, ready.skipped)
+            self._consume(leg, ready.state, ready.skipped)
         if batch is None:
-            self._end_session()
+            _end_session(leg)
             raise StopIteration
         return batch
 
@@ -268,7 +303,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "which records are the rows of a batch is known here only once those before it were read: there are "
                 "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
             )
-        at = replace(StreamState.at(first + start), extra=self._run.consumed.state.extra)
+        at = replace(StreamState.at(first + start), extra=self._run.leg.consumed.state.extra)
         stream = self.source.batches(at, StreamOptions(stop - start, stop=first + stop))
         with contextlib.closing(stream):
             return next(stream).columns
@@ -305,7 +340,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         left = self._num_full_left()
         if left is not None and left < length:
             raise self._too_few(left, length)
-        session = self._open(self._maker.feed)
+        result = self._alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
+        return result if init_carry is not None else result[1]
+
+    def _scan(self, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], init_carry: Any) -> Any:
+        leg = self._run.leg
+        session = self._open(leg, self._maker.feed)
         ends: list[Ready] = []
 
         def take() -> FedBatch:
@@ -313,25 +353,29 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             if ready.batch is None:
                 raise self._too_few(len(ends), length)
             ends.append(replace(ready, batch=None))
-            self._ledger.check(skipped(), self.num_skipped)
+            self._ledger.check(skipped(), leg.consumed.num_skipped)
             return ready.batch
 
         def skipped() -> tuple[Skipped, ...]:
             return tuple(skip for end in ends for skip in end.skipped)
 
-        with self._ended_by_errors():
-            result = self._scanner(
+        with self._ended_by_errors(leg):
+            return self._scanner(
                 Feed(take, length),
                 step_fn,
                 length,
-                tuple(modules),
+                modules,
                 init_carry,
-                done=lambda: self._consume(ends[-1].state, skipped()),
+                done=lambda: self._consume(leg, ends[-1].state, skipped()),
             )
-        return result if init_carry is not None else result[1]
 
-    def _consume(self, state: StreamState, skipped: tuple[Skipped, ...]) -> None:
-        """What ends at this state is about to be handed out; in one assignment, the last, it is the pipeline's own."""
+    def _consume(self, leg: _Leg, state: StreamState, skipped: tuple[Skipped, ...]) -> None:
+        """What ends at this state is about to be handed out; in one assignment, the last, it is the pipeline's own.
+
+        Raises: RuntimeError where the pipeline is on another leg by now; what was made on this one is dropped.
+        """
+        if leg is not self._run.leg:
+            raise RuntimeError("the pipeline went on from elsewhere, by another thread, while a batch was asked for")
         listed = self._ledger.enter(skipped)
         for skip in listed:
             logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
@@ -341,14 +385,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "skipped_path lists them all, max_skipped stops",
                 len(self.skipped),
             )
-        self._run.consumed = _Consumed(state, self.num_skipped + len(skipped))
+        leg.consumed = _Consumed(state, leg.consumed.num_skipped + len(skipped))
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
 
         It is the state of what was yielded; batches made ahead are not in it.
         """
-        consumed = self._run.consumed  # once: a thread or a signal's handler may ask in the middle of a step
+        consumed = self._run.leg.consumed  # once: a thread or a signal's handler may ask in the middle of a step
         return consumed.state.to_json(self._settings()) | {"statistics": {"num_skipped": consumed.num_skipped}}
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
@@ -372,8 +416,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def _go_to(self, consumed: _Consumed) -> None:
         self._check_sharding(consumed.state.position)
-        self._end_session()
-        self._run.consumed = consumed
+        leg, self._run.leg = self._run.leg, _Leg(consumed, self._maker.transfer)
+        _end_session(leg)
         self._ledger.restart()
 
     def close(self) -> None:
@@ -382,7 +426,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Where a source in this process is at a longer read then, the source is closed once that is done.
         """
         self._run.is_closed = True
-        session, self._run.session = self._run.session, None
+        leg = self._run.leg
+        session, leg.session = leg.session, None
         close = getattr(self.source, "close", lambda: None)
         if session is None:
             close()
@@ -456,31 +501,31 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
         )
 
-    def _open(self, prepare: Callable[[HostBatch], Any]) -> Ahead[Ready]:
+    def _open(self, leg: _Leg, prepare: Callable[[HostBatch], Any]) -> Ahead[Ready]:
         """The session that prepares batches in this way, under JAX's settings here; one that does it otherwise ends."""
         settings = JaxSettings.of_this_thread()
-        run = self._run
-        if run.prepare != prepare or run.settings != settings:
-            self._end_session()
-        if run.session is None:
-            self._ledger.rewind(self.position)
+        if leg.prepare != prepare or leg.settings != settings:
+            _end_session(leg)
+        if leg.session is None:
+            self._ledger.rewind(leg.consumed.state.position)
             cancelled = threading.Event()
-            items = self._maker.batches(self._run.consumed.state, prepare, settings, cancelled.is_set)
-            run.prepare, run.settings = prepare, settings
-            run.session = Ahead(items, self._prefetch, cancelled)
-        return run.session
+            items = self._maker.batches(leg.consumed.state, prepare, settings, cancelled.is_set)
+            leg.prepare, leg.settings = prepare, settings
+            leg.session = Ahead(items, self._prefetch, cancelled)
+        return leg.session
 
     @contextlib.contextmanager
-    def _ended_by_errors(self) -> Iterator[None]:
+    def _ended_by_errors(self, leg: _Leg) -> Iterator[None]:
         try:
             yield
         except BaseException:
             # What interrupts the wait (Ctrl-C, a signal's handler) must not wait for a batch that may never come.
-            waiting = self._run.session is not None and self._run.session.is_waiting
-            self._end_session(wait=not waiting)
+            waiting = leg.session is not None and leg.session.is_waiting
+            _end_session(leg, wait=not waiting)
             raise
 
-    def _end_session(self, *, wait: bool = True) -> None:
-        session, self._run.session = self._run.session, None
-        if session is not None:
-            session.close(None if wait else 0)
+
+def _end_session(leg: _Leg, *, wait: bool = True) -> None:
+    session, leg.session = leg.session, None
+    if session is not None:
+        session.close(None if wait else 0)
