@@ -22,6 +22,23 @@ from datarax_ray.read.sample import rows_digest, spread
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
 _GUESSED_NBYTES = 1024  # of an element that says nothing of its size
 _STRIPS_PER_THREAD = 4  # so that a slow element keeps the others from waiting, and a strip is still many of them
+# What looks indexed and is not by its rows, with what it gives for an index instead: columns would pass for elements,
+# and a Series whose rows were filtered or sorted would give them in another order.
+_NO_ROWS = {
+    "pandas.DataFrame": "the column of that name",
+    "pandas.Series": "the value of that label",
+    "pyarrow.Table": "a column",
+    "pyarrow.RecordBatch": "a column",
+    "polars.DataFrame": "a smaller table",
+}
+_COLUMNS = "{name: table[name].to_numpy() for name in "
+_ROWS = {
+    "pandas.DataFrame": f"{_COLUMNS}table.columns}}",
+    "pandas.Series": '{"x": series.to_numpy()}',
+    "pyarrow.Table": f"{_COLUMNS}table.column_names}}",
+    "pyarrow.RecordBatch": "{name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names}",
+    "polars.DataFrame": f"{_COLUMNS}table.columns}}",
+}
 _SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
 
 
@@ -32,7 +49,8 @@ class RandomAccessReader:
     the first read and left at close, in every process that reads. The object travels to actors by pickle. num_threads:
     that read single elements at the same time where there is no batched read; 0 for none.
 
-    Raises: TypeError for what is not indexed; ValueError for what is empty.
+    Raises: TypeError for what is not indexed, or not by its rows (tables of pandas, Arrow, Polars); ValueError for what
+    is empty.
     """
 
     broken: type[Exception] = Exception  # whatever else a data source raises for an index is about that index
@@ -42,6 +60,10 @@ class RandomAccessReader:
             raise TypeError(
                 f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
                 "a stream without random access is no indexed source"
+            )
+        if (table := _table_kind(data)) is not None:
+            raise TypeError(
+                f"an index gives {_NO_ROWS[table]} of a {table}, no row; give its arrays by name: {_ROWS[table]}"
             )
         self._data = data
         self._num_threads = num_threads
@@ -119,12 +141,17 @@ class RandomAccessReader:
 class ArraysReader:
     """The rows of a (nested) dict of arrays of one length. In actors all of a node read one copy, in the object store.
 
-    Raises: ValueError for arrays of different lengths, without rows, or an empty dict; TypeError for a masked array.
+    Raises: ValueError for arrays of different lengths, without rows, or an empty dict; TypeError for a masked array, or
+    a name that is no str.
     """
 
     broken: type[Exception] = IndexError
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
+        if (name := next((name for name in arrays if not isinstance(name, str)), None)) is not None:
+            raise TypeError(
+                f"a dict holds arrays by name, and {name!r} is no str; for elements by their numbers, give a list"
+            )
         for path, array in leaves(arrays):
             if isinstance(array, np.ma.MaskedArray):
                 raise TypeError(
@@ -171,3 +198,9 @@ def _name(data: Any) -> str:
     if re.search(r" at 0x[0-9a-f]+", said) or len(said) > 2000:
         return type(data).__qualname__
     return " ".join(said.split())
+
+
+def _table_kind(data: Any) -> str | None:
+    """Its name in _NO_ROWS, of a subclass (geopandas.GeoDataFrame) too; None for what is in there not. Imports none."""
+    kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
+    return next((kind for kind in kinds if kind in _NO_ROWS), None)
