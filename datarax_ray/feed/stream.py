@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -18,6 +17,7 @@ from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.feed.picking import PickedDealer, Picker
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.lanes import LaneCursors, LaneOrder
 from datarax_ray.plan.mixture import Origin
 from datarax_ray.plan.packing import Packing
@@ -74,7 +74,9 @@ class StreamOptions:
     def __post_init__(self) -> None:
         for name in ("batch_size", "chunk_size"):
             if (value := getattr(self, name)) is not None or name == "batch_size":
-                object.__setattr__(self, name, _whole(name, value))
+                object.__setattr__(self, name, whole(name, value))
+        for name in ("drop_remainder", "pad_remainder"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
         if self.share is None:
             rows = rows_of_rank(self.batch_size, self.process_index, self.process_count, self.pad_remainder)
         else:
@@ -90,14 +92,6 @@ class StreamOptions:
     @property
     def is_cancelled(self) -> bool:
         return self.cancelled is not None and self.cancelled()
-
-
-def _whole(name: str, value: Any) -> int:
-    """The number as a plain int: NumPy's are not JSON, and a state holds them."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is a whole number, got {value!r}") from None
 
 
 def batches(

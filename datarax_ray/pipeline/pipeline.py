@@ -26,6 +26,7 @@ from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
+from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
@@ -146,8 +147,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         _JAX.check()
         self.source = source
         self.rngs = rngs
-        self.drop_remainder = bool(drop_remainder)
-        self.pad_remainder = bool(pad_remainder)
         self.packing = packing
         self.sharding = sharding
         self._prefetch = prefetch
@@ -156,11 +155,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             batch_size, drop_remainder, index, count, pad_remainder=pad_remainder, packing=packing, share=share
         )
         self.batch_size = self._options.batch_size
+        self.drop_remainder, self.pad_remainder = self._options.drop_remainder, self._options.pad_remainder
         self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._maker = Maker(source, self._options, self._stages, sharding)
-        self._on_host = on_host
+        self._on_host = flag("on_host", on_host)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         self._run = _Run(self._maker.transfer)
         self._made_in = os.getpid()

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from datarax_ray.plan.arguments import whole
+
 Indices = NDArray[np.int64]
 
 MIN_BLOCK_BITS = 16  # Simon rotates a word by 8, so a word has at least 8 bits
@@ -74,8 +76,8 @@ def check(n: int, *, seed: int, rounds: int) -> None:
 
 
 def check_seed(seed: int) -> None:
-    """Raise ValueError unless the seed is of 32 bits."""
-    if not 0 <= seed < 2**32:
+    """Raise ValueError unless the seed is of 32 bits, TypeError unless it is a whole number."""
+    if not 0 <= whole("seed", seed) < 2**32:
         raise ValueError(f"seed must be in [0, 2**32), got {seed}")
 
 

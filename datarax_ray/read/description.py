@@ -5,13 +5,13 @@ Sources make it, actors receive it, checkpoints record its settings. It holds no
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.lanes import LaneOrder
 from datarax_ray.plan.mixture import AnyOrder
@@ -150,7 +150,7 @@ class Described(Protocol):
 
 def check_settings(num_epochs: Any, on_error: Any) -> int:
     """num_epochs as a plain int. Raises: ValueError for what is no number of epochs, or no way to treat errors."""
-    epochs = operator.index(num_epochs)  # NumPy's integers are not JSON
+    epochs = whole("num_epochs", num_epochs, "; -1 for endless")
     if epochs < 1 and epochs != -1:
         raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {epochs}")
     if not callable(on_error) and on_error not in ("raise", "skip"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from datarax_ray.plan import cipher
+from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.read.transforms import OnError
 
 # The fields that datarax's configs all begin with, in its order.
@@ -54,7 +55,8 @@ class SourceConfig:
     precomputed_stats: statistics known already; not together with batch_stats_fn. stochastic, stream_name: whether the
     source draws from a stream of its rngs, and from which; both or neither.
 
-    Raises: ValueError for a combination that contradicts itself.
+    Raises: ValueError for a combination that contradicts itself; TypeError for what is neither True nor False where one
+    of them is asked for.
     """
 
     cacheable: bool = False
@@ -64,6 +66,9 @@ class SourceConfig:
     stream_name: str | None = None
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            if setting.type == "bool":
+                object.__setattr__(self, setting.name, flag(setting.name, getattr(self, setting.name)))
         if self.batch_stats_fn is not None and self.precomputed_stats is not None:
             raise ValueError("give batch_stats_fn or precomputed_stats, not both: the second would never be computed")
         if self.stochastic and self.stream_name is None:
@@ -92,7 +97,7 @@ class EpochsConfig(SourceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         cipher.check_seed(self.seed)
-        if self.num_epochs is not None and self.num_epochs < 1 and self.num_epochs != -1:
+        if self.num_epochs is not None and whole("num_epochs", self.num_epochs) < 1 and self.num_epochs != -1:
             raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
 
 
