@@ -16,7 +16,7 @@ from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
-from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.fingerprint import DriftError, without_later
 from datarax_ray.plan.order import Order
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
 from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
@@ -797,7 +797,8 @@ def test_any_plain_value_is_the_state_or_is_refused_and_then_changes_nothing(set
         assert source.position == 2
     else:
         want = saved(sets)
-        assert state["settings"] == want["settings"]
+        # one that lacks what earlier releases did not write is one of theirs
+        assert state["settings"] in (want["settings"], without_later(want["settings"]))
         assert source.position == state["position"]
         assert type(state["position"]) is int
 
