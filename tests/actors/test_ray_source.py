@@ -522,3 +522,23 @@ class WaitsFor:
         while element["index"] == self.index and not self.path.exists():
             time.sleep(0.05)
         return element
+
+
+def widen(element: dict[str, Any]) -> dict[str, Any]:
+    """A million bytes of twenty."""
+    return {"wide": np.full(2**18, element["index"], np.int32)}
+
+
+def test_outputs_many_thousand_times_their_input_stay_within_the_bound(tmp_path: Path) -> None:
+    source = make(write_files(tmp_path, (300,)), (decode, widen), num_epochs=1)
+    order = oracle.order(300, 0, 42)
+    whole = ray.cluster_resources()["object_store_memory"]
+    peak, got = 0.0, []
+    with ray_source(source, 2, max_nbytes=32 * 2**20) as distributed:
+        for batch in pipeline(distributed, 4):
+            peak = max(peak, whole - ray.available_resources().get("object_store_memory", 0.0))
+            assert (batch["wide"] == batch["wide"][:, :1]).all()
+            got += batch["wide"][:, 0].tolist()
+    assert got == order
+    # two chunks of 16 are asked for before the size of an element is known; Ray gives back up to a second later
+    assert peak < 150 * 2**20
