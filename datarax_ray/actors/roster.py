@@ -299,7 +299,8 @@ class Roster:
         was_ready, member.is_ready = member.is_ready, False
         if member.index in self.members:
             self.pace.forget(member.index)
-        num_lost = self._lose_all(member, reason, was_read=kind != "answered")
+        # who is only silent may be so by what it reads: a call that holds the interpreter's lock answers no ping either
+        num_lost = self._lose_all(member, reason)
         if was_ready:
             self.recoveries.lost(member.index, member.where, reason, len(self.ready), len(self.members))
             self._tended_at = 0.0

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +28,9 @@ from datarax_ray.read.description import Described
 START_S = 60.0
 _NUM_RUNS = 2
 _READY = b"r"
+# Between two looks whether a process has ended that says nothing; and what is read at a time.
+_LOOK_MS = 100
+_PIPE_NBYTES = 2**20
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
@@ -67,24 +72,29 @@ def _run(pickled: bytes, ticket: Any, timeout_s: float) -> Block | str:
     receiver, sender = os.pipe()
     command = [sys.executable, "-c", "from datarax_ray.actors.trial import main; main()", str(sender)]
     paths = os.pathsep.join([os.getcwd() if path == "" else path for path in sys.path])
-    with os.fdopen(receiver, "rb") as answer:
+    with os.fdopen(receiver, "rb", buffering=0) as answer:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, pass_fds=[sender], env=os.environ | {"PYTHONPATH": paths}
+                command,
+                stdin=subprocess.PIPE,
+                pass_fds=[sender],
+                env=os.environ | {"PYTHONPATH": paths},
+                process_group=0,  # with what it forks
             )
         finally:
             os.close(sender)
         try:
             with _at_most(START_S, process):
                 _give(process, pickle.dumps((pickled, ticket)))
-                is_ready = answer.read(1) == _READY
+                said = _answer(answer, process, num_bytes=1)
             with _at_most(timeout_s, process) as is_over:
-                block = answer.read() if is_ready else b""
+                block = _answer(answer, process) if said == _READY else b""
                 status = process.wait()
         finally:
-            process.kill()  # of no use any more, whatever ended this
+            with contextlib.suppress(ProcessLookupError):  # of no use any more, whatever ended this
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if not is_ready:
+    if said != _READY:
         raise RuntimeError(
             f"positions [{ticket.start}, {ticket.stop}) were lost with the actors that read them, and could not be "
             f"tried in a process of their own: it did not start within {START_S:g} s, or ended with {_named(status)}"
@@ -101,6 +111,22 @@ def _give(process: subprocess.Popen[bytes], given: bytes) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended, which is seen when it does not answer
         process.stdin.write(given)
+
+
+def _answer(answer: io.FileIO, process: subprocess.Popen[bytes], num_bytes: int | None = None) -> bytes:
+    """What the process writes, up to so many bytes or its end; what it forked may hold the pipe for longer."""
+    found, there = bytearray(), select.poll()
+    there.register(answer, select.POLLIN)
+    while num_bytes is None or len(found) < num_bytes:
+        has_ended = process.poll() is not None  # before the look at the pipe, which holds all that it wrote then
+        if there.poll(0 if has_ended else _LOOK_MS):
+            some = answer.read(_PIPE_NBYTES if num_bytes is None else num_bytes - len(found))
+            if not some:
+                break
+            found += some
+        elif has_ended:
+            break
+    return bytes(found)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from datarax_ray import RaySource
+from datarax_ray.actors import roster
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -105,6 +107,43 @@ def test_a_record_that_never_returns_is_found_alone(files: list[Path]) -> None:
     with (
         RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40, ticket_timeout_s=5.0) as distributed,
         pytest.raises(RecordError, match=r"\[37\] \(position 57\).*it took longer than ticket_timeout_s=5"),
+    ):
+        rows(distributed.batches(0, StreamOptions(4)))
+
+
+class Silence:
+    """At one element, in another process than the one that has made it, it answers nobody any more.
+
+    how: "holds" the interpreter's lock in a call without end; "forks" a process that lives on, and ends: what it forked
+    keeps the connection open by whose end Ray would hear of that.
+    """
+
+    def __init__(self, index: int, how: str) -> None:
+        self.index = index
+        self.how = how
+        self.pid = os.getpid()
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == self.index and os.getpid() != self.pid:
+            if self.how == "holds":
+                re.match(r"(a+)+$", "a" * 60 + "b")
+            elif os.fork() == 0:
+                time.sleep(120)
+            os._exit(4)
+        return element
+
+
+@pytest.mark.slow  # what Ray takes to end an actor, six times
+@pytest.mark.parametrize(("how", "why"), [("holds", "it took longer than ticket_timeout_s=5"), ("forks", "status 4")])
+def test_a_record_that_silences_whoever_reads_it_is_found_alone(
+    files: list[Path], how: str, why: str, monkeypatch: Any
+) -> None:
+    for name, seconds in {"_QUIET_S": 0.5, "_PATIENCE_S": 2.0, "_SILENT_KILL_S": 2.0}.items():
+        monkeypatch.setattr(roster, name, seconds)
+    source = make(files, [decode, Silence(57, how), AddNoise()], shuffle_files=False)
+    with (
+        RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=8, ticket_timeout_s=5.0) as distributed,
+        pytest.raises(RecordError, match=rf"\[37\] \(position 57\).*{why}"),
     ):
         rows(distributed.batches(0, StreamOptions(4)))
 

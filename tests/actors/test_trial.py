@@ -1,0 +1,50 @@
+"""A process in which a position is tried: what becomes of those that it forked."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import cloudpickle
+
+from datarax_ray.actors.trial import Trial, try_to_read
+from datarax_ray.plan.shards import Ticket
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import decode, write_files
+from tests.waiting import until
+
+
+class Fork:
+    """Forks a process that sleeps and holds what it has inherited; and then ends, or reads on."""
+
+    def __init__(self, written: Path, status: int | None) -> None:
+        self.written = written
+        self.status = status
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if (child := os.fork()) == 0:
+            time.sleep(300)
+        self.written.write_text(str(child))
+        if self.status is not None:
+            os._exit(self.status)
+        return element
+
+
+@pytest.mark.parametrize("status", [7, None])
+def test_what_it_forked_is_not_waited_for_and_ends_with_it(status: int | None, tmp_path: Path) -> None:
+    fork = Fork(tmp_path / "child", status)
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_files(tmp_path, [3]), transforms=[decode, fork])
+    description = source.describe()
+    block = try_to_read(partial(cloudpickle.dumps, description), description, Trial(200.0), Ticket(1, 2))
+    if status is None:
+        assert block.columns["index"].tolist() == [1]
+    else:
+        assert isinstance(block.failure, RecordError)
+        assert "exit status 7" in str(block.failure)
+    child = int(fork.written.read_text())
+    until(lambda: not Path(f"/proc/{child}").exists() or ") Z " in Path(f"/proc/{child}/stat").read_text())
