@@ -15,6 +15,7 @@ import inspect
 import json
 import os
 import textwrap
+import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -24,6 +25,10 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.reach import reached
 
+# One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
+# (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
+# another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
+_PARSING = threading.RLock()
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
 _MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
@@ -35,7 +40,8 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
     names = [_label(transform) for transform in transforms]
     if len(names) > _MAX_NAMES:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
-    return {"names": names, "digest": digest([_value(transform, 0) for transform in transforms])}
+    with _PARSING:
+        return {"names": names, "digest": digest([_value(transform, 0) for transform in transforms])}
 
 
 def _label(transform: Any) -> str:

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from datarax_ray.read.code import code_fingerprint
+from datarax_ray.read.code import _source, code_fingerprint
 from datarax_ray.read.decode import DecodeRaw, PadTo
 
 
@@ -290,3 +291,34 @@ class Refuses:
 def test_attributes_of_what_refuses_pickle_are_seen(error: type[Exception]) -> None:
     assert code_fingerprint([Refuses(error, 1)]) == code_fingerprint([Refuses(error, 1)])
     assert code_fingerprint([Refuses(error, 1)]) != code_fingerprint([Refuses(error, 2)])
+
+
+def test_threads_fingerprint_one_class_at_once() -> None:
+    """Python's parser is not made for that (python/cpython#106905), and a class is written to when it is looked at."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for _ in range(10):
+                _source.cache_clear()
+                transforms = [many_methods()()]
+                found = list(threads.map(code_fingerprint, [transforms] * 8))
+                assert found == found[:1] * 8
+    finally:
+        sys.setswitchinterval(before)
+
+
+def many_methods() -> type:
+    """A class that nobody has looked at."""
+
+    class Many:
+        def map(self, element):
+            return self.first(element) + self.second(element)
+
+        def first(self, element):
+            return np.abs(element)
+
+        def second(self, element):
+            return np.sqrt(element)
+
+    return Many
