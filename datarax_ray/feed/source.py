@@ -145,8 +145,10 @@ class Source(Uncopied):
         self.seek(StreamState.from_json(state, description, description.settings(), allow_drift=allow_drift))
 
     def seek(self, position: int | StreamState) -> None:
-        """Go on from a position or a state, at no cost. Raises: ValueError for a negative one, or above 2**62."""
-        state = StreamState.at(position)
+        """Go on from a position or a state, at no cost. Raises: ValueError for a negative one, or above 2**62, or
+        where a mixture had other weights.
+        """
+        state = position if isinstance(position, StreamState) else self._state.moved(position)
         self._drop_stream()
         self._ledger.restart()
         self._num_skipped, self._skipped = 0, ()

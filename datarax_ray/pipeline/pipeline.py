@@ -410,9 +410,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
 
-        Raises: ValueError where the last batch from there on would not divide over the sharding; the position stays.
+        Raises: ValueError where the last batch from there on would not divide over the sharding, or a mixture had other
+        weights; the position stays.
         """
-        self._go_to(_Consumed(StreamState.at(position)))
+        self._go_to(_Consumed(self._run.leg.consumed.state.moved(position)))
 
     def _go_to(self, consumed: _Consumed) -> None:
         self._check_sharding(consumed.state.position)

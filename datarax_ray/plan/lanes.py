@@ -196,6 +196,9 @@ class LaneCursors:
             "lengths": {str(lane): length for lane, length in sorted(self.lengths.items())},
         }
 
+    def at(self, position: int) -> None:
+        """Nothing: the lanes are then read from the beginning of the epoch. See Extra."""
+
 
 def _cursor(lane: int, said: Any) -> Cursor:
     ordinal, state = (said.get("ordinal"), said.get("state")) if isinstance(said, Mapping) else (None, None)

@@ -51,6 +51,16 @@ class Origin:
         """As plain values, for a state."""
         return {"origin": {"position": self.position, "components": list(self.components), "inside": self.inside}}
 
+    def at(self, position: int) -> Origin | None:
+        """Itself; None at 0, where a stream begins again by the weights that it has now. See Extra."""
+        first = self.position - (self.inside is not None)
+        if 0 < position < first:
+            raise ValueError(
+                f"position {position} is before {first}, where these weights begin to hold; seek(0) begins again with "
+                "these, and a state from before they were changed goes on with the old ones"
+            )
+        return self if position else None
+
 
 @dataclass(frozen=True)
 class Mixture:

@@ -26,6 +26,10 @@ class Extra(Protocol):
         """As plain values, under names of its own."""
         ...
 
+    def at(self, position: int) -> Extra | None:
+        """What of it holds at another position of the stream. Raises: ValueError where none of it says."""
+        ...
+
 
 class StatefulOrder(Protocol):
     """What reading a state needs of an order."""
@@ -74,6 +78,11 @@ class StreamState:
     def at(cls, start: int | StreamState) -> StreamState:
         """The state of a position; a state is that already. Raises: ValueError, TypeError as check_position."""
         return start if isinstance(start, StreamState) else cls(check_position(start))
+
+    def moved(self, position: int) -> StreamState:
+        """The state of another position of the same stream. Raises: ValueError, TypeError as check_position and at."""
+        position = check_position(position)
+        return StreamState(position, extra=None if self.extra is None else self.extra.at(position))
 
     def to_json(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What is saved of a stream, in plain values: where it goes on, and which stream it is."""

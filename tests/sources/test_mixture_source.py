@@ -269,6 +269,22 @@ class TestNewWeights:
         with pytest.raises(ValueError, match="where these weights begin to hold"):
             after.get_batch_at(0, 5)
 
+    def test_seeking_goes_by_the_weights_of_each_position(self) -> None:
+        old = make(mix([component(0, 70), component(1, 230)]), 10)
+        list(islice(old, 3))
+        pipeline = make(mix([component(0, 70), component(1, 230)], weights=[1, 5], allow_new_weights=True), 10)
+        pipeline.set_state(json.loads(json.dumps(old.get_state())))
+        rest = [on_host(batch) for batch in islice(pipeline, 3)]
+        for position in (30, 40):
+            pipeline.seek(position)
+            assert_equal([on_host(batch) for batch in islice(pipeline, 6 - position // 10)], rest[position // 10 - 3 :])
+        with pytest.raises(ValueError, match="position 29 is before 30, where these weights begin to hold; .*seek.0."):
+            pipeline.seek(29)
+        assert pipeline.position == 60
+        pipeline.seek(0)
+        begun = make(mix([component(0, 70), component(1, 230)], weights=[1, 5]), 10)
+        assert_equal([on_host(next(iter(pipeline)))], [on_host(next(iter(begun)))])
+
     def test_they_need_sources_without_an_end(self) -> None:
         with pytest.raises(ValueError, match=r"components without an end, and \[0\] have one"):
             mix([component(0, 7, num_epochs=1), component(1, 5)], allow_new_weights=True)
