@@ -6,7 +6,7 @@ import glob
 import operator
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,12 +43,20 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
     and examples_in_shard (Grain's FileInstruction), or an iterable of these. What a glob or a directory holds comes in
     sorted order; a list keeps its own. In a directory, the files that are named like ArrayRecord files are taken.
 
-    Raises: FileNotFoundError where nothing is found; ValueError for a URL, which array_record does not open.
+    Raises: FileNotFoundError where nothing is found; ValueError for a URL, which array_record does not open; TypeError
+    for what is no path, and for a set of paths.
     """
+    check_ordered(paths)
     files = tuple(_each(paths))
     if not files:
         raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
     return files
+
+
+def check_ordered(paths: Any) -> None:
+    """Raise TypeError for a set: each process hashes text anew, and would read the files in another order."""
+    if isinstance(paths, Set):
+        raise TypeError(f"the paths are a {type(paths).__name__}, which has no order; give a list, sorted(paths) say")
 
 
 def _each(paths: Any) -> Iterator[FileSlice]:

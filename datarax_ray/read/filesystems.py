@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from datarax_ray.read import sniff
+from datarax_ray.read.files import check_ordered
 
 _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 
@@ -21,8 +22,10 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
     it, the files with these suffixes are taken, but nothing whose name begins with "." or "_".
     filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
 
-    Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems.
+    Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
+    no path, and for a set of paths.
     """
+    check_ordered(paths)
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
     if named is None or not all(isinstance(path, str | os.PathLike) for path in named):
         raise TypeError(f"a path is a str or os.PathLike, or an iterable of these, got {paths!r}")

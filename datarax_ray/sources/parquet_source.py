@@ -12,6 +12,7 @@ from flax import nnx
 
 from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import WINDOW_BLOCKS
+from datarax_ray.read.files import check_ordered
 from datarax_ray.read.parquet import ParquetReader
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
@@ -89,6 +90,7 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
+        check_ordered(paths)
         paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
         self.paths = paths
         self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)

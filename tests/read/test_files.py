@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.read.files import FileSlice, find
+from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 
 FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_shard")
 
@@ -141,6 +142,15 @@ def test_no_paths_are_an_error(paths):
 def test_what_is_no_path_is_an_error(paths):
     with pytest.raises(TypeError, match="a path is a str, os.PathLike or FileInstruction, got"):
         find(paths)
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_paths_without_an_order_are_refused(folder, kind):
+    paths = kind({str(folder / "b.array_record"), str(folder / "d.riegeli")})
+    with pytest.raises(TypeError, match=f"the paths are a {kind.__name__}, which has no order; give a list, sorted"):
+        find(paths)
+    with pytest.raises(TypeError, match=f"the paths are a {kind.__name__}, which has no order"):
+        ParquetSource(ParquetSourceConfig(), paths)
 
 
 def test_impossible_slices_are_refused(folder):
