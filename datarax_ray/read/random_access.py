@@ -39,6 +39,7 @@ _ROWS = {
     "pyarrow.RecordBatch": "{name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names}",
     "polars.DataFrame": f"{_COLUMNS}table.columns}}",
 }
+_NUMBERS = frozenset({bool, int, float, complex})
 _SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
 
 
@@ -98,7 +99,13 @@ class RandomAccessReader:
         batched = getattr(self._data, "__getitems__", None) or getattr(self._data, "_getitems", None)
         if batched is None:
             return self._read_each(indices)
-        found = own_items([batched(indices)])
+        held = [batched(indices.copy())]  # which it may sort
+        if held[0] is None or isinstance(held[0], Mapping | str | bytes):
+            raise TypeError(
+                f"{_name(self._data)} gave {type(held[0]).__name__} for a list of indices; {batched.__name__} returns "
+                "a list with an element for each, in their order"
+            )
+        found = own_items(held)
         if len(found) != len(indices):
             raise ValueError(f"{_name(self._data)} gave {len(found)} elements for {len(indices)} indices")
         return found
@@ -141,8 +148,10 @@ class RandomAccessReader:
 class ArraysReader:
     """The rows of a (nested) dict of arrays of one length. In actors all of a node read one copy, in the object store.
 
-    Raises: ValueError for arrays of different lengths, without rows, or an empty dict; TypeError for a masked array, or
-    a name that is no str.
+    Lists become arrays where that changes none of their values: text and mixtures with it stay as they are, as objects.
+
+    Raises: ValueError for arrays of different lengths, without rows, or an empty dict, and for lists of numbers of
+    several kinds; TypeError for a masked array, or a name that is no str.
     """
 
     broken: type[Exception] = IndexError
@@ -158,7 +167,8 @@ class ArraysReader:
                     f"{'.'.join(path)!r} is a masked array, whose mask would be lost; give its filled(value), or its "
                     "data and its mask as two fields"
                 )
-        self._columns: Columns = map_leaves(np.asarray, arrays)
+            _check_alike(array, ".".join(map(str, path)))
+        self._columns: Columns = map_leaves(_as_array, arrays)
         lengths = {".".join(path): len(array) if array.ndim else 0 for path, array in leaves(self._columns)}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"the arrays must have one length, got {lengths or 'no arrays'}")
@@ -188,6 +198,29 @@ class ArraysReader:
 
     def close(self) -> None:
         pass
+
+
+def _as_array(values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind in "US" and isinstance(values, list | tuple):  # 1 would be "1", and b"a\0" would be b"a"
+        return np.array(values, object)
+    return array
+
+
+def _check_alike(values: Any, name: str) -> None:
+    """Raise ValueError for a list of numbers that an array would change: 2**63 beside 1, say, becomes a float."""
+    if not isinstance(values, list | tuple):
+        return
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufc":
+        return
+    types = set(map(type, np.array(values, object).flat))
+    kinds = {np.dtype(kind).kind for kind in types if kind in _NUMBERS or issubclass(kind, np.generic)}
+    if len({kind.replace("u", "i") for kind in {*kinds, array.dtype.kind}}) > 1:
+        raise ValueError(
+            f"the list {name!r} holds {' and '.join(sorted(kind.__name__ for kind in types))}, and as an array of "
+            f"{array.dtype} some of them would be other values; give a NumPy array of the dtype that you want"
+        )
 
 
 def _name(data: Any) -> str:

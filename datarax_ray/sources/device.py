@@ -11,12 +11,14 @@ import numpy as np
 from datarax_ray.read.columns import is_host_only
 
 _NARROW = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
+_TOO_WIDE = frozenset({np.dtype(np.longdouble).name, np.dtype(np.clongdouble).name} - _NARROW.keys())
 
 
 def narrow(columns: Any) -> Any:
     """Host arrays with the dtypes that they will have on the device.
 
-    Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off).
+    Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off); TypeError for
+    numbers that are wider.
     """
     return jax.tree.map_with_path(_narrow, columns)
 
@@ -53,6 +55,13 @@ def _put(path: Any, leaf: Any) -> Any:
 
 def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
     """64-bit arrays as 32-bit ones where JAX would make them so, but never with another value in silence."""
+    if array.dtype.name in _TOO_WIDE:
+        raise TypeError(
+            f"field {jax.tree_util.keystr(path)} is {array.dtype}, which no device has; make it float64 or float32 "
+            "(complex128, complex64) in a transform"
+        )
+    if not array.dtype.isnative:  # as files of another byte order have it; JAX takes no such array
+        array = array.astype(array.dtype.newbyteorder("="))
     narrow: Any = _NARROW.get(array.dtype.name)
     if narrow is None or jax.config.read("jax_enable_x64"):
         return array

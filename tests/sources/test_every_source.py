@@ -293,6 +293,57 @@ def test_many_elements_are_asked_for_at_once_where_that_is_offered() -> None:
     assert max(asked) == 40
 
 
+@pytest.mark.parametrize("given", [{"index": np.arange(1)}, None, "a"], ids=["columns", "None", "text"])
+def test_what_is_no_list_of_elements_is_refused(given: Any) -> None:
+    class Batched(Squares):
+        def __getitems__(self, indices: list[int]) -> Any:
+            return given
+
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Batched(5))
+    with pytest.raises(RecordError, match=f"gave {type(given).__name__} for a list of indices; __getitems__ returns"):
+        source.get_batch(2)
+
+
+def test_the_list_of_indices_is_the_data_sources_own() -> None:
+    class Sorting(Squares):
+        def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+            found = [self[i] for i in indices]
+            indices.clear()
+            return found
+
+    want = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1, shuffle=True), Squares(40)).get_batch(40)
+    got = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1, shuffle=True), Sorting(40)).get_batch(40)
+    assert_equal([got], [want])
+
+
+def test_lists_among_arrays_keep_their_values() -> None:
+    data = {"any": [1, "a", None], "text": [b"a\0", b"", b"b"], "x": [2**63, 2**63, 2**63], "y": [[1.5], [2.5], [3.5]]}
+    batch = RandomAccessSource(RandomAccessSourceConfig(), data).get_batch(3)
+    assert {name: column.tolist() for name, column in batch.items()} == data
+    assert [column.dtype for column in batch.values()] == [object, object, np.uint64, np.float64]
+
+
+@pytest.mark.parametrize("values", [[1, 2**63], [2**53 + 1, 0.5], [True, 2]])
+def test_lists_of_numbers_that_an_array_would_change_are_refused(values: list[Any]) -> None:
+    with pytest.raises(ValueError, match="the list 'a.x' holds .*; give a NumPy array of the dtype that you want"):
+        RandomAccessSource(RandomAccessSourceConfig(), {"a": {"x": values}})
+
+
+def test_arrays_of_another_byte_order_become_those_of_this_machine() -> None:
+    data = {"x": np.arange(4, dtype=">i4"), "y": np.arange(4, dtype=">f8")}
+    (batch,) = pipeline(RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data), 4)
+    assert {name: np.asarray(column).tolist() for name, column in batch.items()} == {
+        "x": [0, 1, 2, 3],
+        "y": [0, 1, 2, 3],
+    }
+
+
+def test_numbers_wider_than_any_devices_are_refused_with_their_field() -> None:
+    data = {"a": {"x": np.arange(4, dtype=np.longdouble)}}
+    with pytest.raises(TypeError, match=r"field \['a'\]\['x'\] is .*, which no device has; make it float64"):
+        next(iter(pipeline(RandomAccessSource(RandomAccessSourceConfig(), data), 4)))
+
+
 def test_nested_arrays_and_strings_keep_their_shape() -> None:
     data = {"image": {"pixels": np.ones((6, 2, 2), np.uint8)}, "name": np.array(list("abcdef"), object)}
     batch = next(iter(pipeline(RandomAccessSource(RandomAccessSourceConfig(), data), 4)))
