@@ -180,11 +180,11 @@ def _dealt(
                 continue
             start, stop, _, blocks = flow.first()
             has_elements = any(len(block.positions) for block in blocks)
+            skip = next((skip for block in blocks for skip in block.skipped), None)
             yield start, stop, blocks
             blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             flow.release()
-            if message := dealer.released(stop, has_elements):
-                logger.warning(message)
+            _tell_of_empty_epochs(dealer, stop, has_elements, skip)
 
 
 def _picked(
@@ -220,11 +220,23 @@ def _picked(
             start, stop, _, blocks = rows.first()
             blocks = picked.merged(blocks)
             has_elements = any(len(block.positions) for block in blocks)
+            skip = next((skip for block in blocks for skip in block.skipped), None)
             yield start, stop, blocks
             blocks.clear()
             rows.release()
-            if message := dealer.released(stop, has_elements):
-                logger.warning(message)
+            _tell_of_empty_epochs(dealer, stop, has_elements, skip)
+
+
+def _tell_of_empty_epochs(dealer: AnyDealer, stop: int, has_elements: bool, skip: Skipped | None) -> None:
+    """skip: a broken record of the chunk that ends here. Raises: RuntimeError with it, where nothing will ever come."""
+    try:
+        message = dealer.released(stop, has_elements)
+    except RuntimeError as error:
+        if skip is not None:
+            error.add_note(f"left out as broken: {skip.where} (position {skip.position}): {skip.reason}")
+        raise
+    if message:
+        logger.warning(message)
 
 
 def _window(

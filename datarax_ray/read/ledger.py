@@ -29,10 +29,13 @@ class Ledger:
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
     None for none; what is in it of a former run, from where this one begins, is dropped.
 
-    Raises: ValueError for a negative max_skipped, and a path at which no file can be.
+    Raises: TypeError for a max_skipped that is no whole number; ValueError for a negative one, and for a path at which
+    no file can be.
     """
 
     def __init__(self, max_skipped: int | None = None, path: str | None = None) -> None:
+        if max_skipped is not None and not hasattr(max_skipped, "__index__"):
+            raise TypeError(f"max_skipped is a whole number, or None for no limit, got {max_skipped!r}")
         if max_skipped is not None and max_skipped < 0:
             raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {max_skipped}")
         if path is not None:
