@@ -44,6 +44,11 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
         return {"names": names, "digest": digest([_value(transform, 0) for transform in transforms])}
 
 
+def value_digest(value: Any) -> str:
+    """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
+    return digest(_value(value, 0))
+
+
 def _label(transform: Any) -> str:
     name = (getattr(transform, "__qualname__", None) or type(transform).__qualname__)[:_MAX_NAME]
     while len(json.dumps(name)) > _MAX_NAME:  # a character may take six bytes there

@@ -14,6 +14,7 @@ import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.code import value_digest
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.owning import objects_copied, own, own_items
 from datarax_ray.read.patience import patiently
@@ -40,6 +41,7 @@ _ROWS = {
     "polars.DataFrame": f"{_COLUMNS}table.columns}}",
 }
 _NUMBERS = frozenset({bool, int, float, complex})
+_MAX_SAMPLED = 1000  # elements of any kind, each looked at in Python
 _SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
 
 
@@ -132,9 +134,17 @@ class RandomAccessReader:
         return f"{_name(self._data)}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Its class, length and repr (without addresses): what is behind it is its own to name there."""
+        """Its class, length and repr (without addresses): what is behind it is its own to name there.
+
+        Of a list, tuple or array, which names nothing, a digest of some elements, spread over it.
+        """
         said = _name(self._data)
-        return {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
+        named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
+        if type(self._data) not in (list, tuple, np.ndarray):
+            return named
+        count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
+        sampled = [self._data[index] for index in spread(self.num_records, count).tolist()]
+        return named | {"content": value_digest(sampled)}
 
     def close(self) -> None:
         if self._is_entered:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import numpy as np
 
 from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.columns import Columns, leaves
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
 
 
 def spread(num_records: int, count: int) -> Indices:
@@ -28,5 +31,8 @@ def rows_digest(columns: Columns) -> str:
 
 
 def _hash(array: np.ndarray) -> str:
-    data = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes()
+    if array.dtype == object:
+        data = _ADDRESS.sub("", repr(array.tolist())).encode()
+    else:
+        data = np.ascontiguousarray(array).tobytes()
     return hashlib.sha256(data).hexdigest()

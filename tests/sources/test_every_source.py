@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -314,6 +315,55 @@ def test_the_list_of_indices_is_the_data_sources_own() -> None:
     want = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1, shuffle=True), Squares(40)).get_batch(40)
     got = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1, shuffle=True), Sorting(40)).get_batch(40)
     assert_equal([got], [want])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([{"x": 0}, {"x": 1}], [{"x": 0}, {"x": 2}]),
+        (((0, "a"), (1, "b")), ((0, "a"), (1, "c"))),
+        (np.arange(5), np.arange(1, 6)),
+    ],
+    ids=["list", "tuple", "array"],
+)
+def test_a_state_of_other_elements_in_memory_is_refused(before: Any, after: Any) -> None:
+    def source(data: Any) -> RandomAccessSource:
+        return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
+
+    state = json.loads(json.dumps(source(before).get_state()))
+    source(before).set_state(state)
+    with pytest.raises(DriftError, match="files.content: the checkpoint was written with"):
+        source(after).set_state(state)
+    del state["settings"]["files"]["content"]  # as earlier releases wrote it
+    source(after).set_state(state)
+
+
+def test_objects_that_say_their_address_are_the_same_data_in_another_process() -> None:
+    class Plain:
+        pass
+
+    def source() -> RandomAccessSource:
+        return RandomAccessSource(RandomAccessSourceConfig(), {"x": np.array([Plain(), Plain()], object)})
+
+    one, other = source(), source()
+    other.set_state(one.get_state())
+
+
+def test_records_that_are_all_broken_end_the_stream_with_what_broke_one() -> None:
+    def fail(element: Any) -> Any:
+        raise ValueError("no such luck")
+
+    config = RandomAccessSourceConfig(num_epochs=1, on_error="skip", max_skipped=3)
+    with pytest.raises(RuntimeError, match="every record is broken") as raised:
+        next(iter(pipeline(RandomAccessSource(config, {"x": np.arange(4)}, transforms=[fail]), 2)))
+    assert re.search(r"arrays\[0\] \(position 0\): .* raised ValueError: no such luck", "".join(raised.value.__notes__))
+
+
+@pytest.mark.parametrize("limit", [2.5, "3"])
+def test_a_limit_of_skipped_records_that_is_no_number_is_refused(limit: Any) -> None:
+    config = RandomAccessSourceConfig(on_error="skip", max_skipped=limit)
+    with pytest.raises(TypeError, match=f"max_skipped is a whole number, or None for no limit, got {limit!r}"):
+        RandomAccessSource(config, {"x": np.arange(4)})
 
 
 def test_lists_among_arrays_keep_their_values() -> None:
