@@ -103,8 +103,7 @@ def batches(
     told to forget what is in flight when the iterator is closed.
 
     Raises: what reading raises, when the batch that it belongs to is due; OverflowError where positions end;
-    RuntimeError where the actors keep dying, or
-    where no element of a whole epoch is kept.
+    RuntimeError where no actor runs and none can be started, or where no element of any epoch will ever be kept.
     """
     stop = _stop(description, options)
     if stop is not None and start.position >= stop:

@@ -29,7 +29,7 @@ from datarax_ray.read import sniff
 from datarax_ray.read.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.files import FileSlice, find
-from datarax_ray.read.forked import OneProcess
+from datarax_ray.read.forked import OneProcess, ThreadLock
 from datarax_ray.read.patience import patiently
 
 # Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
@@ -83,7 +83,7 @@ class ArrayRecordReader:
     """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
 
     Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
-    first reader counts them).
+    first reader counts them). Several threads may read, and close.
     """
 
     broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
@@ -97,7 +97,8 @@ class ArrayRecordReader:
         # of files that were opened, and found to be those that were counted; every read looks whether they still are
         self._seen: dict[int, Stamp] = {}
         self._index_nbytes = 0
-        _READERS.add(self)
+        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+        _READERS[id(self)] = self
 
     @classmethod
     def of(cls, paths: Any) -> ArrayRecordReader:
@@ -167,9 +168,10 @@ class ArrayRecordReader:
 
     def close(self) -> None:
         """Close every open file. Reading again opens them again."""
-        self._seen.clear()
-        while self._open:
-            self._shut(next(iter(self._open)))
+        with self._lock:
+            self._seen.clear()
+            while self._open:
+                self._shut(next(iter(self._open)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"files": self.files}
@@ -179,7 +181,12 @@ class ArrayRecordReader:
 
     def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
-        return patiently(lambda: self._read_once(index, wanted), self.files[index].path)
+        return patiently(lambda: self._read_alone(index, wanted), self.files[index].path)
+
+    def _read_alone(self, index: int, wanted: Indices) -> list[bytes]:
+        """What no other thread may close the file under; it may while a failed read waits to be tried again."""
+        with self._lock:
+            return self._read_once(index, wanted)
 
     def _read_once(self, index: int, wanted: Indices) -> list[bytes]:
         file, reader = self.files[index], self._reader(index)
@@ -226,7 +233,8 @@ class ArrayRecordReader:
 
     def _is_full(self) -> bool:
         """Whether one more file is to be opened only when another was closed."""
-        return sum(len(reader._open) for reader in _READERS) >= _max_open_readers() or (
+        readers = [found for reference in _READERS.valuerefs() if (found := reference()) is not None]
+        return sum(len(reader._open) for reader in readers) >= _max_open_readers() or (
             len(self._open) >= _MIN_OPEN_READERS and self._index_nbytes >= _MAX_INDEX_NBYTES
         )
 
@@ -259,8 +267,10 @@ class ArrayRecordReader:
             )
 
 
-# All readers of this process, which share its descriptors: the components of a mixture have one each.
-_READERS: weakref.WeakSet[ArrayRecordReader] = weakref.WeakSet()
+# All readers of this process, which share its descriptors: the components of a mixture have one each. By id, as a dict
+# gives a list of what is in it at once; a WeakSet that grew in another thread meanwhile would raise RuntimeError, which
+# is array_record's word for a broken record.
+_READERS: weakref.WeakValueDictionary[int, ArrayRecordReader] = weakref.WeakValueDictionary()
 
 
 @functools.cache

@@ -47,11 +47,12 @@ class CachedReader:
 
     def read(self, records: Indices) -> list[Any]:
         wanted = records.tolist()
-        missing = sorted({record for record in wanted if record not in self._records})
+        kept = self._records  # this one, also where another thread clears the reader meanwhile
+        missing = sorted({record for record in wanted if record not in kept})
         if missing:
             found = self._reader.read(np.array(missing, np.int64))
-            self._records.update(zip(missing, found, strict=True))
-        return [copied(self._records[record]) for record in wanted]
+            kept.update(zip(missing, found, strict=True))
+        return [copied(kept[record]) for record in wanted]
 
     def locate(self, record: int) -> str:
         return self._reader.locate(record)
@@ -61,7 +62,7 @@ class CachedReader:
 
     def clear(self) -> None:
         """Forget every record."""
-        self._records.clear()
+        self._records = {}
 
     def close(self) -> None:
         self.clear()

@@ -186,8 +186,8 @@ class Description:
     num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
     becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a function of the
     RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no Exception, as a
-    SystemExit, is raised. max_skipped, skipped_path: for
-    the Ledger of whoever consumes the stream, and no part of what it is.
+    SystemExit, is raised. max_skipped, skipped_path: for the Ledger of whoever consumes the stream, and no part of what
+    it is.
     """
 
     reader: Reader

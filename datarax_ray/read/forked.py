@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from typing import Any
 
 
 class ForkedError(Exception):
@@ -17,6 +19,28 @@ def check_not_forked(made_in: int, what: str) -> None:
             "its threads: it would wait for ever, or crash. Make sources and pipelines in this process, started "
             'by multiprocessing\'s "spawn" method; a state of the other one goes on here'
         )
+
+
+class ThreadLock:
+    """A lock for the threads of one process; one that is forked off, or unpickles it, has its own, held by nobody.
+
+    The thread that holds it may take it again: a signal's handler runs in the middle of whatever the thread is at.
+    """
+
+    def __init__(self) -> None:
+        self._made_in = os.getpid()
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if self._made_in != os.getpid():
+            self._made_in, self._lock = os.getpid(), threading.RLock()
+        self._lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class OneProcess:

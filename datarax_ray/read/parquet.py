@@ -23,6 +23,7 @@ from datarax_ray.read.arrow import Fill, UnlikeError
 from datarax_ray.read.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.footers import FileFooter, Footers, open_file, read_footers
+from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.patience import is_transient, patiently
 
 # Of decoded row groups that wait for the rest of their rows to be asked for: two windows of shuffled row groups.
@@ -53,7 +54,7 @@ class ParquetReader:
 
     Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
     them go (those touched last); with keep, for good. Pickles: the footers travel, so that only the first reader reads
-    all of them.
+    all of them. Several threads may read, and close.
     """
 
     broken: type[Exception] = BrokenRowGroupError
@@ -73,6 +74,7 @@ class ParquetReader:
         self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
         self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
         self._failures: dict[int, str] = {}
+        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
 
     @classmethod
     def of(
@@ -129,7 +131,10 @@ class ParquetReader:
         the file whose footer was read, or a null has no place.
         """
         groups = self._row_groups.of(records)
-        parts = _runs(groups)
+        with self._lock:
+            return self._read(records, groups, _runs(groups))
+
+    def _read(self, records: Indices, groups: Indices, parts: Sequence[tuple[int, Any]]) -> Columns:
         if len(parts) == 1:
             group = int(groups[0])
             rows = records - self._row_groups.starts[group]
@@ -168,14 +173,16 @@ class ParquetReader:
 
     def clear(self) -> None:
         """Forget every decoded row group."""
-        self._decoded.clear()
+        with self._lock:
+            self._decoded.clear()
 
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
-        self.clear()
-        self._failures.clear()
-        while self._open:
-            self._shut(next(iter(self._open)))
+        with self._lock:
+            self._decoded.clear()
+            self._failures.clear()
+            while self._open:
+                self._shut(next(iter(self._open)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {

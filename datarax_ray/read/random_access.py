@@ -16,6 +16,7 @@ from datarax_ray.plan.cipher import Indices
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.code import value_digest
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.owning import objects_copied, own, own_items
 from datarax_ray.read.patience import patiently
 from datarax_ray.read.sample import rows_digest, spread
@@ -71,6 +72,7 @@ class RandomAccessReader:
         self._data = data
         self._num_threads = num_threads
         self._is_entered = False
+        self._lock = ThreadLock()  # so that no thread leaves what another one reads
         # leaving a Hugging Face dataset destroys it, and it needs no entering
         self.is_managed = hasattr(data, "__enter__") and not type(data).__module__.startswith("datasets.")
         self.num_records = len(data)
@@ -91,12 +93,18 @@ class RandomAccessReader:
 
     def read(self, records: Indices) -> list[Any]:
         """Raises: StorageError where the network or storage under it failed for long; what it raises itself."""
-        return patiently(lambda: self._read(records), f"elements of a {type(self._data).__qualname__}")
+        read = self._read_within if self.is_managed else self._read
+        return patiently(lambda: read(records), f"elements of a {type(self._data).__qualname__}")
+
+    def _read_within(self, records: Indices) -> list[Any]:
+        """As _read, in the context of the data source."""
+        with self._lock:
+            if not self._is_entered:
+                self._data.__enter__()
+                self._is_entered = True
+            return self._read(records)
 
     def _read(self, records: Indices) -> list[Any]:
-        if not self._is_entered and self.is_managed:
-            self._data.__enter__()
-            self._is_entered = True
         indices = records.tolist()
         batched = getattr(self._data, "__getitems__", None) or getattr(self._data, "_getitems", None)
         if batched is None:
@@ -147,9 +155,10 @@ class RandomAccessReader:
         return named | {"content": value_digest(sampled)}
 
     def close(self) -> None:
-        if self._is_entered:
-            self._is_entered = False
-            self._data.__exit__(None, None, None)
+        with self._lock:
+            if self._is_entered:
+                self._is_entered = False
+                self._data.__exit__(None, None, None)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_is_entered": False}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -463,3 +464,47 @@ def test_one_record_of_another_compressed_length_is_another_file(tmp_path):
     write_file(path, [*good[:9000], bytes(100), *good[9001:]])
     after = ArrayRecordReader.of(path).fingerprint()
     assert {key for key in before if before[key] != after[key]} == {"content"}
+
+
+# Threads
+
+
+@pytest.mark.parametrize("most_open", [100, 2])
+def test_threads_read_what_others_read_and_close(grouped, monkeypatch, most_open):
+    monkeypatch.setattr(array_record, "_max_open_readers", lambda: most_open)
+    reader = ArrayRecordReader.of(grouped)
+    records = np.arange(0, sum(COUNTS), 3)
+    want = [record(i) for i in records]
+
+    def read_and_close() -> None:
+        for _ in range(150):
+            assert reader.read(records) == want
+            reader.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        for reading in [threads.submit(read_and_close) for _ in range(2)]:
+            reading.result()
+
+
+def test_readers_are_made_while_others_open_files(grouped):
+    made = ArrayRecordReader.of(grouped)
+    is_over = threading.Event()
+
+    def make() -> None:
+        while not is_over.is_set():
+            pickle.loads(pickle.dumps(made))
+
+    interval = sys.getswitchinterval()
+    with ThreadPoolExecutor(1) as thread:
+        sys.setswitchinterval(1e-6)
+        making = thread.submit(make)
+        keep = [pickle.loads(pickle.dumps(made)) for _ in range(1000)]  # so that to look at all takes some time
+        try:
+            for reader in keep[:100]:
+                assert reader.read(np.array([0, 8])) == [record(0), record(8)]  # of two files
+        finally:
+            is_over.set()
+            sys.setswitchinterval(interval)
+        making.result()
+    for reader in keep:
+        reader.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -378,3 +379,19 @@ def test_a_file_of_the_same_size_rows_and_first_page_is_known_by_what_it_holds(t
         parquet.write_table(pa.table({"index": values}), path, **options)
         found.append(ParquetReader.of(path).fingerprint())
     assert {key for key in found[0] if found[0][key] != found[1][key]} == {"content"}
+
+
+def test_threads_read_what_others_read_and_close(tmp_path):
+    count = 2000
+    parquet.write_table(pa.table({"x": np.arange(count)}), tmp_path / "x.parquet", row_group_size=10)
+    reader = ParquetReader.of(tmp_path / "x.parquet")
+    records = np.random.default_rng(0).permutation(count)
+
+    def read_and_close() -> None:
+        for _ in range(8):
+            np.testing.assert_array_equal(reader.read(records)["x"], records)
+            reader.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        for reading in [threads.submit(read_and_close) for _ in range(2)]:
+            reading.result()
