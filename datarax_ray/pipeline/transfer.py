@@ -107,9 +107,10 @@ def trainer_of(
             f"process_index={given[0]} of process_count={given[1]} was given with a sharding over several processes, "
             f"whose devices say which rows each process holds; this is process {own[0]} of {own[1]}. Leave both out"
         )
+    share = share_of(sharding)  # first: it refuses a mesh that this process has no part in
     devices: Any = sharding.device_set
     processes = sorted({device.process_index for device in devices})
-    return processes.index(own[0]), len(processes), share_of(sharding)
+    return processes.index(own[0]), len(processes), share
 
 
 def check_sharding(sharding: NamedSharding | None, rows: TrainerRows, num_rows: int, what: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pytest
 import ray
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
@@ -175,9 +176,17 @@ def run(stream: str, meshes: tuple[str, ...], source: Any) -> list[Run]:
     return out
 
 
+def check_refused_where_the_mesh_has_no_device() -> None:
+    devices = [device for device in jax.devices() if device.process_index == 0]
+    if jax.process_index() != 0:
+        with pytest.raises(ValueError, match=r"has no device of this process"):
+            pipeline("records", records(72), sharding=NamedSharding(Mesh(np.array(devices), "data"), P("data")))
+
+
 def main(process_index: int, num_processes: int, port: int, directory: str, out: str, ray_address: str) -> None:
     """ray_address: of a cluster whose actors the processes share; "" to read in each of them."""
     jax.distributed.initialize(f"127.0.0.1:{port}", num_processes, process_index)
+    check_refused_where_the_mesh_has_no_device()
     streams = STREAMS
     if num_processes > 2:
         streams = dict.fromkeys(("records", "behind a filter"), tuple(MESHES))
