@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
 GATHER_S = 5.0
 
 
-def has_room(total: Mapping[str, float], free: Mapping[str, float], each: Mapping[str, float], num_actors: int) -> bool:
+def has_room(
+    nodes: Sequence[Mapping[str, float]], free: Mapping[str, float], each: Mapping[str, float], num_actors: int
+) -> bool:
     """Whether actors that do not run yet are only being started: one more fits, or what is in use may be theirs.
 
-    total, free: of the cluster, by resource. each: what one of num_actors reserves.
+    nodes: what each node that they may run on has, by resource; an actor is on one node. free: of all these nodes
+    together, {} where that is not known. each: what one of num_actors reserves.
 
-    >>> has_room({"CPU": 16}, {"CPU": 8}, {"CPU": 1}, num_actors=8)
+    >>> has_room([{"CPU": 16}], {"CPU": 8}, {"CPU": 1}, num_actors=20)
     True
-    >>> has_room({"CPU": 4}, {"CPU": 0}, {"CPU": 1}, num_actors=8)
+    >>> has_room([{"CPU": 4}], {"CPU": 0}, {"CPU": 1}, num_actors=8)
+    False
+    >>> has_room([{"CPU": 1}, {"CPU": 1}], {"CPU": 2}, {"CPU": 2}, num_actors=1)
     False
     """
-    return all(
-        free.get(name, 0.0) >= wanted or total.get(name, 0.0) >= wanted * num_actors for name, wanted in each.items()
-    )
+    fitting = [_num_fitting(node, each, num_actors) for node in nodes]
+    one_more = any(fitting) and all(free.get(name, 0.0) >= wanted for name, wanted in each.items())
+    return one_more or sum(fitting) >= num_actors
+
+
+def _num_fitting(node: Mapping[str, float], each: Mapping[str, float], most: int) -> int:
+    """How many actors a node can hold at once, up to `most`."""
+    return min([most, *(int(node.get(name, 0.0) / wanted) for name, wanted in each.items() if wanted)])
+
+
+def has_labels(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is one that a label_selector of Ray names.
+
+    >>> [has_labels({"role": "cpu"}, {"role": wanted}) for wanted in ("cpu", "!cpu", "in(cpu, tpu)", "!in(tpu)")]
+    [True, False, True, True]
+    >>> has_labels({}, {"role": "cpu"}), has_labels({}, {"role": "!cpu"})
+    (False, True)
+    """
+    for key, wanted in selector.items():
+        named = wanted.removeprefix("!")
+        values = named[3:-1].split(",") if named.startswith("in(") and named.endswith(")") else [named]
+        if (labels.get(key) in [value.strip() for value in values]) == wanted.startswith("!"):
+            return False
+    return True
 
 
 class Gathering:

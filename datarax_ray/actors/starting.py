@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import AuthenticationError
 
-from datarax_ray.actors.gathering import has_room
+from datarax_ray.actors.gathering import has_labels, has_room
 from datarax_ray.actors.member import Member
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.reader_actor import ReaderActor
@@ -92,12 +92,21 @@ def let_go(members: Sequence[Member], *, are_shared: bool, are_managed: bool) ->
 
 def when_others_start(num_actors: int, options: ActorOptions) -> str:
     """What to say of actors that do not run yet: whether they are being started, or there is no room for them."""
-    total, free = ray.cluster_resources(), ray.available_resources()
+    labels = dict(options.label_selector or {})
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
+    free = ray.available_resources()
     each = {"CPU": options.num_cpus, **(options.resources or {})}
-    if has_room(total, free, each, num_actors):
+    if options.memory is not None:
+        each["memory"] = options.memory
+    if has_room(nodes, {} if labels else free, each, num_actors):
         return "when their processes are up: the cluster has room, and they are still being started"
-    named = ", ".join(f"{wanted:g} {name} of {total.get(name, 0):g}" for name, wanted in each.items())
-    return f"when the cluster has room (each needs {named}, {free.get('CPU', 0):g} CPU free)"
+    named = ", ".join(
+        f"{wanted:g} {name} of {sum(node.get(name, 0) for node in nodes):g}" for name, wanted in each.items()
+    )
+    if labels:
+        named += f" on nodes with the labels {labels}"
+    elsewhere = " on all nodes" if labels else ""
+    return f"when the cluster has room (each needs {named}, {free.get('CPU', 0):g} CPU free{elsewhere})"
 
 
 def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:

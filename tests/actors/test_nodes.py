@@ -68,6 +68,20 @@ def nodes_of(source: RaySource) -> set[str]:
     return {stats["node_id"] for stats in source.stats().values()}
 
 
+def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
+    cluster: Cluster, source: ArrayRecordSourceModule, caplog: Any
+) -> None:
+    """The CPU of another node, which is free, is none for them."""
+    want = rows(source.batches(0, StreamOptions(500)))
+    labelled = cluster.add_node(num_cpus=1, labels={"role": "cpu"}, object_store_memory=STORE_NBYTES)
+    try:
+        with RaySource(source, num_actors=2, num_cpus=1, label_selector={"role": "cpu"}) as crowded:
+            assert rows(crowded.batches(0, StreamOptions(500))) == want
+    finally:
+        cluster.remove_node(labelled, allow_graceful=False)
+    assert "room (each needs 1 CPU of 1 on nodes with the labels {'role': 'cpu'}, " in caplog.text
+
+
 @pytest.mark.slow  # the chaos run has nodes join as well
 def test_a_node_that_joins_gets_the_actors_that_had_no_room_and_their_shards(
     cluster: Cluster, source: ArrayRecordSourceModule
