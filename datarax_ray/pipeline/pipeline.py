@@ -27,7 +27,7 @@ from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag
-from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, Packing
 from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
@@ -132,6 +132,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise ValueError("give stages, or nodes, edges and sink, not both")
         if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
             raise TypeError(f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}")
+        if isinstance(source, type):
+            raise TypeError(f"source is the class {source.__name__}; give an instance of it")
+        if callable(stages):  # a module, too
+            raise TypeError(f"stages is a list of stages, got {stages!r}; write stages=[...]")
+        if packing is not None and not isinstance(packing, ConcatThenSplit | FirstFitPack):
+            raise TypeError(f"packing is a ConcatThenSplit(seq_len, fields) or FirstFitPack(...), got {packing!r}")
+        if rngs is not None and not callable(rngs):
+            raise TypeError(f"rngs is an nnx.Rngs, got {rngs!r}; write nnx.Rngs(0)")
         if drop_remainder and pad_remainder:
             raise ValueError("a short last batch is left out (drop_remainder) or filled up (pad_remainder), not both")
         if prefetch < 0:

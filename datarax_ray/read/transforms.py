@@ -46,15 +46,21 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
 
     Raises: TypeError for what is no transform, or is several; ValueError for `decode` after another transform.
     """
-    if callable(transforms) or isinstance(transforms, str | bytes):
-        raise TypeError(f"transforms is a list of transforms, got {transforms!r}; write [{_name(transforms)}]")
-    found = tuple(_step(transform, index) for index, transform in enumerate(transforms))
+    found = tuple(_step(transform, index) for index, transform in enumerate(listed(transforms)))
     for step in found[1:]:
         if step.kind == "decode":
             raise ValueError(
                 f"transform {step.name} decodes records, so it must be the first; it is number {step.index}"
             )
     return found
+
+
+def listed(transforms: Iterable[Any]) -> tuple[Any, ...]:
+    """The transforms as a tuple. Raises: TypeError where one stands alone, which may be iterable all the same."""
+    is_one = callable(transforms) or any(callable(getattr(transforms, method, None)) for method in _METHODS)
+    if is_one or isinstance(transforms, str | bytes) or not isinstance(transforms, Iterable):
+        raise TypeError(f"transforms is a list of transforms, got {transforms!r}; write [{_name(transforms)}]")
+    return tuple(transforms)
 
 
 def drops_alike(todo: Sequence[Step], on_error: OnError, is_packed: bool) -> bool:

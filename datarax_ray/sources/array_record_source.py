@@ -9,7 +9,7 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.sources.config import BASE_FIELDS, documented_order
+from datarax_ray.sources.config import BASE_FIELDS, check_kind, documented_order
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -69,6 +69,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
+        check_kind(config, ArrayRecordSourceConfig)
         reader = ArrayRecordReader.of(paths)
         super().__init__(
             config,

@@ -47,6 +47,13 @@ def documented_order(*names: str) -> Callable[[type[Config]], type[Config]]:
     return accept
 
 
+def check_kind(config: Any, kind: type[Any]) -> None:
+    """Raise TypeError unless the config is of this kind: settings of another source's would go unheard."""
+    if not isinstance(config, kind):
+        given = f"the class {config.__name__}" if isinstance(config, type) else f"a {type(config).__name__}"
+        raise TypeError(f"config is {given}; this source takes a {kind.__name__}: {kind.__name__}(seed=7, ...)")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceConfig:
     """Checked once, when made; frozen.

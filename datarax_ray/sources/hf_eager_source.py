@@ -22,7 +22,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.arrow_dataset import DatasetReader
 from datarax_ray.read.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
-from datarax_ray.sources.config import SHUFFLE_STREAM, documented_order
+from datarax_ray.sources.config import SHUFFLE_STREAM, check_kind, documented_order
 from datarax_ray.sources.device import put
 from datarax_ray.sources.device_order import records_at
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
@@ -83,6 +83,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         dataset: Any = None,
         transforms: Iterable[Any] = (),
     ) -> None:
+        check_kind(config, HFEagerConfig)
         if dataset is None:
             dataset = config.open("HFEagerSource", streaming=False)
         info = getattr(dataset, "info", None)

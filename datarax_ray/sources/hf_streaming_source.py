@@ -13,7 +13,8 @@ from datarax_ray.read import hugging_face
 from datarax_ray.read.columns import Columns, leaves
 from datarax_ray.read.hf_lanes import HFLanes
 from datarax_ray.read.streams import StreamDescription
-from datarax_ray.sources.config import documented_order
+from datarax_ray.read.transforms import listed
+from datarax_ray.sources.config import check_kind, documented_order
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 
@@ -88,6 +89,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         dataset: Any = None,
         transforms: Iterable[Any] = (),
     ) -> None:
+        check_kind(config, HFStreamingConfig)
         self._given = dataset
         found = config.load("HFStreamingSource", streaming=config.streaming, dataset=dataset)
         self._info = info = getattr(found, "info", None)
@@ -111,7 +113,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
             reader,
             order,
             config.num_passes,
-            tuple(transforms),
+            listed(transforms),
             config.on_error,
             config.max_skipped,
             config.skipped_path,

@@ -21,6 +21,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.cache import cached
 from datarax_ray.read.columns import Columns, leaves
 from datarax_ray.read.description import Described, Description, Reader
+from datarax_ray.read.transforms import listed
 from datarax_ray.sources.config import ErrorsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.tracing import Opaque
@@ -217,7 +218,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             reader,
             order,
             config.num_passes,
-            tuple(transforms),
+            listed(transforms),
             config.on_error,
             config.max_skipped,
             config.skipped_path,

@@ -14,6 +14,7 @@ from datarax_ray.plan.groups import Groups
 from datarax_ray.plan.order import WINDOW_BLOCKS
 from datarax_ray.read.files import check_ordered
 from datarax_ray.read.parquet import ParquetReader
+from datarax_ray.sources.config import check_kind
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
 # Decoded rows that are mixed with one another, by default: they are in memory at once, in all actors together.
@@ -90,6 +91,7 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
+        check_kind(config, ParquetSourceConfig)
         check_ordered(paths)
         paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
         self.paths = paths

@@ -10,6 +10,7 @@ from flax import nnx
 
 from datarax_ray.read.description import Reader
 from datarax_ray.read.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.sources.config import check_kind
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -47,5 +48,6 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
+        check_kind(config, RandomAccessSourceConfig)
         reader: Reader = ArraysReader(data) if isinstance(data, Mapping) else RandomAccessReader(data)
         super().__init__(config, data, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name)

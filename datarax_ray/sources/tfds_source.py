@@ -12,6 +12,8 @@ from flax import nnx
 from datarax_ray.read.array_record import ArrayRecordReader
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.tfds import find_prepared
+from datarax_ray.read.transforms import listed
+from datarax_ray.sources.config import check_kind
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -53,6 +55,7 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         name: str | None = None,
     ) -> None:
         config = TFDSSourceConfig() if config is None else config
+        check_kind(config, TFDSSourceConfig)
         skip_decoding = tuple(skip_decoding)
         prepared = find_prepared(name_or_builder, data_dir)
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
@@ -61,7 +64,7 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
             (prepared.directory, split, skip_decoding),
             ArrayRecordReader.of(prepared.files(split)),
             shuffle=config.shuffle,
-            transforms=[decode, *transforms],
+            transforms=[decode, *listed(transforms)],
             rngs=rngs,
             name=name,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,12 +33,24 @@ class Opaque:
         self.value = value
 
 
+class _SignatureOfInit:
+    """What a class is called with, for help(), notebooks and editors: NNX's metaclass answers (*args, **kwargs)."""
+
+    def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
+        if instance is not None:  # which is called with something else
+            raise AttributeError("__signature__")
+        signature = inspect.signature(owner.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
 class HostModule(Uncopied):
     """The base, before nnx.Module, of a module that holds files, threads and a position.
 
     NNX takes modules apart and puts them together again at the border of nnx.jit, where the parts are of the same
     module; to do so elsewhere, as nnx.clone and nnx.merge do, makes another one, and is refused.
     """
+
+    __signature__ = _SignatureOfInit()
 
     @classmethod
     def _graph_node_create_empty(cls, node_type: Any) -> Any:

@@ -1,18 +1,27 @@
-"""What every config refuses: settings that Python would take for something else."""
+"""What sources and pipelines are made with, what their help says of it, and what is refused by its name."""
 
+import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 
 from datarax_ray.pipeline import Pipeline
+from datarax_ray.plan.packing import ConcatThenSplit
+from datarax_ray.read.decode import DecodeJson, DecodeRaw
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
     HFEagerConfig,
+    HFEagerSource,
     HFStreamingConfig,
+    HFStreamingSource,
+    MixtureSource,
+    ParquetSource,
     ParquetSourceConfig,
     RandomAccessSource,
     RandomAccessSourceConfig,
+    TFDSSource,
     TFDSSourceConfig,
 )
 
@@ -47,3 +56,52 @@ def test_a_number_of_epochs_is_a_whole_one() -> None:
         RandomAccessSource(endless, [1, 2])
     with pytest.raises(TypeError, match="seed is a whole number, got '7'"):
         ArrayRecordSourceConfig(seed="7")  # type: ignore[arg-type]
+
+
+SOURCES = [ArrayRecordSourceModule, HFEagerSource, HFStreamingSource, MixtureSource, ParquetSource, TFDSSource]
+
+
+@pytest.mark.parametrize("source", [ArrayRecordSourceModule, ParquetSource, RandomAccessSource])
+@pytest.mark.parametrize("config", [HFEagerConfig(), ArrayRecordSourceConfig, {"seed": 7}])
+def test_a_config_of_another_source_is_told_before_any_data_is_opened(source: Any, config: Any) -> None:
+    with pytest.raises(TypeError, match=r"config is .*; this source takes a \w+: \w+Config\(seed=7, \.\.\.\)"):
+        source(config, ["/nowhere"])
+
+
+@pytest.mark.parametrize("source", [HFEagerSource, HFStreamingSource])
+def test_so_it_is_with_those_of_hugging_face(source: Any) -> None:
+    with pytest.raises(TypeError, match="config is a ParquetSourceConfig; this source takes a HF"):
+        source(ParquetSourceConfig())
+
+
+@pytest.mark.parametrize("source", [*SOURCES, RandomAccessSource, Pipeline])
+def test_help_says_what_a_class_is_made_of(source: Any) -> None:
+    found = inspect.signature(source)
+    assert list(found.parameters) == list(inspect.signature(source.__init__).parameters)[1:]
+    assert "rngs" in found.parameters or source is MixtureSource
+
+
+def test_a_source_s_own_call_keeps_its_signature() -> None:
+    assert "input" in inspect.signature(RandomAccessSource(RandomAccessSourceConfig(), [1])).parameters
+
+
+@pytest.mark.parametrize("transforms", [DecodeJson(), DecodeRaw("uint8"), str.upper, "decode", 3])
+def test_one_transform_is_no_list_of_them(transforms: Any) -> None:
+    with pytest.raises(TypeError, match=r"transforms is a list of transforms, got .*; write \[\w+"):
+        RandomAccessSource(RandomAccessSourceConfig(), [b"{}"], transforms=transforms)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stages": lambda batch: batch}, r"stages is a list of stages, got .*; write stages=\[\.\.\.\]"),
+        ({"packing": ConcatThenSplit}, r"packing is a ConcatThenSplit\(seq_len, fields\) or .*, got <class"),
+        ({"packing": True}, "packing is a ConcatThenSplit.*, got True"),
+        ({"rngs": 0}, r"rngs is an nnx.Rngs, got 0; write nnx.Rngs\(0\)"),
+        ({"source": RandomAccessSource}, "source is the class RandomAccessSource; give an instance"),
+    ],
+)
+def test_a_pipeline_says_what_it_takes(options: dict[str, Any], message: str) -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
+    with pytest.raises(TypeError, match=message):
+        Pipeline(**{"source": source, "batch_size": 2} | options)
