@@ -145,7 +145,7 @@ def test_a_scan_takes_packed_batches() -> None:
 
 def test_documents_that_are_all_empty_end_in_an_error_and_not_in_an_endless_search() -> None:
     endless = make_source(Keep([0]), num_epochs=-1)
-    with pytest.raises(RuntimeError, match="no element of the 23 records"):
+    with pytest.raises(RuntimeError, match="no element of the 23 positions"):
         make(endless, PACKINGS["concat"]).step()
 
 
