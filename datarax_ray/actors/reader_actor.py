@@ -9,14 +9,13 @@ import pickle
 import resource
 import threading
 import time
-import traceback
 from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
 
-from datarax_ray.actors.trial import Trial, try_to_read
+from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import Block, timed
@@ -77,7 +76,7 @@ class ReaderActor:
         except BaseException as error:  # a SystemExit of a data source would end this actor, and the next, and the next
             if not (isinstance(error, Exception) or is_of_data(error)):
                 raise
-            block = Block(np.empty(0, np.int64), None, failure=_portable(error), failure_position=ticket.start)
+            block = Block(np.empty(0, np.int64), None, failure=portable(error), failure_position=ticket.start)
         if block.failure is not None:
             block.failure.add_note(self._who())
         self._counters["num_blocks"] += 1
@@ -129,16 +128,6 @@ def _pickled(boxed: list[ray.ObjectRef | bytes]) -> bytes:
         given = ray.cloudpickle.dumps(ray.get(given))
     assert isinstance(given, bytes)
     return given
-
-
-def _portable(error: BaseException) -> Exception:
-    """The error, or one that says the same, where it does not survive pickling (an __init__ with other arguments), or
-    would end the driver.
-    """
-    with contextlib.suppress(Exception):  # whatever a foreign class raises there
-        if isinstance(pickle.loads(pickle.dumps(error)), Exception) and isinstance(error, Exception):
-            return error
-    return RuntimeError("".join(traceback.format_exception(error)).rstrip())
 
 
 def keep_freed_memory() -> None:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ def try_to_read(pickled: Callable[[], bytes], description: Described, trial: Tri
 
     pickled: gives the description, as it was before anything was read.
 
-    Raises: RuntimeError where no process can be made to try it in.
+    Raises: RuntimeError where no process can be made to try it in; what reading raises there, as a missing file does.
     """
     ended = trial.ended
     if not ended:
@@ -100,7 +101,9 @@ def _run(pickled: bytes, ticket: Any, timeout_s: float) -> Block | str:
             f"tried in a process of their own: it did not start within {START_S:g} s, or ended with {_named(status)}"
         )
     if block and status == 0:
-        found: Block = pickle.loads(block)
+        found: Block | Exception = pickle.loads(block)
+        if isinstance(found, Exception):
+            raise found
         return found
     if is_over.is_set():
         return f"it took longer than ticket_timeout_s={timeout_s:g}, and was killed"
@@ -157,6 +160,16 @@ def _named(status: int) -> str:
     return f"signal {-status}"
 
 
+def portable(error: BaseException) -> Exception:
+    """The error, or one that says the same, where it does not survive pickling (an __init__ with other arguments), or
+    would end the driver.
+    """
+    with contextlib.suppress(Exception):  # whatever a foreign class raises there
+        if isinstance(pickle.loads(pickle.dumps(error)), Exception) and isinstance(error, Exception):
+            return error
+    return RuntimeError("".join(traceback.format_exception(error)).rstrip())
+
+
 def main() -> None:
     """The process that tries: reads what it is given from stdin, and answers by the pipe that its argument names."""
     with contextlib.suppress(OSError, AttributeError):  # Linux: it ends with the actor, also where that is killed
@@ -168,7 +181,11 @@ def main() -> None:
         description = pickle.loads(pickled)
         answer.write(_READY)
         answer.flush()
-        answer.write(cloudpickle.dumps(description.read(ticket)))
+        try:
+            found = description.read(ticket)
+        except Exception as error:  # about a file or its storage: it would be taken for what ended the process
+            found = portable(error)
+        answer.write(cloudpickle.dumps(found))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of libraries may not end

@@ -15,7 +15,7 @@ from datarax_ray.actors.trial import Trial, try_to_read
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import decode, write_files
+from tests.data import decode, record, write_files
 from tests.waiting import until
 
 
@@ -48,3 +48,13 @@ def test_what_it_forked_is_not_waited_for_and_ends_with_it(status: int | None, t
         assert "exit status 7" in str(block.failure)
     child = int(fork.written.read_text())
     until(lambda: not Path(f"/proc/{child}").exists() or ") Z " in Path(f"/proc/{child}/stat").read_text())
+
+
+def test_a_file_that_is_gone_is_no_broken_record(tmp_path: Path) -> None:
+    (path,) = write_files(tmp_path, [3])
+    description = ArrayRecordSourceModule(ArrayRecordSourceConfig(on_error="skip"), path).describe()
+    pickled = cloudpickle.dumps(description)
+    assert try_to_read(lambda: pickled, description, Trial(60.0), Ticket(1, 2)).columns.tolist() == [record(1)]
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"part-00000\.array_record: no such file"):
+        try_to_read(lambda: pickled, description, Trial(60.0), Ticket(1, 2))
