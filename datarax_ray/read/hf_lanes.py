@@ -12,7 +12,6 @@ Source: datasets.iterable_dataset (IterableDataset.shard, iter, state_dict, load
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import json
@@ -24,6 +23,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read import iterable_tree
 from datarax_ray.read.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
 from datarax_ray.read.columns import Columns
+from datarax_ray.read.errors import StorageError
 from datarax_ray.read.lanes import LaneRun
 from datarax_ray.read.owning import own, own_items
 from datarax_ray.read.patience import PatientRun, patiently
@@ -144,8 +144,12 @@ class HFLanes:
             for element in itertools.islice(self._open(0, 0, None), _FIRST_ELEMENTS):
                 first.append(element)  # one by one: those before what cannot be read count
 
-        with contextlib.suppress(Exception):  # it is told in its place, when it is read
+        try:
             patiently(look)
+        except StorageError:
+            raise  # or fewer elements would decide, and a resume find another stream
+        except Exception:  # it is told in its place, when it is read
+            pass
         to_decode = [name for name, feature in features.items() if require_decoding(feature)]
         kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
         self._element_types = ElementTypes.of(first, kinds, to_decode, on_host)
