@@ -213,7 +213,7 @@ class LaneDealer:
 
     def _new_epoch(self, number: int, known: LaneCursors | None = None) -> _Epoch:
         epoch = _Epoch(number, self._order.places(number).tolist())
-        if known is not None:
+        if known is not None and known.epoch == number:  # a state at the begin of an epoch tells of the last one
             epoch.cursors |= known.cursors
             epoch.lengths |= known.lengths
         return epoch

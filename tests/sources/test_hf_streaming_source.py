@@ -528,3 +528,19 @@ def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:
 def test_sizes_below_one_are_refused(config: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(config))} must be at least 1, got 0"):
         HFStreamingConfig(**config)
+
+
+def test_batches_of_another_size_go_on_from_the_first_chunk_of_a_later_epoch() -> None:
+    data = datasets.Dataset.from_dict({"x": list(range(22))}).to_iterable_dataset(num_shards=2)
+
+    def make() -> HFStreamingSource:
+        return HFStreamingSource(HFStreamingConfig(num_epochs=2, turn_size=2), dataset=data)
+
+    want = [element["x"] for element in make()]
+    assert len(want) == 44
+    for first in range(1, 44):
+        source = make()
+        got = source.get_batch(first)["x"].tolist()
+        while batch := source.get_batch(3 if first != 3 else 4):
+            got += batch["x"].tolist()
+        assert got == want, first
