@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.feed.dealing import Dealer
@@ -189,10 +189,8 @@ class Flow:
 
     def _lose(self, loss: Lost) -> None:
         del self._sent[loss.part]
-        if (whole := self._opinions.lost(loss.part)) is not None:
-            self._window.doubted(loss.part, replace(whole, attempt=loss.part.attempt + loss.was_read))
-            return
-        self._window.lost(loss.part, loss.reason, was_read=loss.was_read, for_memory=loss.for_memory)
+        whole = self._opinions.lost(loss.part)
+        self._window.lost(loss.part, loss.reason, was_read=loss.was_read, for_memory=loss.for_memory, whole=whole)
 
     def _arrive(self, event: Arrived) -> None:
         del self._sent[event.part]

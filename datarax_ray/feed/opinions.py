@@ -66,6 +66,8 @@ class Opinions:
                 return Believed(part, block)
             return self._ask(_Case(part, block, node, {node}), nodes)
         if node in case.tried:  # whoever was asked had gone, and it came to this one again
+            if not case.is_checking and block.failure is None and not block.skipped:
+                return Believed(part, block, case.blamed)
             return self._ask(case, nodes)
         if case.is_checking:
             return self._checked(case, part, block, node, nodes)

@@ -164,14 +164,24 @@ class Window:
         chunk.arrived[part.index] = nbytes
         chunk.read_s = max(chunk.read_s, read_s)
 
-    def lost(self, part: Part, reason: str = "", *, was_read: bool = True, for_memory: bool = False) -> None:
+    def lost(
+        self,
+        part: Part,
+        reason: str = "",
+        *,
+        was_read: bool = True,
+        for_memory: bool = False,
+        whole: Part | None = None,
+    ) -> None:
         """Event: an asked part will not come. It is asked again, of whoever owns it now; split, if that may help.
 
         was_read: whether its actor was at it, so that it may be what ended the actor, and did not only stand in line.
-        for_memory: whether its actor was ended because memory ran out.
+        for_memory: whether its actor was ended because memory ran out. whole: what to ask for in place of a part that
+        was only a second opinion, None for the part itself.
         """
         chunk = self._find(part, "lost")
-        self._waiting += [self._ask_owner(again) for again in self._again(chunk, part, reason, was_read, for_memory)]
+        again = self._again(chunk, whole or part, reason, was_read, for_memory)
+        self._waiting += [self._ask_owner(each) for each in again]
         self.num_retried += 1
 
     def doubted(self, part: Part, other: Part) -> None:

@@ -189,3 +189,49 @@ def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, f
             assert told(pool, rank) == told(LocalPool(description), rank)
             assert pool.blamed <= {"n0"}
             assert pool.blamed
+
+
+def test_a_node_that_reads_all_of_it_when_it_is_asked_again_is_believed():
+    opinions = Opinions()
+    assert opinions.heard(PART, failing(OSError("a moment")), "a", NODES) == Part(0, 0, 2, PART.ticket)
+    found = opinions.heard(PART, good(1), "a", {1: "a"})  # the other node has gone meanwhile
+    assert found.block.failure is None
+
+
+class Killed(LocalPool):
+    """Three nodes. One of them leaves element 5 out; on the others it ends the process, but where it is tried apart."""
+
+    def __init__(self, description):
+        super().__init__(description)
+        self.down, self.now, self.num_ended = {}, 0, 0
+
+    def actors(self):
+        self.now += 1
+        return tuple(actor for actor in range(3) if self.down.get(actor, 0) < self.now)
+
+    def nodes(self):
+        return {actor: "abc"[actor] for actor in range(3) if self.down.get(actor, 0) < self.now}
+
+    def receive(self, sent):
+        part = next(iter(sent))
+        node = "abc"[part.actor]
+        if 5 not in part.ticket.select(self._description.order)[0]:
+            return Arrived(part, self.read(part.ticket), node)
+        if part.is_trial:
+            return Arrived(part, Block(np.empty(0, np.int64), None, skipping(5).skipped), node)
+        if part.actor:
+            self.num_ended += 1
+            assert self.num_ended < 100
+            self.down[part.actor] = self.now + 2
+            return Lost(part, "it was killed")
+        block = self.read(part.ticket)
+        kept = block.positions != 5
+        columns = {name: column[kept] for name, column in block.columns.items()}
+        return Arrived(part, Block(block.positions[kept], columns, skipping(5).skipped), node)
+
+
+def test_a_second_opinion_that_ends_who_gives_it_is_found_as_any_other_killer():
+    memory = Memory([record(index) for index in range(64)])
+    description = Description(memory, Order(64), num_epochs=1, transforms=(decode,), on_error="skip")
+    found = batches(description, Killed(description), StreamState(), StreamOptions(8, chunk_size=32))
+    assert [p for batch in found for p in batch.positions] == [p for p in range(64) if p != 5]
