@@ -111,6 +111,8 @@ class Mixture:
         """The position of each component at this one: how many of its records stand before it."""
         begin = 0 if self.origin is None else self.origin.position
         base = (0,) * len(self.weights) if self.origin is None else self.origin.components
+        if self.origin is not None and self.origin.inside is not None and position < begin:  # before that record
+            base = tuple(count - (c == self.origin.inside) for c, count in enumerate(base))
         found = dict(_counts(_tree(self.weights, self.seed), max(0, position - begin)))
         return tuple(base[c] + found.get(c, 0) for c in range(len(self.weights)))
 

@@ -162,7 +162,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
         if num_shown % 2 or num_shown != self._num_shown or position == shown:
             return self._source.state
-        return StreamState(position)
+        return self._source.state.moved(position)
 
     def _advance(self, num_elements: int) -> None:
         """The variables show where the source stands now, that many elements further on."""

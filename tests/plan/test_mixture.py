@@ -149,3 +149,9 @@ def test_records_of_components_are_numbered_one_after_the_other():
         for c, n in ((0, 5), (1, 3)):
             mine = own[components == c]
             assert (-(-mine[0] // n) + 1) * n <= mine[-1] + 1
+
+
+def test_before_the_record_that_other_weights_began_in_its_component_stands_at_it():
+    mixture = Mixture((1, 1), seed=0, origin=Origin(101, (75, 26), inside=1))
+    assert mixture.counts(101) == (75, 26)
+    assert mixture.counts(100) == (75, 25)

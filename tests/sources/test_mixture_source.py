@@ -390,3 +390,18 @@ def test_numpys_numbers_as_options_are_saved_as_plain_ones() -> None:
     parts = [RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(10)}) for _ in range(2)]
     mixture = MixtureSource(parts, weights=np.array([3, 1]), seed=np.int64(1), length=np.int64(12))
     assert json.loads(json.dumps(mixture.get_state())) == mixture.get_state()
+
+
+def test_a_place_that_was_set_by_hand_is_saved_with_where_its_weights_began() -> None:
+    def mixture(*weights: int) -> MixtureSource:
+        parts = [RandomAccessSource(RandomAccessSourceConfig(num_epochs=-1), Squares(100)) for _ in range(2)]
+        return MixtureSource(parts, weights, allow_new_weights=True)
+
+    before = mixture(1, 1)
+    for _ in range(20):
+        next(before)
+    source, restored = mixture(9, 1), mixture(9, 1)
+    source.set_state(before.get_state())
+    source.current_index.set_value(40)
+    restored.set_state(source.get_state())
+    assert [plain(next(restored)) for _ in range(20)] == [plain(next(source)) for _ in range(20)]
