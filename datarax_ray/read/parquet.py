@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from datarax_ray.plan.groups import Groups
 from datarax_ray.read.arrow import Fill, UnlikeError
 from datarax_ray.read.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.errors import StorageError
 from datarax_ray.read.footers import FileFooter, Footers, open_file, read_footers
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.patience import is_transient, patiently
@@ -257,10 +259,14 @@ class ParquetReader:
                 "it out of columns"
             ) from None
         except ValueError as error:
-            raise ValueError(f"{path}, row group {index}: {error}") from None
-        except pa.ArrowException as error:  # text that is no UTF-8: the pages carry no checksum, and are damaged
-            self._failures[group] = f"{path}, row group {index} does not decode: {error}"
-            raise BrokenRowGroupError(self._failures[group]) from error
+            if not isinstance(error, UnicodeDecodeError):
+                raise ValueError(f"{path}, row group {index}: {error}") from None
+            damage: Exception = error
+        except pa.ArrowException as error:
+            damage = error
+        # text that is no UTF-8: the pages carry no checksum, and are damaged
+        self._failures[group] = f"{path}, row group {index} does not decode: {damage}"
+        raise BrokenRowGroupError(self._failures[group]) from damage
 
     def _table(self, file: int, index: int) -> Any:
         """The table of a row group. Raises: BrokenRowGroupError; whatever else the storage raises."""
@@ -346,16 +352,24 @@ def _types(footers: Footers, fill: Fill) -> ColumnTypes:
             if not rows:
                 continue
             try:
-                opened, _ = open_file(footers.filesystem, file.path, footers.leaves)
-                try:
-                    batches = opened.iter_batches(FIRST_ROWS, row_groups=[index], columns=list(footers.leaves))
-                    table = pa.Table.from_batches([next(batches)])
-                finally:
-                    opened.close(force=True)
+                table = patiently(partial(_first_rows, footers, file.path, index), f"{file.path}, row group {index}")
+            except StorageError:
+                raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
                 continue
             return ColumnTypes.of(in_storage(table), fill=fill, ragged=uneven)
     return ColumnTypes({}, (), (), fill)
+
+
+def _first_rows(footers: Footers, path: str, index: int) -> Any:
+    import pyarrow as pa
+
+    opened, _ = open_file(footers.filesystem, path, footers.leaves)
+    try:
+        batches = opened.iter_batches(FIRST_ROWS, row_groups=[index], columns=list(footers.leaves))
+        return pa.Table.from_batches([next(batches)])
+    finally:
+        opened.close(force=True)
 
 
 def _replaced(expected: FileFooter, found: FileFooter) -> str:

@@ -395,3 +395,12 @@ def test_threads_read_what_others_read_and_close(tmp_path):
     with ThreadPoolExecutor(2) as threads:
         for reading in [threads.submit(read_and_close) for _ in range(2)]:
             reading.result()
+
+
+def test_text_in_a_list_that_is_no_utf_8_is_a_broken_row_group_as_text_by_itself_is(tmp_path: Path) -> None:
+    broken = pa.array([[b"\xff\xfe"]], pa.list_(pa.binary()))
+    broken = pa.ListArray.from_arrays(broken.offsets, pa.Array.from_buffers(pa.string(), 1, broken.values.buffers()))
+    parquet.write_table(pa.table({"x": broken}), tmp_path / "a.parquet")
+    reader = ParquetReader.of(tmp_path)
+    with pytest.raises(BrokenRowGroupError, match="row group 0 does not decode"):
+        reader.read(np.array([0]))
