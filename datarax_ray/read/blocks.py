@@ -266,8 +266,9 @@ def _call(step: Step, given: Any, count: int) -> Columns:
 
 def _stack(progress: Progress) -> Columns:
     """The columns of the elements; of those before the first that does not fit, where one does not."""
-    try:
-        return stack(progress.elements)
-    except ColumnError as error:
-        progress.cut(error.index, error.message)
-        return stack(progress.elements) if progress.elements else None
+    while progress.elements:
+        try:
+            return stack(progress.elements)
+        except ColumnError as error:  # the first of one field; another may have one before it
+            progress.cut(error.index, error.message)
+    return None

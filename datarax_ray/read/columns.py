@@ -96,6 +96,13 @@ def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
     return unstack(columns, count)
 
 
+def as_ragged(row: np.ndarray, copy: np.ndarray) -> np.ndarray:
+    """The copy, which is a row of a ragged column where that is."""
+    if _RAGGED_ROWS.get(id(row)) is row:
+        _RAGGED_ROWS[id(copy)] = copy
+    return copy
+
+
 def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every array with its path, by name of the fields (as JAX does it), so that two like columns can be zipped."""
     if isinstance(columns, Mapping):
@@ -213,8 +220,6 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
             )
     if first is None:
         return np.fromiter(values, object, len(values))
-    if all(type(value) in _SCALARS for value in values):
-        return _numbers(values, first, path)
     shape = np.shape(values[0])
     for index, value in enumerate(values):
         if np.shape(value) != shape:
@@ -224,6 +229,8 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
                 "the host",
                 index,
             )
+    if any(type(value) in _SCALARS for value in values):  # beside NumPy's, which np.stack would make floats of
+        return _numbers(values, first, path)
     return np.stack([np.asarray(value) for value in values])
 
 

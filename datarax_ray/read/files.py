@@ -46,7 +46,6 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
     Raises: FileNotFoundError where nothing is found; ValueError for a URL, which array_record does not open; TypeError
     for what is no path, and for a set of paths.
     """
-    check_ordered(paths)
     files = tuple(_each(paths))
     if not files:
         raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
@@ -60,6 +59,7 @@ def check_ordered(paths: Any) -> None:
 
 
 def _each(paths: Any) -> Iterator[FileSlice]:
+    check_ordered(paths)
     if isinstance(paths, str | os.PathLike):
         yield from _from_path(os.fspath(paths))
     elif hasattr(paths, "filename"):

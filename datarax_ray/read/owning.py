@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.columns import leaves, map_leaves
+from datarax_ray.read.columns import as_ragged, leaves, map_leaves
 
 Path = tuple[Any, ...]
 
@@ -121,7 +121,7 @@ def copied(value: Any, path: Path = ()) -> Any:
         items = [copied(item, (*path, index)) for index, item in enumerate(value)]
         return tuple(items) if kind is tuple else kind(*items)
     if kind is np.ndarray:
-        return _copied_array(value, path)
+        return as_ragged(value, _copied_array(value, path))
     if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -141,9 +141,10 @@ def copied(value: Any, path: Path = ()) -> Any:
 def own_columns(held: list[Any], given: Any) -> Any:
     """The columns that a step returned for those `given` to it, alone in `held`; each array is ours.
 
-    Arrays that show memory of the given ones stay as they are: nobody writes to that.
+    Arrays that show memory of given ones that cannot be written to stay as they are.
     """
-    return _own_columns(held, 0, {id(_owner(array)) for _, array in leaves(given)}, False)
+    fixed = (a for _, a in leaves(given) if not a.flags.writeable and (not a.dtype.hasobject or _has_constants(a)))
+    return _own_columns(held, 0, {id(_owner(array)) for array in fixed}, False)
 
 
 def _own_columns(held: Any, key: Any, owners: Set[int], is_shared: bool) -> Any:

@@ -315,3 +315,15 @@ def test_a_transform_of_columns_gives_a_row_for_each_row():
 
     block = read_block(describe(transforms=[decode, stored_index, Short()]), Ticket(0, 4))
     assert "index has 0 rows for 1 records" in str(block.failure)
+
+
+@pytest.mark.parametrize("first", [{"a": 1.5}, {"b": "text"}])
+def test_of_two_elements_that_do_not_fit_the_first_is_named_whichever_field_it_is(first):
+    elements = [{"a": 1, "b": 2} for _ in range(8)]
+    elements[5] |= {"b": "text"} if "a" in first else {"a": 1.5}
+    elements[2] |= first
+    description = Description(Memory(elements), Order(8), num_epochs=1)
+    block = read_block(description, Ticket(0, 8))
+    assert block.positions.tolist() == [0, 1]
+    assert isinstance(block.failure, RecordError)
+    assert block.failure.position == 2

@@ -160,3 +160,8 @@ def test_impossible_slices_are_refused(folder):
     for skip, take in ((-1, 3), (0, -2)):
         with pytest.raises(ValueError, match=f"must not be negative, got {skip} and {take}"):
             find(FileInstruction(path, skip, take, 10))
+
+
+def test_a_set_among_the_paths_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="has no order"):
+        find([{str(tmp_path / "a"), str(tmp_path / "b")}])

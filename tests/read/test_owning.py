@@ -13,7 +13,7 @@ from datarax_ray.plan.packing import Documents
 from datarax_ray.plan.shards import Ticket
 from datarax_ray.read.blocks import read_block, read_elements
 from datarax_ray.read.cache import CachedReader
-from datarax_ray.read.columns import unstack
+from datarax_ray.read.columns import stack, unstack, unstack_to_stack
 from datarax_ray.read.description import Description
 from datarax_ray.read.owning import own
 from datarax_ray.read.parquet import ParquetReader
@@ -488,3 +488,35 @@ def test_masked_arrays_are_refused_where_their_mask_would_be_lost():
     assert "reading returned a MaskedArray in field 'x'" in str(
         read_block(Description(rows, Order(1, 5), 1), Ticket(0, 1)).failure
     )
+
+
+class KeepsColumns:
+    """Keeps the columns that it was given, and changes them with the next block."""
+
+    def __init__(self):
+        self.kept = None
+
+    def map_columns(self, columns):
+        if self.kept is not None:
+            self.kept["x"][:] = -1
+        columns["x"] += 1
+        self.kept = columns
+        return columns
+
+
+def test_columns_that_a_transform_keeps_and_changes_later_stay_as_they_were_returned():
+    reader = ArraysReader({"x": np.arange(6)})
+    description = Description(reader, Order(6), num_epochs=1, transforms=(KeepsColumns(),))
+    blocks = [read_block(description, Ticket(start, start + 3)) for start in (0, 3)]
+    assert [block.columns["x"].tolist() for block in blocks] == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_row_of_a_ragged_column_is_one_also_where_a_transform_keeps_its_element():
+    rows = np.empty(3, object)
+    rows[:] = [np.arange(2), np.arange(2), np.arange(2)]
+    elements = unstack_to_stack({"x": rows}, 3)
+    kept = list(elements)  # so each is copied
+    for index in range(3):
+        own(elements, index)
+    assert elements[0]["x"] is not kept[0]["x"]
+    assert stack(elements)["x"].shape == (3,)
