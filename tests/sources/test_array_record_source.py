@@ -265,13 +265,13 @@ class TestModule:
         assert known.compute_statistics([1]) is None
 
     def test_rng_streams(self, files: list[Path]) -> None:
-        config = ArrayRecordSourceConfig(stochastic=True, stream_name="shuffle")
+        config = ArrayRecordSourceConfig(stochastic=True, stream_name="augment")
         with pytest.raises(ValueError, match="pass rngs"):
             ArrayRecordSourceModule(config, files)
         source = ArrayRecordSourceModule(config, files, rngs=nnx.Rngs(0))
-        assert source.requires_rng_streams() == ["shuffle"]
-        source.ensure_rng_streams(["params", "shuffle"])
-        with pytest.raises(ValueError, match=r"\['shuffle'\].*only \['params'\]"):
+        assert source.requires_rng_streams() == ["augment"]
+        source.ensure_rng_streams(["params", "augment"])
+        with pytest.raises(ValueError, match=r"\['augment'\].*only \['params'\]"):
             source.ensure_rng_streams(["params"])
         assert make(files).requires_rng_streams() is None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +47,8 @@ def test_under_jit_they_are_the_streams_in_any_order(paths: list[Path]) -> None:
         assert [element["index"] for element in source.get_batch_at(jnp.int32(7), 2)] == expected[7:9].tolist()
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda source: pickle.loads(pickle.dumps(source))])
-def test_a_copy_of_a_source_that_nothing_was_read_of_reads_for_itself(paths: list[Path], duplicate: Any) -> None:
+@pytest.mark.parametrize("duplicate", [lambda source: source.copy(), lambda source: source.clone()])
+def test_a_copy_of_a_source_reads_for_itself(paths: list[Path], duplicate: Any) -> None:
     source = make(paths, decode)
     fetch = jax.jit(lambda start: source.get_batch_at(start, 2)["index"])
     assert fetch(4).tolist() == oracle.order(N, 0, 3)[4:6]
