@@ -208,6 +208,9 @@ class Roster:
             if member.loss is not None and member.loss.kind == "hung" and who["pid"] == member.who.get("pid"):
                 return  # it is being ended, and has answered once more
             is_same = who["worker_id"] == member.who.get("worker_id")
+            if member.is_ready and not is_same:  # lost and back, before any of its tickets told of it
+                reason = out_of_memory(member.who["worker_id"], POLL_S)
+                self._take(member, "restarted", reason or "its process has ended, and another process answers")
             member.who = who
             silence(who["node_id"], who["pid"])
             member.heard_at = now

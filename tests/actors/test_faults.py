@@ -85,6 +85,24 @@ def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files: list[Path], cap
         assert (source.recoveries.num_lost, source.recoveries.counts.total()) == (1, 1)
 
 
+def test_an_actor_whose_next_process_answers_before_its_loss_is_seen_is_told_as_restarted(files: list[Path]) -> None:
+    want = rows(make(files).batches(0, StreamOptions(8)))
+    with ray_source(make(files), 2, chunk_size=10) as source:
+        stream = source.batches(0, StreamOptions(8))
+        got = rows(itertools.islice(stream, 3))
+        killed = pids(source)[1]
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: pids(source).get(1, killed) != killed)
+        # nobody looks at what it was sent meanwhile; after a silence it is asked whether it is there, and the next is
+        until(lambda: source._actors.actors() and source._actors._members[1].who["pid"] != killed)
+        (recovery,) = source.recoveries.last
+        got += rows(stream)
+        assert source.recoveries.counts == {"restarted": 1}
+    assert (recovery.kind, recovery.actor) == ("restarted", 1)
+    assert "another process" in recovery.reason
+    assert got == want
+
+
 class SleepOnce:
     """Hangs at one element, until a file is there; the file is made by whoever hangs first."""
 
