@@ -184,11 +184,11 @@ class LaneCursors:
     lengths: Mapping[int, int]
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, for a state."""
+        """As plain values, for a state. A lane whose end is known may have elements behind its cursor."""
         cursors = {
             str(lane): {"ordinal": cursor.ordinal, "state": cursor.state}
             for lane, cursor in sorted(self.cursors.items())
-            if lane not in self.lengths
+            if cursor.ordinal < self.lengths.get(lane, cursor.ordinal + 1)
         }
         return {
             "epoch": self.epoch,

@@ -47,6 +47,7 @@ def state(position: int, settings: Any = SETTINGS, **rest: Any) -> dict[str, Any
         (MIXED, "tokens", StreamState(7, 5, "tokens", Origin(3, (2, 1), inside=0))),
         (MIXED, "tokens", StreamState(2, 5, "tokens", Origin(3, (2, 1), inside=0))),
         (LANES, "elements", StreamState(E + 12, extra=LaneCursors(1, {0: Cursor(4, {"at": [4]})}, {1: 3}))),
+        (LANES, "elements", StreamState(E + 12, extra=LaneCursors(1, {0: Cursor(4, None), 1: Cursor(2)}, {1: 3}))),
         (LANES, "tokens", StreamState(12, 3, "tokens", LaneCursors(0, {}, {}))),
     ],
 )
@@ -59,6 +60,11 @@ def test_what_was_written_is_read(stream: Stream, unit: Any, wanted: StreamState
 
 def test_a_position_alone_says_no_more() -> None:
     assert StreamState(7, 0, "tokens").to_json(SETTINGS) == state(7)
+
+
+def test_where_a_lane_stood_that_has_no_more_to_give_is_not_saved() -> None:
+    extra = LaneCursors(0, {0: Cursor(4), 1: Cursor(4)}, {0: 4, 1: 5})
+    assert set(extra.plain()["cursors"]) == {"1"}
 
 
 def nested(depth: int) -> dict[str, Any]:

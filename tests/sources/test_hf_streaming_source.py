@@ -27,6 +27,7 @@ from datasets.distributed import split_dataset_by_node
 from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
+from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.read import hf_lanes
@@ -544,3 +545,34 @@ def test_batches_of_another_size_go_on_from_the_first_chunk_of_a_later_epoch() -
         while batch := source.get_batch(3 if first != 3 else 4):
             got += batch["x"].tolist()
         assert got == want, first
+
+
+class Seen:
+    """Remembers the elements that pass."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def __call__(self, element: dict[str, Any]) -> dict[str, Any]:
+        self.numbers.append(element["x"])
+        return element
+
+    def fingerprint(self) -> str:
+        return "Seen"
+
+
+def test_a_state_in_the_last_window_of_its_lanes_reads_none_of_them_again_from_the_beginning() -> None:
+    seen = Seen()
+    data = datasets.Dataset.from_dict({"x": list(range(460))}).to_iterable_dataset(num_shards=2).map(seen)
+    config = HFStreamingConfig(shuffle=True, num_epochs=1, turn_size=4, shuffle_buffer_size=100)
+    source = HFStreamingSource(config, dataset=data)
+    found = list(source.batches(0, StreamOptions(30, chunk_size=10)))
+    want = np.concatenate([batch.columns["x"] for batch in found]).tolist()
+    for number in (14, 15):  # the lanes hold 230: their last windows begin at element 400 of both together
+        resumed = HFStreamingSource(config, dataset=data)
+        state = found[number - 1].state.to_json(source.describe().settings())
+        resumed.set_state(json.loads(json.dumps(state)))
+        seen.numbers.clear()
+        assert resumed.get_batch(460)["x"].tolist() == want[30 * number :]
+        assert sorted(set(seen.numbers)) == [*range(192, 230), *range(422, 460)]  # from a portion of 16 on
+        assert len(json.dumps(resumed.get_state())) < 4096
