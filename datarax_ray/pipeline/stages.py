@@ -23,7 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from datarax_ray.pipeline.attributes import told
 from datarax_ray.pipeline.graph import StageGraph
+from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.code import code_fingerprint
 from datarax_ray.read.reach import is_users
 
@@ -46,6 +48,9 @@ class Stages:
         self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
         # Taken once: a stage that fills a cache when it is first called is still the same one.
         self._fingerprint = code_fingerprint(map(_told, graph.nodes.values())) | {"count": len(graph.nodes)}
+        if self._modules:
+            # Beside the digest, which states of earlier releases have: theirs says less of what modules hold.
+            self._fingerprint["attributes"] = digest([told(module) for module in self._modules.values()])
         self.apply = jax.jit(self._trace, static_argnums=0)
 
     @property
@@ -118,7 +123,7 @@ class _Told:
     """An NNX module as code_fingerprint is to see it: its class, its plain attributes and the keys it draws from.
 
     Other variables are left out: they are trained, and a stage does not change them. Of a library's module the name
-    stands for its code, which may change with a release.
+    stands for its code, which may change with a release. What else a user's module holds is told by `attributes`.
     """
 
     def __init__(self, module: nnx.Module) -> None:

@@ -80,7 +80,7 @@ _CONSEQUENCES = {
     ),
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
-_LATER = ("files.content",)
+_LATER = ("files.content", "stages.attributes")
 _UNKNOWN = ("the stream would not be the same", "Set the old value, or start a new run.")
 
 

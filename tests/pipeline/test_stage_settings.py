@@ -1,0 +1,174 @@
+"""What a stage holds is in the fingerprint of its state, as the same value in every process."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import json
+import operator
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+
+
+class Mode(enum.Enum):
+    TRAIN = "train"
+    EVAL = "eval"
+
+
+class Scale:
+    def __init__(self, by: Any) -> None:
+        self.by = by
+
+    def of(self, x: Any) -> Any:
+        return x * self.by
+
+
+class Shift(Scale):
+    def of(self, x: Any) -> Any:
+        return x + self.by
+
+
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+def triple(x: Any) -> Any:
+    return 3 * x
+
+
+class Holds(nnx.Module):
+    """A stage with one attribute."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+class Cyclic(nnx.Module):
+    def __init__(self) -> None:
+        self.method = self.apply
+        self.items: list[Any] = [1]
+        self.items.append(self.items)
+
+    def apply(self, batch: Any) -> Any:
+        return batch
+
+    def __call__(self, batch: Any) -> Any:
+        return self.method(batch)
+
+
+# Makers, of values that are made anew each time, so that none is the same by its address.
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "class of a library": (lambda: jnp.float32, lambda: jnp.bfloat16),
+    "class of NumPy": (lambda: np.int32, lambda: np.int64),
+    "class of one's own": (lambda: Scale, lambda: Shift),
+    "Enum": (lambda: Mode.TRAIN, lambda: Mode.EVAL),
+    "list": (lambda: [1, 2], lambda: [1, 3]),
+    "list of classes": (lambda: [jnp.float32], lambda: [jnp.bfloat16]),
+    "tuple of Enums": (lambda: (Mode.TRAIN,), lambda: (Mode.EVAL,)),
+    "dict": (lambda: {"a": [0.5]}, lambda: {"a": [0.25]}),
+    "order of a dict": (lambda: {"flip": double, "crop": triple}, lambda: {"crop": triple, "flip": double}),
+    "set": (lambda: {"a", "b"}, lambda: {"a", "c"}),
+    "frozenset": (lambda: frozenset({(1, "a")}), lambda: frozenset({(2, "a")})),
+    "set of functions": (lambda: {double, jnp.tanh}, lambda: {triple, jnp.tanh}),
+    "slice": (lambda: slice(0, 4), lambda: slice(1, 4)),
+    "range": (lambda: range(4), lambda: range(5)),
+    "complex number": (lambda: 1j, lambda: 2j),
+    "NumPy array": (lambda: np.arange(3), lambda: np.arange(3) + 1),
+    "NumPy array's dtype": (lambda: np.arange(3, dtype=np.int32), lambda: np.arange(3, dtype=np.uint32)),
+    "array of objects": (lambda: np.array([Scale(1)], object), lambda: np.array([Scale(2)], object)),
+    "NumPy scalar": (lambda: np.float32(0.5), lambda: np.float32(0.25)),
+    "JAX array": (lambda: jnp.arange(3), lambda: jnp.arange(3) + 1),
+    "library's jitted function": (lambda: jnp.tanh, lambda: jnp.sin),
+    "library's function": (lambda: nnx.initializers.zeros, lambda: nnx.initializers.ones),
+    "ufunc": (lambda: np.add, lambda: np.multiply),
+    "JAX's ufunc": (lambda: jnp.add, lambda: jnp.multiply),
+    "builtin": (lambda: max, lambda: min),
+    "partial of a library's function": (
+        lambda: functools.partial(jnp.clip, min=0),
+        lambda: functools.partial(jnp.clip, min=1),
+    ),
+    "operator object": (lambda: operator.itemgetter("a"), lambda: operator.attrgetter("a")),
+    "jitted function of one's own": (lambda: jax.jit(double), lambda: jax.jit(triple)),
+    "object of one's own": (lambda: Scale(1), lambda: Scale(2)),
+    "bound method": (lambda: Scale(1).of, lambda: Scale(2).of),
+    "in a module in it": (lambda: Holds(jnp.float32), lambda: Holds(jnp.bfloat16)),
+    "in a list of modules": (lambda: nnx.List([Holds([1])]), lambda: nnx.List([Holds([2])])),
+    "in a dict of modules": (lambda: nnx.Dict(a=Holds([1])), lambda: nnx.Dict(a=Holds([2]))),
+    "in a library's module": (lambda: nnx.Sequential(Holds([1])), lambda: nnx.Sequential(Holds([2]))),
+    "dtype of a library's module": (
+        lambda: nnx.Linear(1, 1, dtype=jnp.float32, rngs=nnx.Rngs(0)),
+        lambda: nnx.Linear(1, 1, dtype=jnp.bfloat16, rngs=nnx.Rngs(0)),
+    ),
+}
+
+
+def pipeline(stage: Any) -> Pipeline:
+    source = RandomAccessSource(RandomAccessSourceConfig(), np.arange(6.0))
+    return Pipeline(source=source, batch_size=2, rngs=nnx.Rngs(0), stages=[stage])
+
+
+def settings(stage: Any) -> Any:
+    return pipeline(stage).get_state()["settings"]["stages"]
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_another_value_of_a_stages_attribute_is_refused_unless_it_is_meant(kind: str) -> None:
+    old, new = CHANGES[kind]
+    state = json.loads(json.dumps(pipeline(Holds(old())).get_state()))
+    pipeline(Holds(old())).set_state(state)
+    changed = pipeline(Holds(new()))
+    with pytest.raises(DriftError, match="allow_drift=\\('stages',\\)"):
+        changed.set_state(state)
+    changed.set_state(state, allow_drift=["stages"])
+
+
+def test_a_state_of_a_release_that_said_nothing_of_them_loads() -> None:
+    state = pipeline(Holds(jnp.float32)).get_state()
+    del state["settings"]["stages"]["attributes"]
+    pipeline(Holds(jnp.bfloat16)).set_state(state)
+    with pytest.raises(DriftError, match=r"stages\.names"):
+        pipeline(Cyclic()).set_state(state)
+
+
+def test_trained_variables_and_attributes_of_a_librarys_module_count_as_little_as_before() -> None:
+    def stage(value: float) -> Any:
+        linear = nnx.Linear(1, 1, rngs=nnx.Rngs(0))
+        linear.kernel[...] = jnp.full((1, 1), value)
+        return Holds(nnx.List([linear, nnx.Param(jnp.full(2, value))]))
+
+    assert settings(stage(1)) == settings(stage(2))
+
+
+def test_stages_that_hold_themselves_have_a_fingerprint() -> None:
+    assert settings(Cyclic()) == settings(Cyclic())
+
+
+def test_in_another_process_the_same_stages_have_the_same_settings() -> None:
+    """Whatever the addresses and the order of sets there."""
+    root = Path(__file__).parents[2]
+    program = (
+        "import json; from tests.pipeline.test_stage_settings import CHANGES, Cyclic, Holds, settings\n"
+        "made = {kind: settings(Holds(old())) for kind, (old, _) in CHANGES.items()}\n"
+        "print(json.dumps(made | {'itself': settings(Cyclic())}))"
+    )
+    want = {kind: settings(Holds(old())) for kind, (old, _) in CHANGES.items()} | {"itself": settings(Cyclic())}
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
+    out = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, capture_output=True, check=True)
+    assert json.loads(out.stdout.splitlines()[-1]) == want
