@@ -18,6 +18,7 @@ from datarax_ray.read.patience import patiently
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
 _TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
+_MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
 
 
@@ -155,9 +156,11 @@ def _try_open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple
 
 
 def _stored_footer(raw: Any, nbytes: int) -> bytes:
-    """The footer's bytes, with its length and the magic number behind it, or all that there is."""
+    """The footer's bytes, with its length and the magic number behind it; the file's tail where no footer is."""
     found: bytes = raw.read_at(min(nbytes, _TAIL_NBYTES), max(0, nbytes - _TAIL_NBYTES))
-    wanted = min(nbytes, int.from_bytes(found[-8:-4], "little") + 8)
+    wanted = int.from_bytes(found[-8:-4], "little") + 8
+    if found[-4:] not in _MAGIC or wanted > nbytes:  # where a file was cut, any number: up to 4 GiB of rows to read
+        return found
     return found[-wanted:] if wanted <= len(found) else raw.read_at(wanted, nbytes - wanted)
 
 

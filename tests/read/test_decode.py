@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import io
 import json
 import math
 import pickle
@@ -467,6 +468,36 @@ def test_damaged_images_are_refused():
     for broken in (b"", b"text", png(PIXELS)[:-20], jpeg[: len(jpeg) // 2]):
         with pytest.raises(ValueError, match=f"{len(broken)} bytes that begin "):
             DecodeImage().map(broken)
+
+
+@pytest.mark.parametrize("is_progressive", [False, True])
+@pytest.mark.parametrize("with_thumbnail", [False, True])
+def test_a_jpeg_that_lost_its_end_is_refused_although_its_thumbnail_has_one(is_progressive, with_thumbnail):
+    """Cut short, or as an interrupted copy leaves it: of its size, with zeros for the rest, which decode to grey."""
+    pil = pytest.importorskip("PIL.Image")
+    noise = np.random.default_rng(0).integers(0, 99, (96, 128, 3), dtype="uint8")
+
+    def encode(pixels, **options):
+        pil.fromarray(pixels).save(file := io.BytesIO(), "JPEG", quality=90, **options)
+        return file.getvalue()
+
+    exif = exif_with_thumbnail(encode(noise[:16, :16])) if with_thumbnail else b""
+    jpeg = encode(noise, exif=exif, progressive=is_progressive)
+    assert jpeg.count(b"\xff\xd9") == 1 + with_thumbnail
+    assert DecodeImage().map(jpeg)["image"].shape == (96, 128, 3)
+    for kept in (*range(2_500, len(jpeg) - 1, 500), len(jpeg) - 1):
+        for broken in (jpeg[:kept], jpeg[:kept].ljust(len(jpeg), b"\0")):
+            with pytest.raises(ValueError, match="bytes that begin "):
+                DecodeImage().map(broken)
+
+
+def exif_with_thumbnail(jpeg):
+    """As cameras write it: no tags of the picture itself, and three of its thumbnail, which follows them."""
+    begin = 8 + 6 + 2 + 3 * 12 + 4
+    tags = [(0x103, 3, 1, 6), (0x201, 4, 1, begin), (0x202, 4, 1, len(jpeg))]
+    entries = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    header = b"Exif\0\0II*\0" + struct.pack("<IHI", 8, 0, 14)
+    return header + struct.pack("<H", len(tags)) + entries + struct.pack("<I", 0) + jpeg
 
 
 def test_an_image_far_larger_than_its_file_is_refused_before_it_is_made():

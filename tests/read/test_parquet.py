@@ -20,6 +20,7 @@ from datarax_ray.read.column_types import ColumnTypes
 from datarax_ray.read.columns import leaves, unstack
 from datarax_ray.read.description import Description
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.footers import _stored_footer
 from datarax_ray.read.parquet import BrokenRowGroupError, ParquetReader
 from tests.tables import rows, write_tables
 
@@ -205,6 +206,24 @@ def test_what_is_no_whole_parquet_file_is_refused_at_once_and_all_are_named(tmp_
             ParquetReader.of(path)
     with pytest.raises(ValueError, match=r"(?s)3 of 6 files cannot be read:.*x\.parquet.*y\.parquet.*z\.parquet"):
         ParquetReader.of(tmp_path)
+
+
+def test_of_a_file_without_its_end_no_more_than_its_tail_is_read(tmp_path):
+    content = np.random.default_rng(0).bytes(2**20)
+    for tail in (b"\0\0\x08\0cut!", b"\xff\xff\xff\x7fPAR1"):  # of 512 KiB, were it a footer; of 2 GiB in 1 MiB
+        path = tmp_path / "cut.parquet"
+        path.write_bytes(b"PAR1" + content + tail)
+        assert len(_stored_footer(pa.OSFile(str(path)), path.stat().st_size)) == 2**16
+        with pytest.raises(ValueError, match=r"cut.parquet is not a complete Parquet file: .*write or copy it again"):
+            ParquetReader.of(path)
+
+
+def test_a_footer_longer_than_the_tail_is_read_whole(tmp_path):
+    path = tmp_path / "wide.parquet"
+    parquet.write_table(pa.table({f"column_{i}": [i] for i in range(2_000)}), path)
+    footer = _stored_footer(pa.OSFile(str(path)), path.stat().st_size)
+    assert len(footer) > 2**16
+    assert parquet.read_metadata(pa.BufferReader(footer)).num_columns == 2_000
 
 
 def test_no_rows_at_all_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """The row decoder for encoded images, by OpenCV."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -13,6 +14,10 @@ from datarax_ray.read.sniff import how_to_decode
 
 # 11,585 by 11,585, or 400 MB decoded: above what cameras make, near where Pillow speaks of a decompression bomb.
 _MAX_PIXELS = 2**27
+# Markers of a JPEG. Source: ITU-T T.81, B.1.1.3.
+_MARKER = re.compile(rb"\xff([\x02-\xcf\xda-\xfe])")  # of a segment, whose length follows
+_START_OF_SCAN = b"\xda"  # behind its headers, the picture
+_END_OF_IMAGE = b"\xff\xd9"
 
 
 @final
@@ -94,10 +99,18 @@ def _decoded(cv2: Any, encoded: bytes, flags: int) -> Any:
         raise _unreadable(encoded, f"refused by OpenCV: {error}") from error
     if image is None:
         raise _unreadable(encoded, "not an image that OpenCV can read, or a damaged one")
-    # OpenCV before 5 returns a JPEG that was cut short as if it were whole, its missing part grey.
-    if encoded.startswith(b"\xff\xd8") and b"\xff\xd9" not in encoded:
+    # OpenCV decodes zeros behind the part of a file that a copy reached: the missing part of the picture is grey.
+    if encoded.startswith(b"\xff\xd8") and not _has_end(encoded):
         raise _unreadable(encoded, "a JPEG without its end")
     return image
+
+
+def _has_end(jpeg: bytes) -> bool:
+    """Whether the end marker follows the headers: in them stands a thumbnail, a JPEG with an end of its own."""
+    at = 0
+    while (found := _MARKER.search(jpeg, at)) and found[1] != _START_OF_SCAN:
+        at = found.end() + int.from_bytes(jpeg[found.end() : found.end() + 2], "big")
+    return found is not None and jpeg.find(_END_OF_IMAGE, found.end()) >= 0
 
 
 def _unreadable(encoded: bytes, cause: str) -> ValueError:
