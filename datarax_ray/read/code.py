@@ -46,7 +46,8 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
 
 def value_digest(value: Any) -> str:
     """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
-    return digest(_value(value, 0))
+    with _PARSING:
+        return digest(_value(value, 0))
 
 
 def _label(transform: Any) -> str:

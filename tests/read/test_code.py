@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from datarax_ray.read.code import _source, code_fingerprint
+from datarax_ray.read.code import _source, code_fingerprint, value_digest
 from datarax_ray.read.decode import DecodeRaw, PadTo
 
 
@@ -293,7 +293,8 @@ def test_attributes_of_what_refuses_pickle_are_seen(error: type[Exception]) -> N
     assert code_fingerprint([Refuses(error, 1)]) != code_fingerprint([Refuses(error, 2)])
 
 
-def test_threads_fingerprint_one_class_at_once() -> None:
+@pytest.mark.parametrize("digested", [code_fingerprint, value_digest])
+def test_threads_fingerprint_one_class_at_once(digested):
     """Python's parser is not made for that (python/cpython#106905), and a class is written to when it is looked at."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -302,7 +303,7 @@ def test_threads_fingerprint_one_class_at_once() -> None:
             for _ in range(10):
                 _source.cache_clear()
                 transforms = [many_methods()()]
-                found = list(threads.map(code_fingerprint, [transforms] * 8))
+                found = list(threads.map(digested, [transforms] * 8))
                 assert found == found[:1] * 8
     finally:
         sys.setswitchinterval(before)
