@@ -23,6 +23,7 @@ from datarax_ray.read.decode import PadTo
 from datarax_ray.read.decode.tfds import DecodeTfds, Leaf, tfds_leaves
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, TFDSSource, TFDSSourceConfig
 from tests import oracle
+from tests.read.test_decode import example, int64_list
 
 DATA = Path(__file__).parent / "tfds"
 SAID = json.loads((DATA / "expected.json").read_text())
@@ -204,6 +205,31 @@ def test_a_packed_tensor_has_the_bytes_of_its_shape(shape: Any, kind: Any, store
             decode.map(record)
     else:
         assert plain(decode.map(record)["x"]) == want
+
+
+@pytest.mark.parametrize(
+    ("shape", "outer", "stored", "want"),
+    [
+        ((), (None,), {"x": [1, -1, -(2**63)]}, [1, 2**64 - 1, 2**63]),
+        ((None, 2), (), {"x": [1, -1, 2, -(2**63)]}, [[1, 2**64 - 1], [2, 2**63]]),
+        (
+            (),
+            (None, None),
+            {"x/ragged_flat_values": [1, -1, -(2**63)], "x/ragged_row_lengths_0": [2, 0, 1]},
+            [[1, 2**64 - 1], [], [2**63]],
+        ),
+        (
+            (2,),
+            (None, None),
+            {"x/ragged_flat_values": [1, -1, 2, -(2**63)], "x/ragged_row_lengths_0": [0, 2]},
+            [[], [[1, 2**64 - 1], [2, 2**63]]],
+        ),
+    ],
+)
+def test_a_uint64_of_any_size_is_the_int64_of_its_bits(shape: Any, outer: Any, stored: Any, want: Any) -> None:
+    record = example(**{name: int64_list(*values) for name, values in stored.items()})
+    decode = DecodeTfds((Leaf(("x",), "numbers", "uint64", shape, outer),))
+    assert plain(decode.map(record)) == {"x": want}
 
 
 def test_its_description_travels_and_says_the_same_after_reading() -> None:

@@ -82,20 +82,23 @@ class Leaf:
         if None not in dims:
             return found.view(np.uint64) if self.dtype == "uint64" else found
         if len(dims) == 1:
-            return [value % 2**64 for value in found] if self.dtype == "uint64" else found
+            return self._array(found).tolist() if self.dtype == "uint64" else found
         if dims.count(None) > 1:
             raise ValueError(f"feature {self.name!r} has several dimensions of any size, {dims}, and no lengths")
-        array = np.array(found, "int64" if self.dtype == "uint64" else self.dtype)
         known = math.prod(size for size in dims if size is not None)
-        array = array.reshape([len(found) // max(known, 1) if size is None else size for size in dims])
-        return (array.view(np.uint64) if self.dtype == "uint64" else array).tolist()
+        sizes = [len(found) // max(known, 1) if size is None else size for size in dims]
+        return self._array(found).reshape(sizes).tolist()
 
     def _inner(self, found: list[Any]) -> list[Any]:
         if self.kind != "numbers":
             return [self._unpacked(value, self.shape) for value in found]
         sizes = [size or 1 for size in self.shape]
-        values: list[Any] = np.array(found, self.dtype).reshape([-1, *sizes]).tolist()
+        values: list[Any] = self._array(found).reshape([-1, *sizes]).tolist()
         return values
+
+    def _array(self, found: list[Any]) -> np.ndarray:
+        """Stored numbers in the feature's dtype: an Example has the int64 of a uint64's bits."""
+        return np.array(found, "int64").view("uint64") if self.dtype == "uint64" else np.array(found, self.dtype)
 
     def _unpacked(self, value: bytes, shape: Dims) -> Any:
         if self.kind == "bytes":
