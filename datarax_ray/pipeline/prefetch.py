@@ -6,7 +6,7 @@ Source: torchdata.nodes, whose Prefetcher counts a snapshot only when its item w
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -24,8 +24,9 @@ def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetch
     and belongs to the prefetcher; JAX's contexts (jax.enable_x64, jax.default_device) are those that held where the
     first batch was asked for. size: 0 for none ahead.
 
-    Raises: ValueError for a negative size; when a batch is due, what the iterable raised in its place, or OverflowError
-    for 64-bit values that JAX's 32 bits do not hold.
+    Raises: ValueError for a negative size; when a batch is due, what the iterable raised in its place, or what its
+    transfer did, as OverflowError for 64-bit values that JAX's 32 bits do not hold: then it is tried again when it is
+    asked for again.
     """
     if size < 0:
         raise ValueError(f"size must be at least 0, got {size}")
@@ -41,6 +42,47 @@ class _Made:
     is_last: bool = False
 
 
+class _HostBatches:
+    """One run through an iterable. A batch waits here until it is on the device, so that a transfer may fail."""
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self._iterable = iterable
+        self._iterator: Iterator[Any] | None = None
+        self._waiting: list[Any] = []
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a batch was taken of the iterable, and its transfer failed or is not over."""
+        return bool(self._waiting)
+
+    def on_device(self, settings: JaxSettings) -> Generator[_Made, None, None]:
+        """What the thread does; it does not know the prefetcher, which ends it when it is dropped."""
+        try:
+            if self._iterator is None:
+                self._iterator = iter(self._iterable)
+            while True:
+                if not self._waiting:
+                    try:
+                        self._waiting.append(next(self._iterator))
+                    except StopIteration:
+                        break
+                with settings.applied():
+                    batch = put(self._waiting[0])
+                made = _Made(batch, _state_of(self._iterable))
+                self._waiting.clear()
+                yield made
+            yield _Made(None, _state_of(self._iterable), is_last=True)
+        finally:
+            if not self._waiting:
+                self.close()
+
+    def close(self) -> None:
+        """Drop the batch that waits, and close a generator that nobody else has."""
+        self._waiting.clear()
+        if isinstance(self._iterator, Generator) and self._iterator is not self._iterable:
+            self._iterator.close()
+
+
 class DevicePrefetcher(Closing):
     """What prefetch_to_device returns. `for` goes on after the last batch consumed; after the end it begins anew.
 
@@ -51,6 +93,7 @@ class DevicePrefetcher(Closing):
         self._iterable = iterable
         self._size = size
         self._ahead: Ahead[_Made] | None = None
+        self._host: _HostBatches | None = None
         self._consumed: _Made | None = None  # None until the first batch is asked for: then the state is the iterable's
         self._is_closed = False
 
@@ -65,12 +108,16 @@ class DevicePrefetcher(Closing):
         if self._consumed is not None and self._consumed.is_last:
             raise StopIteration
         if self._ahead is None:
-            self._consumed = _Made(None, _state_of(self._iterable))
-            self._ahead = Ahead(_made(self._iterable, JaxSettings.of_this_thread()), self._size)
+            if self._host is None:
+                self._consumed = _Made(None, _state_of(self._iterable))
+                self._host = _HostBatches(self._iterable)
+            self._ahead = Ahead(self._host.on_device(JaxSettings.of_this_thread()), self._size)
         try:
             made = self._ahead.next()
         except Exception:
-            self._stop()
+            self._end_thread()
+            if self._host is not None and not self._host.has_waiting:
+                self._host = None  # the iterable failed, and is asked for another iterator
             raise
         self._consumed = _Made(None, made.state, made.is_last)
         if made.is_last:
@@ -107,23 +154,15 @@ class DevicePrefetcher(Closing):
             self._ahead.cancel()
 
     def _stop(self) -> None:
+        self._end_thread()
+        host, self._host = self._host, None
+        if host is not None:
+            host.close()
+
+    def _end_thread(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close(None)
-
-
-def _made(iterable: Iterable[Any], settings: JaxSettings) -> Generator[_Made, None, None]:
-    """What the thread does; it does not know the prefetcher, which ends it when it is dropped."""
-    iterator = iter(iterable)
-    try:
-        for batch in iterator:
-            with settings.applied():
-                on_device = put(batch)
-            yield _Made(on_device, _state_of(iterable))
-        yield _Made(None, _state_of(iterable), is_last=True)
-    finally:
-        if isinstance(iterator, Generator) and iterator is not iterable:
-            iterator.close()
 
 
 def _state_of(iterable: Iterable[Any]) -> Any:

@@ -68,6 +68,27 @@ class Counting:
         self.is_closed = True
 
 
+class Anew:
+    """Gives a batch for each number, from the beginning in each `for`; with a state, from where it stands."""
+
+    def __init__(self, given: list[int], has_state: bool = False) -> None:
+        self.given, self.has_state = given, has_state
+        self.position = self.num_closed = 0
+        if has_state:
+            self.get_state = lambda: self.position
+            self.set_state = lambda state: setattr(self, "position", state)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.has_state or self.position == len(self.given):
+            self.position = 0
+        try:
+            while self.position < len(self.given):
+                self.position += 1
+                yield {"x": np.array([self.given[self.position - 1]])}
+        finally:
+            self.num_closed += 1
+
+
 def numbers(batches: Any) -> list[int]:
     return [int(batch["x"][0]) for batch in batches]
 
@@ -181,6 +202,46 @@ class TestErrors:
         assert numbers([next(batches)]) == [1]
         with pytest.raises(OverflowError, match=r"\['x'\], row 0: a value of int64 does not fit int32"):
             next(batches)
+
+    @SIZES
+    @pytest.mark.parametrize("kind", ["list", "generator", "iterable", "with state"])
+    def test_a_batch_that_could_not_be_transferred_is_not_lost_and_comes_again(self, kind: str, size: int) -> None:
+        given = [1, 2**31, 3, 4]
+        iterable: Any = {
+            "list": lambda: [{"x": np.array([number])} for number in given],
+            "generator": lambda: ({"x": np.array([number])} for number in given),
+            "iterable": lambda: Anew(given),
+            "with state": lambda: Anew(given, has_state=True),
+        }[kind]()
+        with prefetch_to_device(iterable, size) as batches:
+            assert numbers([next(batches)]) == [1]
+            for _ in range(3):
+                with pytest.raises(OverflowError, match="does not fit int32"):
+                    next(batches)
+            if kind == "with state":
+                assert batches.get_state() == 1
+            with jax.enable_x64(True):
+                assert numbers([next(batches)]) == [2**31]
+            assert numbers(batches) == [3, 4]
+
+    @SIZES
+    def test_a_state_set_after_a_failed_transfer_drops_its_batch(self, size: int) -> None:
+        batches = prefetch_to_device(Anew([1, 2**31, 3, 4], has_state=True), size)
+        assert numbers([next(batches)]) == [1]
+        with pytest.raises(OverflowError):
+            next(batches)
+        batches.set_state(2)
+        assert numbers(batches) == [3, 4]
+        assert numbers([next(iter(batches))]) == [1]
+
+    def test_closing_after_a_failed_transfer_closes_the_generator(self) -> None:
+        iterable = Anew([1, 2**31, 3])
+        with prefetch_to_device(iterable) as batches:
+            next(batches)
+            with pytest.raises(OverflowError):
+                next(batches)
+            assert iterable.num_closed == 0
+        assert iterable.num_closed == 1
 
 
 class TestClosing:
