@@ -30,8 +30,8 @@ _ALLOWED = {
     ("actors/trial.py", "pickle.loads(block)"),
     ("actors/trial.py", "pickle.loads(pickled)"),
     ("actors/trial.py", "pickle.loads(sys.stdin.buffer.read())"),
-    ("read/trees.py", "pickle.loads(data)"),  # elements on their way from an actor, inside what Ray pickles anyway
-    ("read/arrow_dataset.py", "pickle.loads(self._closed[0], buffers=self._closed[1])"),
+    ("grain/engine/pytrees.py", "pickle.loads(data)"),  # elements from an actor, inside what Ray pickles
+    ("read/formats/arrow/dataset.py", "pickle.loads(self._closed[0], buffers=self._closed[1])"),
 }
 
 

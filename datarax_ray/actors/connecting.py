@@ -14,7 +14,7 @@ from ray._private import services
 
 from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.local_ray import start_local
-from datarax_ray.actors.quiet import bound_prints
+from datarax_ray.actors.ray_log_filter import bound_prints
 
 logger = logging.getLogger("datarax_ray")
 

@@ -9,7 +9,7 @@ import ray
 
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.window import Part
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.block import Block
 
 
 @dataclass(eq=False)

@@ -16,8 +16,8 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
-from datarax_ray.actors.cause import first_line
 from datarax_ray.actors.connection import RAY_LOCK, Connection
+from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.member import Sent
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
@@ -26,8 +26,8 @@ from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Described
+from datarax_ray.read.block import Block
+from datarax_ray.read.stream import Described
 
 # Of a description in every ticket, which has some KB of its own: less than 1 % of what sending a block costs.
 _MAX_INLINE_NBYTES = 16 * 2**10

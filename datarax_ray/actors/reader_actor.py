@@ -17,11 +17,11 @@ import ray
 
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block, timed
-from datarax_ray.read.description import Described
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import Block, timed
+from datarax_ray.read.block_cache import SharedBlocks
 from datarax_ray.read.errors import is_of_data
-from datarax_ray.read.sharing import SharedBlocks
+from datarax_ray.read.stream import Described
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -24,16 +24,16 @@ from ray.exceptions import (
 )
 
 from datarax_ray.actors.bench import Bench
-from datarax_ray.actors.cause import OUT_OF_MEMORY, first_line, out_of_memory, why_no_start
+from datarax_ray.actors.exit_reason import OUT_OF_MEMORY, first_line, out_of_memory, why_no_start
 from datarax_ray.actors.gathering import Gathering
 from datarax_ray.actors.member import Loss, Member
 from datarax_ray.actors.options import ActorOptions
-from datarax_ray.actors.quiet import silence
+from datarax_ray.actors.ray_log_filter import silence
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.starting import let_go, start_actor, when_others_start, why_none
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
-from datarax_ray.feed.pace import Pace
+from datarax_ray.feed.load_balance import Pace
 
 logger = logging.getLogger("datarax_ray")
 

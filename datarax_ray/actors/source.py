@@ -23,10 +23,10 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.block import Block
 from datarax_ray.read.closing import Closing
-from datarax_ray.read.description import Described
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.stream import Described
 
 logger = logging.getLogger("datarax_ray")
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Described
+from datarax_ray.read.block import Block
+from datarax_ray.read.stream import Described
 
 # To start Python and import what a description needs; a second on a host that has nothing else to do.
 START_S = 60.0

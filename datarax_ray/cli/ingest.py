@@ -17,10 +17,10 @@ from datarax_ray.cli.progress import RecordProgress
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan.order import Order
-from datarax_ray.read.array_record import ArrayRecordReader
-from datarax_ray.read.columns import nbytes
-from datarax_ray.read.description import Description
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.read.elements.columns import nbytes
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.stream import Description
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ import numpy as np
 
 from datarax_ray.feed.intake import Intake
 from datarax_ray.feed.ranks import Ranks, ranks_in
-from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns, leaves, map_leaves
+from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves
 from datarax_ray.read.errors import Skipped
 
 # Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from datarax_ray.feed.dealing import Dealer
 from datarax_ray.feed.opinions import Opinions
+from datarax_ray.feed.scheduling import Dealer
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part, Window
-from datarax_ray.read.blocks import Block, timed
-from datarax_ray.read.description import Described
+from datarax_ray.read.block import Block, timed
+from datarax_ray.read.stream import Described
 
 logger = logging.getLogger("datarax_ray")
 

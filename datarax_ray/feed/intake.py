@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
+from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import Skipped
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from datarax_ray.feed.dealing import unshared
+from datarax_ray.feed.scheduling import unshared
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 
 # That one part is asked of: two say what a record is; where all of a request fails, a third may have what two have not.

@@ -13,13 +13,13 @@ import numpy as np
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.intake import Intake
-from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import Bins, ConcatThenSplit, Packing, Tape, padding, segments
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns
+from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import Skipped
 
 

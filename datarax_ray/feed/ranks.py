@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datarax_ray.plan.cipher import Indices
-from datarax_ray.read.blocks import Block
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.block import Block
 
 
 @dataclass(frozen=True)

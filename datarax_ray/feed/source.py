@@ -10,12 +10,12 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.flow import LocalPool, Pool
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.plan.state import Extra, StreamState
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import Columns, spec, unstack
+from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
-from datarax_ray.read.description import Described
+from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
-from datarax_ray.read.ledger import ledger_of
+from datarax_ray.read.skipped_records import ledger_of
+from datarax_ray.read.stream import Described
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256

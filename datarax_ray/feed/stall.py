@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from datarax_ray.feed.dealing import unshared
+from datarax_ray.feed.scheduling import unshared
 from datarax_ray.feed.window import Part
-from datarax_ray.read.description import Described
+from datarax_ray.read.stream import Described
 
 # Of the wait from one report to the next: a wait of a day is told 12 times, not 3,000.
 BACKOFF = 2.0

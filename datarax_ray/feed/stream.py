@@ -10,24 +10,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from datarax_ray.feed.batches import Batcher, HostBatch
-from datarax_ray.feed.dealing import RecordDealer, Sharing
 from datarax_ray.feed.flow import Flow, Pool
-from datarax_ray.feed.lanes import LaneDealer
 from datarax_ray.feed.packing import PackedBatcher
-from datarax_ray.feed.picking import PickedDealer, Picker
+from datarax_ray.feed.row_selection import PickedDealer, Picker
+from datarax_ray.feed.scheduling import RecordDealer, Sharing
+from datarax_ray.feed.shard_scheduling import LaneDealer
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.arguments import flag, whole
-from datarax_ray.plan.lanes import LaneCursors, LaneOrder
-from datarax_ray.plan.mixture import Origin
+from datarax_ray.plan.orders.interleaved import LaneCursors, LaneOrder
+from datarax_ray.plan.orders.mixture import Origin
 from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.partitions import cut, smallest_run
 from datarax_ray.plan.position import MAX_POSITION
-from datarax_ray.plan.shards import cut, smallest_run
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Described
+from datarax_ray.read.block import Block
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.stream import Described
 
 logger = logging.getLogger("datarax_ray")
 

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from datarax_ray.feed.dealing import MAX_PART_RECORDS, AnyTicket, Dealer
+from datarax_ray.feed.scheduling import MAX_PART_RECORDS, AnyTicket, Dealer
 
 # An object costs the driver 1 ms of CPU and more whatever its size. Measured with blocks of 1, 4, 8 and 16 MiB, driver,
 # actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB.
@@ -190,7 +190,7 @@ class Window:
         self._waiting.append(other)
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        """Event: other actors or weights (see plan.shards.assign), for chunks opened and parts lost from now on."""
+        """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on."""
         self._dealer.reassign(actors, weights)
         self._waiting = [self._ask_owner(part) for part in self._waiting]
 

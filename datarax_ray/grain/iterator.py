@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import grain
 
-from datarax_ray.feed.outputs import Address, Outputs
-from datarax_ray.read.operations import Item
+from datarax_ray.grain.engine.outputs import Address, Outputs
+from datarax_ray.grain.engine.transform_chain import Item
 
 if TYPE_CHECKING:
     from datarax_ray.grain.loader import Chunks, DataLoader

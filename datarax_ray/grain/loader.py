@@ -8,17 +8,17 @@ from typing import Any
 import grain
 
 from datarax_ray.actors.source import RaySource
-from datarax_ray.feed.outputs import Address, Outputs, depth, outputs
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
+from datarax_ray.grain.engine.outputs import Address, Outputs, depth, outputs
+from datarax_ray.grain.engine.stream import SampledDescription
 from datarax_ray.grain.iterator import DataLoaderIterator
 from datarax_ray.plan.fingerprint import check_drift, shown
 from datarax_ray.plan.state import is_count, parts_of, refuse_rest, written
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.block import Block
 from datarax_ray.read.closing import Closing
-from datarax_ray.read.random_access import RandomAccessReader
-from datarax_ray.read.sampled import SampledDescription
+from datarax_ray.read.formats.random_access import RandomAccessReader
 
 Chunks = Generator[tuple[int, int, list[Block]], None, None]
 

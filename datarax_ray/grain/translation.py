@@ -17,13 +17,13 @@ import grain
 import numpy as np
 from grain import python as grain_python
 
-from datarax_ray.feed.outputs import Batching, Group
-from datarax_ray.plan import cipher
+from datarax_ray.grain.engine.outputs import Batching, Group
+from datarax_ray.grain.engine.sampler import Sampling, split
+from datarax_ray.grain.engine.transform_chain import Kind, Operation
 from datarax_ray.plan.fingerprint import check_drift
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.sampling import Sampling, split
-from datarax_ray.read.code import code_fingerprint
-from datarax_ray.read.operations import Kind, Operation
+from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.read.identity.code import code_fingerprint
 
 logger = logging.getLogger("datarax_ray")
 

@@ -20,8 +20,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from datarax_ray.read.code import code_fingerprint
-from datarax_ray.read.reach import is_users
+from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.referenced_globals import is_users
 
 # Deeper than settings nest, and an end for what holds itself through ever new objects.
 _MAX_DEPTH = 32

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.read.columns import map_leaves
+from datarax_ray.read.elements.columns import map_leaves
 
 VALID_MASK = "valid_mask"
 

@@ -18,10 +18,10 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.pipeline.ahead import Ahead
+from datarax_ray.pipeline.background import Ahead
 from datarax_ray.pipeline.graph import StageGraph
-from datarax_ray.pipeline.making import Maker, Ready, Source
 from datarax_ray.pipeline.padding import VALID_MASK
+from datarax_ray.pipeline.producing import Maker, Ready, Source
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
@@ -32,7 +32,7 @@ from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
-from datarax_ray.read.ledger import Ledger, ledger_of
+from datarax_ray.read.skipped_records import Ledger, ledger_of
 from datarax_ray.sources.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")

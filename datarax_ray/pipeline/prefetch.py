@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from datarax_ray.pipeline.ahead import Ahead
+from datarax_ray.pipeline.background import Ahead
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.read.closing import Closing
 from datarax_ray.sources.device import put

@@ -26,8 +26,8 @@ from flax import nnx
 from datarax_ray.pipeline.attributes import told
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.code import code_fingerprint
-from datarax_ray.read.reach import is_users
+from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.referenced_globals import is_users
 
 
 class Stages:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.state import Unit
 
 TooLong = Literal["raise", "truncate", "split"]

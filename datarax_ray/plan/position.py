@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.cipher import Indices
+from datarax_ray.plan.orders.cipher import Indices
 
 # 2**64 over the golden ratio, odd, as a signed number: multiples of it are spread evenly (Knuth, TAOCP 6.4).
 _ID_STRIDE = np.int64(0x9E3779B97F4A7C15 - 2**64)

@@ -8,7 +8,7 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
+from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.sources.config import BASE_FIELDS, check_kind, documented_order
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
@@ -54,7 +54,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
 
     paths: a path, glob or directory, "path[start:stop]", pathlib.Path, an object with filename, skip, take and
     examples_in_shard (Grain's FileInstruction), or a list of these. transforms: applied in this order to each record's
-    bytes; see datarax_ray.read.transforms. Without any, elements are the records' bytes.
+    bytes; see datarax_ray.read.elements.transforms. Without any, elements are the records' bytes.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing or what is no whole ArrayRecord
     file; RecordError from reading, for a record that cannot be read, decoded or transformed.

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from datarax_ray.plan import cipher
 from datarax_ray.plan.arguments import flag, whole
-from datarax_ray.read.transforms import OnError
+from datarax_ray.plan.orders import cipher
+from datarax_ray.read.elements.transforms import OnError
 
 # The fields that datarax's configs all begin with, in its order.
 BASE_FIELDS = ("cacheable", "batch_stats_fn", "precomputed_stats", "stochastic", "stream_name")

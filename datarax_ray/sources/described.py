@@ -13,9 +13,9 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
-from datarax_ray.read.columns import map_leaves
-from datarax_ray.read.description import Described
+from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.stream import Described
 from datarax_ray.sources.config import SourceConfig
 from datarax_ray.sources.module import SourceModule
 from datarax_ray.sources.traced import TracedBatches

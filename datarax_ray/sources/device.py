@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax_ray.read.columns import is_host_only
+from datarax_ray.read.elements.columns import is_host_only
 
 _NARROW = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
 _TOO_WIDE = frozenset({np.dtype(np.longdouble).name, np.dtype(np.clongdouble).name} - _NARROW.keys())

@@ -1,4 +1,4 @@
-"""The order under jit: plan.order.Order for positions that JAX traces, with the same cipher on uint32 arrays.
+"""The order under jit: plan.orders.order.Order for positions that JAX traces, with the same cipher on uint32 arrays.
 
 Legend: N is the number of records, an offset is a place in its epoch, position = epoch * N + offset.
 """
@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax_ray.plan import cipher
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.orders.order import Order
 
 _MAX_INT32 = 2**31 - 1
 
@@ -44,7 +44,7 @@ def records_at(order: Order, start: Any, size: int) -> jax.Array:
 
 
 def _walk(offsets: jax.Array, n: int, keys: list[Any]) -> jax.Array:
-    """Encrypt until every value is back below n, as plan.cipher does it."""
+    """Encrypt until every value is back below n, as plan.orders.cipher does it."""
     word_bits = cipher.block_bits(n) // 2
 
     def is_outside(values: jax.Array) -> jax.Array:

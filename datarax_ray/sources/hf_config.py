@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read import hugging_face
+from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.sources.config import BASE_FIELDS, SHUFFLE_STREAM, ErrorsConfig
 
 # The fields that datarax's Hugging Face configs begin with, in its order.

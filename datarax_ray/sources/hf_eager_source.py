@@ -15,13 +15,13 @@ from flax import nnx
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source, one_size
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan.cipher import Indices
-from datarax_ray.plan.order import Shuffle
-from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.order import Shuffle
+from datarax_ray.plan.partitions import Ticket
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.arrow_dataset import DatasetReader
-from datarax_ray.read.columns import Columns, map_leaves, stack
+from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.formats.arrow.dataset import DatasetReader
 from datarax_ray.sources.config import SHUFFLE_STREAM, check_kind, documented_order
 from datarax_ray.sources.device import put
 from datarax_ray.sources.device_order import records_at
@@ -46,10 +46,11 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     """The rows of a map-style Hugging Face dataset, in an order that is a pure function of the position.
 
     dataset: an already built datasets.Dataset (of load_from_disk, from_dict, after map and filter); None to load
-    config.name and config.split. transforms: of single elements; see datarax_ray.read.transforms.
+    config.name and config.split. transforms: of single elements; see datarax_ray.read.elements.transforms.
 
-    What a column becomes stands in the table of datarax_ray.read.column_types, and is decided over all rows: numbers
-    and lists of one length are dense, images are decoded; text, ragged lists and columns with None stay on the host.
+    What a column becomes stands in the table of datarax_ray.read.formats.arrow.column_types, and is decided over all
+    rows: numbers and lists of one length are dense, images are decoded; text, ragged lists and columns with None stay
+    on the host.
 
     Elements, `get_batch`, `get_batch_at` and `data` give jax.Arrays for numbers, as datarax does: of 32 bits unless
     jax_enable_x64 is on, and OverflowError for a number that these do not hold. What stays on the host comes in object

@@ -8,12 +8,12 @@ from typing import Any, Self
 
 from flax import nnx
 
-from datarax_ray.plan.lanes import EPOCH_POSITIONS, LaneOrder
-from datarax_ray.read import hugging_face
-from datarax_ray.read.columns import Columns, leaves
-from datarax_ray.read.hf_lanes import HFLanes
-from datarax_ray.read.streams import StreamDescription
-from datarax_ray.read.transforms import listed
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, LaneOrder
+from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.formats.hugging_face import load as hugging_face
+from datarax_ray.read.formats.hugging_face.shards import HFLanes
+from datarax_ray.read.streams.interleaved import StreamDescription
 from datarax_ray.sources.config import check_kind, documented_order
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
@@ -64,11 +64,12 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
 
     dataset: an already built datasets.IterableDataset, with what it does inside (map, filter, interleave_datasets,
     with_format), or a Dataset, which is streamed by its files; None to load config.name and config.split. transforms:
-    of single elements, applied in the actors; see datarax_ray.read.transforms. `trust_remote_code` is never passed on.
+    of single elements, applied in the actors; see datarax_ray.read.elements.transforms. `trust_remote_code` is never
+    passed on.
 
-    What a column becomes stands in the table of datarax_ray.read.column_types, as of an HFEagerSource, and is decided
-    by the first rows; behind a `map`, of a generator and of images by the first 64 elements. With with_format("numpy")
-    the dataset's own arrays are left as they are.
+    What a column becomes stands in the table of datarax_ray.read.formats.arrow.column_types, as of an HFEagerSource,
+    and is decided by the first rows; behind a `map`, of a generator and of images by the first 64 elements. With
+    with_format("numpy") the dataset's own arrays are left as they are.
 
     Raises: TypeError, ValueError at construction for a dataset that has no data, or cannot be taken up exactly where it
     stood (one that was shuffled by its own shuffle()); what datasets.load_dataset raises.

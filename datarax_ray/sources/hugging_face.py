@@ -7,8 +7,8 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.hugging_face import known_nbytes
-from datarax_ray.read.transforms import OnError
+from datarax_ray.read.elements.transforms import OnError
+from datarax_ray.read.formats.hugging_face.load import known_nbytes
 from datarax_ray.sources.hf_config import required
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource

@@ -14,14 +14,14 @@ import jax
 import numpy as np
 from flax import nnx
 
-from datarax_ray.plan import cipher
-from datarax_ray.plan.groups import Groups
-from datarax_ray.plan.order import WINDOW_BLOCKS, Order, Shuffle
+from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.orders.order import WINDOW_BLOCKS, Order, Shuffle
+from datarax_ray.plan.orders.record_groups import Groups
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.cache import cached
-from datarax_ray.read.columns import Columns, leaves
-from datarax_ray.read.description import Described, Description, Reader
-from datarax_ray.read.transforms import listed
+from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.formats.cache import cached
+from datarax_ray.read.stream import Described, Description, Reader
 from datarax_ray.sources.config import ErrorsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.tracing import Opaque

@@ -7,10 +7,10 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.plan import cipher
-from datarax_ray.plan.mixture import whole_weights
-from datarax_ray.read.description import Description
-from datarax_ray.read.mixture import AnyDescription, MixtureDescription
+from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.orders.mixture import whole_weights
+from datarax_ray.read.stream import Description
+from datarax_ray.read.streams.mixture import AnyDescription, MixtureDescription
 from datarax_ray.sources.config import EpochsConfig, SourceConfig
 from datarax_ray.sources.indexed import PositionedSourceModule
 

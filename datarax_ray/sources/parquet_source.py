@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 from flax import nnx
 
-from datarax_ray.plan.groups import Groups
-from datarax_ray.plan.order import WINDOW_BLOCKS
-from datarax_ray.read.files import check_ordered
-from datarax_ray.read.parquet import ParquetReader
+from datarax_ray.plan.orders.order import WINDOW_BLOCKS
+from datarax_ray.plan.orders.record_groups import Groups
+from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.sources.config import check_kind
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 
@@ -71,9 +71,9 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     a pyarrow or fsspec filesystem that paths are on. transforms: applied in this order; without those that take single
     elements, rows stay whole columns from the file to the batch, and `map_columns(columns)` works on these.
 
-    What a field becomes stands in the table of datarax_ray.read.column_types: numbers and lists of one length are dense
-    arrays, other lists of numbers an array for each row, on the host (PadTo makes them dense). The footers and the
-    first rows decide; a row group that does not fit is an error that says how to decide otherwise.
+    What a field becomes stands in the table of datarax_ray.read.formats.arrow.column_types: numbers and lists of one
+    length are dense arrays, other lists of numbers an array for each row, on the host (PadTo makes them dense). The
+    footers and the first rows decide; a row group that does not fit is an error that says how to decide otherwise.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing, what is no whole Parquet file,
     files whose fields differ, or unknown columns; RecordError from reading, for a row group that does not decode (its

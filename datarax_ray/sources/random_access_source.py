@@ -8,8 +8,8 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.description import Reader
-from datarax_ray.read.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.stream import Reader
 from datarax_ray.sources.config import check_kind
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 

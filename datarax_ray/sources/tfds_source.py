@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from flax import nnx
 
-from datarax_ray.read.array_record import ArrayRecordReader
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
-from datarax_ray.read.tfds import find_prepared
-from datarax_ray.read.transforms import listed
+from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.tfds.prepared import find_prepared
 from datarax_ray.sources.config import check_kind
 from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
 

@@ -12,7 +12,7 @@ import pytest
 from ray import cloudpickle
 
 from datarax_ray.actors.trial import Trial, try_to_read
-from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.partitions import Ticket
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import decode, record, write_files

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datarax_ray.actors.reader_actor import keep_freed_memory
-from datarax_ray.plan.lanes import Cursor, LaneTicket
+from datarax_ray.plan.orders.interleaved import Cursor, LaneTicket
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
 
 TARGET = 0.8  # of the rate of `datasets`

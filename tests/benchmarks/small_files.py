@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datarax_ray.read.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record import ArrayRecordReader
 from tests.data import write_file
 
 FEW = 20

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.read.columns import leaves
+from datarax_ray.read.elements.columns import leaves
 from tests.data import write_file
 
 BATCH_SIZE = 1024

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from datarax_ray.feed.batches import Batcher
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined, share_of_rank
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.columns import stack
+from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import stack
 from datarax_ray.read.errors import Skipped
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
@@ -239,7 +239,7 @@ def test_a_trainer_without_rows_in_the_last_batch_gets_empty_arrays_of_the_same_
 @pytest.mark.parametrize("num_actors", [1, 2, 3])
 def test_elements_unlike_the_first_end_the_stream_at_their_position_for_any_chunks_and_actors(cuts, num_actors):
     """Position 7 is float where 0 to 6 are int: two batches of 3 come, then the error."""
-    from datarax_ray.read.blocks import Block
+    from datarax_ray.read.block import Block
 
     batcher = Batcher(TrainerRows(3), start=0, stop=12)
     got = []

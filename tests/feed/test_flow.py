@@ -9,16 +9,16 @@ import pytest
 
 from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.stream import StreamOptions, batches
-from datarax_ray.plan.lanes import LaneOrder
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.interleaved import LaneOrder
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.packing import ConcatThenSplit
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.description import Description
+from datarax_ray.read.block_cache import SharedBlocks
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.hf_lanes import HFLanes
-from datarax_ray.read.mixture import MixtureDescription
-from datarax_ray.read.sharing import SharedBlocks
-from datarax_ray.read.streams import StreamDescription
+from datarax_ray.read.formats.hugging_face.shards import HFLanes
+from datarax_ray.read.stream import Description
+from datarax_ray.read.streams.interleaved import StreamDescription
+from datarax_ray.read.streams.mixture import MixtureDescription
 from tests.data import AddNoise, DropThirds, decode, record
 from tests.read.test_blocks import Memory
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datarax_ray.feed.lanes import LaneDealer
+from datarax_ray.feed.shard_scheduling import LaneDealer
 from datarax_ray.feed.window import Window
-from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.streams import LaneBlock, LaneEnd
+from datarax_ray.read.block import Block
+from datarax_ray.read.streams.interleaved import LaneBlock, LaneEnd
 from tests import lanes_oracle
 
 E = EPOCH_POSITIONS

@@ -9,13 +9,13 @@ from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.opinions import Believed, Opinions
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Ticket
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.blocks import Block, read_block
-from datarax_ray.read.description import Description
+from datarax_ray.read.block import Block, read_block
+from datarax_ray.read.block_cache import SharedBlocks
 from datarax_ray.read.errors import RecordError, Skipped
-from datarax_ray.read.sharing import SharedBlocks
+from datarax_ray.read.stream import Description
 from tests.data import AddNoise, DropThirds, decode, record
 from tests.read.test_blocks import Memory
 

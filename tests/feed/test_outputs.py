@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datarax_ray.feed.outputs import Address, Batching, Stages, depth, outputs
-from datarax_ray.read.blocks import Block
+from datarax_ray.grain.engine.outputs import Address, Batching, Stages, depth, outputs
+from datarax_ray.grain.engine.pytrees import Elements, gather
+from datarax_ray.grain.engine.transform_chain import Operation
+from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.operations import Operation
-from datarax_ray.read.trees import Elements, gather
 
 
 def block(*rows: tuple[int, Any], failed_at: int | None = None) -> Block:

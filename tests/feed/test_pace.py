@@ -2,7 +2,7 @@
 
 import random
 
-from datarax_ray.feed.pace import MIN_READ_S, MIN_WEIGHT, NUM_AGREEING, Pace
+from datarax_ray.feed.load_balance import MIN_READ_S, MIN_WEIGHT, NUM_AGREEING, Pace
 
 
 def read(pace, seconds, times, actors=None):

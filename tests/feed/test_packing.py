@@ -14,7 +14,7 @@ from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, segments
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.block import Block
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
 FIELDS = ("x", "mask")

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.feed.picking import Picker
+from datarax_ray.feed.row_selection import Picker
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, within
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.block import Block
 
 
 def picker(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, num_parts=2) -> Picker:

@@ -17,13 +17,13 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError, without_later
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
-from datarax_ray.read.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.read.blocks import read_block
-from datarax_ray.read.description import Description
+from datarax_ray.read.block import read_block
+from datarax_ray.read.block_cache import SharedBlocks
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.sharing import SharedBlocks
+from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
+from datarax_ray.read.stream import Description
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 
@@ -683,7 +683,7 @@ def test_a_record_fetched_twice_is_told_once(sets):
 
 
 def test_skipped_records_are_counted_on_and_listed_up_to_a_bound(sets, monkeypatch):
-    monkeypatch.setattr("datarax_ray.read.ledger.MAX_LISTED", 3)
+    monkeypatch.setattr("datarax_ray.read.skipped_records.MAX_LISTED", 3)
     source = Source(describe(sets[10], num_epochs=8, transforms=[decode, FailAt(7)], on_error="skip"))
     sizes = itertools.cycle([0, 0, 5, 1, 0, 7])  # elements and batches in turns, so that much is fetched twice
     num_rows = 0

@@ -4,14 +4,14 @@ import datasets
 
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.lanes import Cursor, LaneOrder, LaneTicket
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Layout, Ticket
-from datarax_ray.read.array_record import ArrayRecordReader
-from datarax_ray.read.description import Description
-from datarax_ray.read.hf_lanes import HFLanes
-from datarax_ray.read.mixture import MixtureDescription
-from datarax_ray.read.streams import StreamDescription
+from datarax_ray.plan.orders.interleaved import Cursor, LaneOrder, LaneTicket
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Layout, Ticket
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.hugging_face.shards import HFLanes
+from datarax_ray.read.stream import Description
+from datarax_ray.read.streams.interleaved import StreamDescription
+from datarax_ray.read.streams.mixture import MixtureDescription
 from tests.data import write_files
 
 PARTS = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from datarax_ray.feed.dealing import MAX_CHUNK_EPOCHS, RecordDealer, Sharing
+from datarax_ray.feed.scheduling import MAX_CHUNK_EPOCHS, RecordDealer, Sharing
 from datarax_ray.feed.window import (
     FIRST_CHUNK_RECORDS,
     MAX_OPEN_CHUNKS,
@@ -19,10 +19,10 @@ from datarax_ray.feed.window import (
     Window,
     next_chunk_size,
 )
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Layout, Ticket
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Layout, Ticket
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
-from datarax_ray.read.sharing import Shared
+from datarax_ray.read.block_cache import Shared
 
 LAYOUT = Layout(run_records=2, num_shards=4)
 BIG = 2**40

@@ -6,12 +6,12 @@ import os
 import random
 from pathlib import Path
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.array_record import ArrayRecordReader
-from datarax_ray.read.blocks import Block
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeFields
-from datarax_ray.read.description import Description
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.stream import Description
 from tests.data import record, write_file
 from tests.fuzz import outcomes, riegeli
 from tests.fuzz.mutations import MUTATIONS, splice, truncate_at

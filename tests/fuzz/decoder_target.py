@@ -16,11 +16,11 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Ticket
 from datarax_ray.read import decode
 from datarax_ray.read.decode.example_proto import example_class
-from datarax_ray.read.description import Description
+from datarax_ray.read.stream import Description
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.description import Description
-from datarax_ray.read.parquet import ParquetReader
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.stream import Description
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS, Mutation, splice, truncate_at
 from tests.fuzz.reading import read_through

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.description import Description
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import Block
+from datarax_ray.read.stream import Description
 from tests.fuzz import outcomes
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from grain.experimental import index_shuffle
 
-from datarax_ray.plan.mixture import Mixture
+from datarax_ray.plan.orders.mixture import Mixture
 from tests import lanes_oracle
 from tests.fuzz.stream_cases import (
     BUFFER,

@@ -37,9 +37,9 @@ import numpy as np
 from datarax_ray import Pipeline
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.source import Source
-from datarax_ray.read.blocks import Block
+from datarax_ray.read.block import Block
+from datarax_ray.read.block_cache import SharedBlocks
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.sharing import SharedBlocks
 from tests.fuzz import stream_oracle
 from tests.fuzz.stream_cases import SOURCES, Case, Leg, draw, make_source, packing_of, smaller
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.order import Order
 from tests.fuzz import streams
 from tests.fuzz.stream_cases import Case, Leg, draw
 
@@ -61,7 +61,7 @@ def test_the_loop_sees_an_order_that_is_another_by_two_records(tmp_path: Path, m
         return records + (records == 10) * 2 - (records == 12) * 2
 
     monkeypatch.setattr(Order, "records", swapped)
-    monkeypatch.setattr("datarax_ray.plan.shards.held", lambda *_: None)
+    monkeypatch.setattr("datarax_ray.plan.partitions.held", lambda *_: None)
     wrong = streams.outcome(PLAIN, tmp_path, streams.InProcess())
     assert wrong is not None
     assert "x in row" in wrong

@@ -521,7 +521,7 @@ class TestSkipping:
     def test_records_beyond_a_thousand_are_counted_and_no_longer_logged(
         self, files: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr("datarax_ray.read.ledger.MAX_LISTED", 3)
+        monkeypatch.setattr("datarax_ray.read.skipped_records.MAX_LISTED", 3)
         pipeline = make(files, [decode, FailAt(5)], num_epochs=20, on_error="skip")
         list(pipeline)
         assert pipeline.num_skipped == 20

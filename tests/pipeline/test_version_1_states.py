@@ -20,7 +20,7 @@ import pytest
 
 import datarax_ray.grain as ours
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline
-from datarax_ray.read import hf_lanes
+from datarax_ray.read.formats.hugging_face import shards as hf_lanes
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,

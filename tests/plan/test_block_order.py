@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from datarax_ray.plan import cipher
-from datarax_ray.plan.order import WINDOW_BLOCKS, Order
+from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.orders.order import WINDOW_BLOCKS, Order
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 1000, 8193, 65536, 65537, 100_003])

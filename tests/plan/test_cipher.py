@@ -6,8 +6,8 @@ from grain.experimental import index_shuffle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan import cipher
-from datarax_ray.plan.cipher import permute
+from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.orders.cipher import permute
 
 SIZES = [1, 2, 3, 10, 1000, 8192, 8193, 65535, 65536, 65538, 10**6, 2**32, 2**32 + 5, 2**62]
 SEEDS = [0, 42, 2**32 - 1]

@@ -6,10 +6,10 @@ import pickle
 import numpy as np
 import pytest
 
-from datarax_ray.plan import cipher
-from datarax_ray.plan.groups import Groups
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Layout, Ticket, assign, cut, owners_in
+from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.record_groups import Groups
+from datarax_ray.plan.partitions import Layout, Ticket, assign, cut, owners_in
 
 SIZES = (5, 1, 7, 3, 3, 9, 2, 4)
 N = sum(SIZES)

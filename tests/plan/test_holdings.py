@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datarax_ray.plan import holdings
-from datarax_ray.plan.groups import Groups
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket, assign, cut, owners_in
+from datarax_ray.plan.orders import owned_positions as holdings
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.record_groups import Groups
+from datarax_ray.plan.partitions import Ticket, assign, cut, owners_in
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 GROUPS = Groups(np.random.default_rng(0).integers(100, 3000, 60))

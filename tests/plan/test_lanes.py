@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.lanes import EPOCH_POSITIONS, LaneOrder
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, LaneOrder
 from tests import lanes_oracle
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=100)

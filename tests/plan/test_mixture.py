@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.mixture import MAX_DEVIATION, Mixture, MixtureOrder, Origin, origin_of, whole_weights
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder, Origin, origin_of, whole_weights
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.state import StreamState
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)

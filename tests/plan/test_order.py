@@ -7,8 +7,8 @@ from grain.samplers import IndexSampler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.cipher import permute
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.cipher import permute
+from datarax_ray.plan.orders.order import Order
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 257, 1000, 9000])

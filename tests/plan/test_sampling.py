@@ -6,8 +6,8 @@ import grain.python as grain
 import numpy as np
 import pytest
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.sampling import Sampling, split
+from datarax_ray.grain.engine.sampler import Sampling, split
+from datarax_ray.plan.orders.order import Order
 
 
 @pytest.mark.parametrize("drop_remainder", [False, True])

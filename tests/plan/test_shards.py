@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import MAX_NUM_SHARDS, Layout, Ticket, assign, cut, owners_in
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import MAX_NUM_SHARDS, Layout, Ticket, assign, cut, owners_in
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=80)

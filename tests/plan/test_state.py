@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.lanes import EPOCH_POSITIONS, Cursor, LaneCursors, LaneOrder
-from datarax_ray.plan.mixture import Mixture, MixtureOrder, Origin
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, LaneCursors, LaneOrder
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, Origin
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.state import StreamState, num_skipped_in
 
 

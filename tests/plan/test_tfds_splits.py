@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datarax_ray.plan.tfds_splits import shard_parts
+from datarax_ray.read.formats.tfds.splits import shard_parts
 
 SAID = json.loads((Path(__file__).parent.parent / "sources" / "tfds" / "expected.json").read_text())["splits"]
 LENGTHS = {"train": (6, 5), "test": (2, 2)}

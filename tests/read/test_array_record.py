@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read import array_record
-from datarax_ray.read.array_record import ArrayRecordReader, reading
-from datarax_ray.read.blocks import block_at, read_block
-from datarax_ray.read.description import Description
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import block_at, read_block
+from datarax_ray.read.formats import array_record
+from datarax_ray.read.formats.array_record import ArrayRecordReader, reading
+from datarax_ray.read.stream import Description
 from tests import oracle
 from tests.data import record, write_file, write_files
 
@@ -157,7 +157,7 @@ def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path, monke
 
 def test_as_many_files_stay_open_as_the_process_may_open():
     code = (
-        "import resource; from datarax_ray.read.array_record import _max_open_readers as most;"
+        "import resource; from datarax_ray.read.formats.array_record import _max_open_readers as most;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, ({}, {})); "
         "print(most(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )

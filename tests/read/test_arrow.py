@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datarax_ray.read.arrow import fixed_nbytes, plain_type, table_columns
+from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, table_columns
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
 

@@ -15,8 +15,8 @@ import PIL.Image
 import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
-from datarax_ray.read.arrow_dataset import DatasetReader, UndecodableError
-from datarax_ray.read.columns import leaves, spec, unstack
+from datarax_ray.read.elements.columns import leaves, spec, unstack
+from datarax_ray.read.formats.arrow.dataset import DatasetReader, UndecodableError
 
 datasets.disable_progress_bars()
 
@@ -186,7 +186,7 @@ def test_selected_shuffled_and_filtered_rows_are_read_by_their_own_index() -> No
 def test_rows_of_many_batches_come_in_the_order_asked(
     saved: Path, joined_nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datarax_ray.read.arrow_dataset._JOINED_NBYTES", joined_nbytes)
+    monkeypatch.setattr("datarax_ray.read.formats.arrow.dataset._JOINED_NBYTES", joined_nbytes)
     dataset = datasets.load_from_disk(saved)
     for mapped in (dataset, dataset.select(range(4999, -1, -1))):
         reader = DatasetReader(mapped, "d")

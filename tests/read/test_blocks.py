@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Layout, Ticket, assign, owners_in
-from datarax_ray.read.blocks import Block, read_block, read_elements
-from datarax_ray.read.columns import leaves
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Layout, Ticket, assign, owners_in
+from datarax_ray.read.block import Block, read_block, read_elements
 from datarax_ray.read.decode import DecodeRaw
-from datarax_ray.read.description import Description
+from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.mixture import MixtureDescription
+from datarax_ray.read.stream import Description
+from datarax_ray.read.streams.mixture import MixtureDescription
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, record, stored_index
 

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from datarax_ray.read.array_record import ArrayRecordReader
-from datarax_ray.read.cache import CachedReader
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.cache import CachedReader
 from tests.data import record
 
 

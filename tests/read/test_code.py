@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from datarax_ray.read.code import _source, code_fingerprint, value_digest
 from datarax_ray.read.decode import DecodeRaw, PadTo
+from datarax_ray.read.identity.code import _source, code_fingerprint, value_digest
 
 
 def fingerprint(*transforms) -> str:
@@ -224,7 +224,7 @@ def test_a_fingerprint_is_the_same_in_every_process():
     # Sets of strings have another order in each, and hashes other values.
     program = """
     import pathlib, re, numpy as np
-    from datarax_ray.read.code import code_fingerprint
+    from datarax_ray.read.identity.code import code_fingerprint
     class T:
         def __init__(self, value): self.value = value
         def map(self, e): return e

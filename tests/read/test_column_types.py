@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datarax_ray.read.column_types import ColumnTypes
-from datarax_ray.read.columns import spec
+from datarax_ray.read.elements.columns import spec
+from datarax_ray.read.formats.arrow.column_types import ColumnTypes
 
 
 def plain(column: Any) -> list[Any]:
@@ -98,7 +98,7 @@ def test_only_the_rows_that_are_used_count(values: list[Any], rows: list[int], d
 
 
 def test_rows_are_looked_at_strip_by_strip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datarax_ray.read.column_types._STRIP", 2)
+    monkeypatch.setattr("datarax_ray.read.formats.arrow.column_types._STRIP", 2)
     table = pa.table({"x": [[1], [2], None, [3, 4], [5, 6]], "y": [[1], [2], None, [3], [5]]})
     found = ColumnTypes.of(table, np.array([0, 1, 3, 4])).columns(table.take([0, 1]))
     assert found["x"].tolist() == [[1], [2]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.read.columns import ColumnError, FieldSpec, leaves, nbytes, spec, stack, unstack
+from datarax_ray.read.elements.columns import ColumnError, FieldSpec, leaves, nbytes, spec, stack, unstack
 
 
 def listed(columns):

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block, read_block
-from datarax_ray.read.description import Description
-from datarax_ray.read.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import Block, read_block
+from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.stream import Description
 
 
 def read(elements: Any, documents: Documents, **options: Any) -> Block:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datarax_ray.read.files import FileSlice, find
+from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 
 FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_shard")

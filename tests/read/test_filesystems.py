@@ -6,7 +6,7 @@ import fsspec
 import pytest
 from pyarrow import fs
 
-from datarax_ray.read.filesystems import find_on
+from datarax_ray.read.formats.filesystems import find_on
 
 SUFFIXES = (".parquet", ".pq")
 

@@ -11,10 +11,10 @@ import datasets
 import numpy as np
 import pytest
 
-from datarax_ray.read import hf_lanes
-from datarax_ray.read.columns import unstack
-from datarax_ray.read.hf_lanes import HFLanes
-from datarax_ray.read.rows import Rows, count
+from datarax_ray.read.elements.columns import unstack
+from datarax_ray.read.formats.hugging_face import shards as hf_lanes
+from datarax_ray.read.formats.hugging_face.shards import HFLanes
+from datarax_ray.read.streams.rows import Rows, count
 
 
 def generate(shards: list[int]) -> Iterator[dict[str, Any]]:

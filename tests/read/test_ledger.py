@@ -17,9 +17,9 @@ from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan.shards import Ticket
+from datarax_ray.plan.partitions import Ticket
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
-from datarax_ray.read.ledger import Ledger
+from datarax_ray.read.skipped_records import Ledger
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, HFStreamingConfig, HFStreamingSource
 from tests.data import FailAt, decode
 

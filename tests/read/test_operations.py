@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from datarax_ray.read.operations import Item, Operation, expand
+from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 
 
 def outputs(operations: list[Operation], data: object, rng: np.random.Generator | None = None) -> list[object]:

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import read_block, read_elements
-from datarax_ray.read.cache import CachedReader
-from datarax_ray.read.columns import stack, unstack, unstack_to_stack
-from datarax_ray.read.description import Description
-from datarax_ray.read.owning import own
-from datarax_ray.read.parquet import ParquetReader
-from datarax_ray.read.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import read_block, read_elements
+from datarax_ray.read.elements.columns import stack, unstack, unstack_to_stack
+from datarax_ray.read.elements.owning import own
+from datarax_ray.read.formats.cache import CachedReader
+from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.stream import Description
 
 N = 12
 

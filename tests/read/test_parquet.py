@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import read_block
-from datarax_ray.read.column_types import ColumnTypes
-from datarax_ray.read.columns import leaves, unstack
-from datarax_ray.read.description import Description
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import read_block
+from datarax_ray.read.elements.columns import leaves, unstack
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.footers import _stored_footer
-from datarax_ray.read.parquet import BrokenRowGroupError, ParquetReader
+from datarax_ray.read.formats.arrow.column_types import ColumnTypes
+from datarax_ray.read.formats.parquet.footers import _stored_footer
+from datarax_ray.read.formats.parquet.reader import BrokenRowGroupError, ParquetReader
+from datarax_ray.read.stream import Description
 from tests.tables import rows, write_tables
 
 COUNTS = (7, 0, 9)
@@ -331,7 +331,7 @@ def test_reading_from_any_filesystem(tmp_path):
 
 
 def test_footers_are_read_once_and_in_parallel(paths, monkeypatch):
-    from datarax_ray.read import footers
+    from datarax_ray.read.formats.parquet import footers
 
     threads = []
     opened = footers.open_file

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from datarax_ray.plan.order import Order
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read import patience
-from datarax_ray.read.array_record import ArrayRecordReader
-from datarax_ray.read.blocks import read_block
-from datarax_ray.read.description import Description
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read import retry as patience
+from datarax_ray.read.block import read_block
 from datarax_ray.read.errors import RecordError, StorageError
-from datarax_ray.read.parquet import ParquetReader
-from datarax_ray.read.patience import is_transient, patiently
-from datarax_ray.read.random_access import RandomAccessReader
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.random_access import RandomAccessReader
+from datarax_ray.read.retry import is_transient, patiently
+from datarax_ray.read.stream import Description
 from tests.data import record, write_files
 from tests.tables import write_tables
 

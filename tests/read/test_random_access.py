@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from datarax_ray.read.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 
 FRAME = pd.DataFrame(np.arange(12).reshape(4, 3))  # columns 0, 1, 2: they would be taken for its rows
 

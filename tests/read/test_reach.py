@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from datarax_ray.read.code import code_fingerprint
-from datarax_ray.read.reach import reached
+from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.referenced_globals import reached
 
 MODULE = """
 import functools

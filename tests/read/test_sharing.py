@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datarax_ray.plan.lanes import Cursor, LaneTicket
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import Block
-from datarax_ray.read.sharing import MAX_KEPT, Shared, SharedBlocks, merged, part_of
+from datarax_ray.plan.orders.interleaved import Cursor, LaneTicket
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import Block
+from datarax_ray.read.block_cache import MAX_KEPT, Shared, SharedBlocks, merged, part_of
 
 
 class Maker:

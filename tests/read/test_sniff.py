@@ -20,7 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather, ipc, parquet
 
-from datarax_ray.read.sniff import HEAD_NBYTES, TAIL_NBYTES, file_format, how_to_decode, how_to_read, record_format
+from datarax_ray.read.formats.sniff import (
+    HEAD_NBYTES,
+    TAIL_NBYTES,
+    file_format,
+    how_to_decode,
+    how_to_read,
+    record_format,
+)
 from tests.data import record, write_files
 
 TABLE = pa.table({"x": [1, 2, 3], "text": ["a", "b", "c"]})

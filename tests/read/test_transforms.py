@@ -12,8 +12,8 @@ from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datarax_ray.read.elements.transforms import Progress, drops_alike, element_rng, steps
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.transforms import Progress, drops_alike, element_rng, steps
 
 
 def run(transforms, elements, *, positions=None, seed=0, on_error="raise") -> Progress:

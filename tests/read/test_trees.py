@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax_ray.read.trees import Boxed, Stacked, batch, gather
+from datarax_ray.grain.engine.pytrees import Boxed, Stacked, batch, gather
 from tests.grain_transforms import Point, assert_same
 
 ALIKE: dict[str, list[Any]] = {

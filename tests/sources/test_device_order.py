@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax_ray.plan.order import Order
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.sources.device_order import records_at
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 import pytest
 
-from datarax_ray.read import hugging_face
+from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.sources import HFEagerConfig, HFStreamingConfig
 from datarax_ray.sources.hf_config import HFConfig
 

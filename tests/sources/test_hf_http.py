@@ -13,7 +13,7 @@ import pytest
 
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read import patience
+from datarax_ray.read import retry as patience
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
 

@@ -30,8 +30,8 @@ from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
-from datarax_ray.read import hf_lanes
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.formats.hugging_face import shards as hf_lanes
 from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig, HFStreamingSource
 from tests import lanes_oracle
 from tests.resume import assert_equal, on_host, run_saving

@@ -120,7 +120,7 @@ class LogDecodes:
     def __setstate__(self, state: dict[str, Any]) -> None:
         import os
 
-        from datarax_ray.read.parquet import ParquetReader
+        from datarax_ray.read.formats.parquet.reader import ParquetReader
 
         self.__dict__ = state
         decode, log = ParquetReader._decode, self.log
@@ -173,7 +173,7 @@ def test_a_file_that_datasets_wrote_is_read_as_datasets_reads_it(tmp_path: Path)
 
 
 def test_a_window_is_as_many_row_groups_as_there_is_memory_for(tmp_path: Path) -> None:
-    from datarax_ray.plan.groups import Groups
+    from datarax_ray.plan.orders.record_groups import Groups
     from datarax_ray.sources.parquet_source import _window_blocks
 
     assert _window_blocks(Groups([10_000] * 50), row_nbytes=1000) == 26  # of 10 MB: 256 MiB

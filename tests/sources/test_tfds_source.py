@@ -17,8 +17,8 @@ import pytest
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.shards import Ticket
-from datarax_ray.read.blocks import read_elements
+from datarax_ray.plan.partitions import Ticket
+from datarax_ray.read.block import read_elements
 from datarax_ray.read.decode import PadTo
 from datarax_ray.read.decode.tfds import DecodeTfds, Leaf, tfds_leaves
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, TFDSSource, TFDSSourceConfig

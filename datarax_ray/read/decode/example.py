@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import exact_array, missing_field, real_dtype_name, shape_of
 from datarax_ray.read.decode.example_proto import example_class
-from datarax_ray.read.sniff import how_to_decode
+from datarax_ray.read.formats.sniff import how_to_decode
 
 # A feature as the wire has it: the arrays of its numbers, or its byte strings.
 _Values = npt.NDArray[Any] | list[bytes]

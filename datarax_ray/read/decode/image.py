@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import missing_field
-from datarax_ray.read.sniff import how_to_decode
+from datarax_ray.read.formats.sniff import how_to_decode
 
 # 11,585 by 11,585, or 400 MB decoded: above what cameras make, near where Pillow speaks of a decompression bomb.
 _MAX_PIXELS = 2**27

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import dtype_name, number_dtype, shape_of
-from datarax_ray.read.sniff import how_to_decode
+from datarax_ray.read.formats.sniff import how_to_decode
 
 
 @final

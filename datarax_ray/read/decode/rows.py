@@ -9,7 +9,7 @@ from typing import Any, NoReturn, final
 import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field
-from datarax_ray.read.sniff import how_to_decode
+from datarax_ray.read.formats.sniff import how_to_decode
 
 # Deeper than anything that people write, and far from where stacking and pickling give up (some 300).
 _MAX_DEPTH = 64

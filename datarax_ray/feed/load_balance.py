@@ -1,0 +1,89 @@
+"""The pace of actors: how much each should own, by how fast it reads. Nothing here waits or knows the time.
+
+A weight is an actor's share of what is even, as plan.partitions.assign takes it. It changes seldom: a shard that moves
+leaves a cache and open files behind, and how long a part takes also says how busy the host was just then.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+# Of a new reading in the average: what is 10 readings old counts 3 %.
+_NEW = 0.3
+# What is read in less is put together: short reads say more about their fixed costs than about the actor.
+MIN_READ_S = 0.02
+# Readings before an actor is compared, and that must agree in a row before its weight changes.
+NUM_AGREEING = 8
+# A weight stays as long as it is within this factor of what was measured.
+TOLERANCE = 1.5
+# No actor gets less, or it would be measured no more; none gets more, where most of the others are ill for a while.
+MIN_WEIGHT, MAX_WEIGHT = 1 / 8, 2.0
+
+
+class Pace:
+    """Measures actors against the median of those that read now."""
+
+    def __init__(self) -> None:
+        self._short: dict[int, tuple[int, float]] = {}  # records and seconds that are no reading yet
+        self._seconds: dict[int, float] = {}  # for a record, on average
+        self._num_readings: dict[int, int] = {}
+        self._off: dict[int, int] = {}  # readings in a row that ask for another weight
+        self._weights: dict[int, float] = {}
+
+    def read(self, actor: int, num_read: int, read_s: float, actors: Iterable[int]) -> None:
+        """Event: this one of the actors read so many records in so many seconds."""
+        records, seconds = self._short.pop(actor, (0, 0.0))
+        records, seconds = records + num_read, seconds + read_s
+        if seconds < MIN_READ_S or not records:
+            self._short[actor] = records, seconds
+            return
+        seconds /= records
+        self._seconds[actor] = seconds + (1 - _NEW) * (self._seconds.get(actor, seconds) - seconds)
+        self._num_readings[actor] = self._num_readings.get(actor, 0) + 1
+        measured = self._measured(actors).get(actor)
+        if measured is None:
+            return
+        weight = self._weights.get(actor, 1.0)
+        is_off = not weight / TOLERANCE <= measured <= weight * TOLERANCE
+        self._off[actor] = self._off.get(actor, 0) + 1 if is_off else 0
+        if self._off[actor] >= NUM_AGREEING:
+            self._set(actor, measured)
+
+    def forget(self, actor: int) -> None:
+        """Event: another process reads under this id, or none."""
+        known: tuple[dict[int, Any], ...] = (
+            self._short,
+            self._seconds,
+            self._num_readings,
+            self._off,
+            self._weights,
+        )
+        for of_actor in known:
+            of_actor.pop(actor, None)
+
+    def settle(self, actors: Iterable[int]) -> None:
+        """Give every actor the weight that was measured, at once."""
+        for actor, measured in self._measured(actors).items():
+            self._set(actor, measured)
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """The weight of every actor that has another than 1.0."""
+        return dict(self._weights)
+
+    def _measured(self, actors: Iterable[int]) -> dict[int, float]:
+        """What the weights would be, of all that have been measured often enough; {} for fewer than two."""
+        known = {a: self._seconds[a] for a in actors if self._num_readings.get(a, 0) >= NUM_AGREEING}
+        if len(known) < 2:
+            return {}
+        median = statistics.median_low(known.values())
+        return {actor: min(MAX_WEIGHT, max(MIN_WEIGHT, median / seconds)) for actor, seconds in known.items()}
+
+    def _set(self, actor: int, measured: float) -> None:
+        self._off[actor] = 0
+        if 1 / TOLERANCE <= measured <= TOLERANCE:
+            self._weights.pop(actor, None)
+        else:
+            self._weights[actor] = round(measured, 3)

@@ -1,0 +1,276 @@
+"""From the blocks of consecutive chunks to a loader's outputs: elements, or what is made of batches of them.
+
+Legend: an address is where the stream goes on after an output: (position, offset, offset, ...). The first offset
+counts the outputs of that position which were given; each other one those of one batch, for every group of operations
+on batches that has a flat_map. When an output is given no batch is half full, so no address says how full one is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.grain.engine.pytrees import Elements, batch
+from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
+from datarax_ray.read.block import Block
+from datarax_ray.read.errors import RecordError
+
+logger = logging.getLogger("datarax_ray")
+
+Address = tuple[int, ...]
+Outputs = Iterator[tuple[Item, Address]]
+Chunks = Generator[tuple[int, int, list[Block]], None, None]
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Every `size` consecutive items become one. function: makes it of their data. is_default: it only stacks them."""
+
+    size: int
+    drop_remainder: bool
+    function: Callable[[list[Any]], Any]
+    is_default: bool
+    name: str
+
+
+Group = tuple[Operation, ...]
+Stages = Sequence[Batching | Group]
+
+
+def depth(stages: Stages) -> int:
+    """How many numbers an address has: the position, its offset, and one for each group that has a flat_map."""
+    return 2 + sum(_has_flat_map(stage) for stage in stages if not isinstance(stage, Batching))
+
+
+def outputs(chunks: Chunks, first: Group | None, stages: Stages, start: Address, *, quiet_after: int) -> Outputs:
+    """What the stages make of the elements from an address on, each with the address after it.
+
+    first: operations on single elements that are to be applied here, one by one as outputs are asked for; None where
+    the blocks hold their results. quiet_after: positions without an output after which a warning says so.
+
+    Raises: RecordError for an element or batch that cannot be made, after everything before it.
+    """
+    watch = _Watch(start[0], quiet_after)
+    runs, stages, used = _runs(chunks, watch), list(stages), 2
+    items: Outputs
+    if first is not None:
+        records = ((run.item(row), (int(run.positions[row]) + 1,)) for run in runs for row in range(run.lo, run.hi))
+        items = _expanded(records, first, start[:1], start[1], is_counted=True)
+    elif stages and isinstance(stage := stages[0], Batching):
+        items, stages = _batches_of_runs(_skip(runs, start), stage), stages[1:]
+    else:
+        runs = _skip(runs, start)
+        items = ((run.item(row), run.after(row)) for run in runs for row in range(run.lo, run.hi))
+    for stage in stages:
+        if isinstance(stage, Batching):
+            items = _batches(items, stage)
+        elif _has_flat_map(stage):
+            items, used = _expanded(items, stage, start[:used], start[used], is_counted=True), used + 1
+        else:
+            items = _expanded(items, stage, start[:used], 0, is_counted=False)
+    return watch.over(items)
+
+
+class _Watch:
+    """Says when many positions give nothing. Grain would look for ever, and this stream is Grain's."""
+
+    def __init__(self, start: int, quiet_after: int) -> None:
+        self._since = start
+        self._quiet_after = quiet_after
+
+    def over(self, items: Outputs) -> Outputs:
+        for item, after in items:
+            self._since = after[0]
+            yield item, after
+
+    def read(self, stop: int) -> None:
+        if stop - self._since >= self._quiet_after:
+            logger.warning(
+                "nothing came of the %d positions up to %d: the filters may drop everything, and the loader goes on",
+                stop - self._since,
+                stop,
+            )
+            self._since = stop
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Rows [lo, hi) of a block, which follow each other in the stream."""
+
+    block: Block
+    lo: int
+    hi: int
+
+    @property
+    def positions(self) -> np.ndarray:
+        return self.block.positions
+
+    @property
+    def elements(self) -> Elements:
+        return self.block.columns
+
+    def item(self, row: int) -> Item:
+        """One element; with its index and generator where these travel with it."""
+        return self.carrier(row, self.elements.values.element(row))
+
+    def carrier(self, row: int, data: Any) -> Item:
+        elements = self.elements
+        if elements.indices is None or elements.rngs is None:
+            return Item(0, None, data)
+        return Item(int(elements.indices[row]), elements.rngs.element(row), data)
+
+    def after(self, row: int) -> Address:
+        """The address after a row: in its position, unless the next row or the end of the block is past that."""
+        position = int(self.positions[row])
+        is_cut = self.block.failure is not None and self.block.failure_position == position
+        if self.positions[-1] == position and not is_cut:
+            past = row + 1 == len(self.positions)
+        else:
+            past = row + 1 < len(self.positions) and self.positions[row + 1] != position
+        if past:
+            return position + 1, 0
+        return position, row + 1 - int(np.searchsorted(self.positions, position))
+
+
+def _runs(chunks: Chunks, watch: _Watch) -> Iterator[_Run]:
+    """The rows of all blocks in the order of their positions. Raises: the first failure, after what is before it."""
+    try:
+        for _, stop, blocks in chunks:
+            failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
+            failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
+            kept = [block for block in blocks if len(block.positions)]
+            yield from _merged(kept, failed_at)
+            if failure is not None:
+                raise failure
+            kept.clear()
+            watch.read(stop)
+    finally:
+        chunks.close()
+
+
+def _merged(blocks: Sequence[Block], failed_at: int) -> Iterator[_Run]:
+    """Blocks hold disjoint positions, so the rows of one that follow each other in the stream lie side by side in it.
+
+    The position that failed has rows only where it failed: what a flat_map gave before that.
+    """
+    if not blocks:
+        return
+    positions = np.concatenate([block.positions for block in blocks])
+    owners = np.repeat(np.arange(len(blocks)), [len(block.positions) for block in blocks])
+    owners = owners[np.argsort(positions, kind="stable")][: int(np.count_nonzero(positions <= failed_at))]
+    cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
+    rows = [0] * len(blocks)
+    for lo, hi in itertools.pairwise(cuts):
+        if lo < hi:
+            owner = int(owners[lo])
+            yield _Run(blocks[owner], rows[owner], rows[owner] + hi - lo)
+            rows[owner] += hi - lo
+
+
+def _skip(runs: Iterator[_Run], start: Address) -> Iterator[_Run]:
+    """The runs, without the outputs of the first position that the address says were given."""
+    position, offset = start[:2]
+    for run in runs:
+        if offset and run.positions[run.lo] == position:
+            given = min(offset, run.hi - run.lo)
+            offset -= given
+            run = replace(run, lo=run.lo + given)
+        if run.lo < run.hi:
+            yield run
+
+
+def _batches_of_runs(runs: Iterator[_Run], stage: Batching) -> Outputs:
+    """As _batches, but rows that are arrays already are copied to their batch without becoming elements."""
+    held: list[_Run] = []
+    count = 0
+    for run in runs:
+        lo = run.lo
+        while lo < run.hi:
+            hi = min(run.hi, lo + stage.size - count)
+            held.append(replace(run, lo=lo, hi=hi))
+            count += hi - lo
+            lo = hi
+            if count == stage.size:
+                yield _batch_of_runs(held, stage)
+                held, count = [], 0
+    if held and not stage.drop_remainder:
+        yield _batch_of_runs(held, stage)
+
+
+def _batch_of_runs(held: list[_Run], stage: Batching) -> tuple[Item, Address]:
+    run, row = held[-1], held[-1].hi - 1
+    data = NotImplemented
+    if stage.is_default:
+        data = batch([(run.elements.values, run.lo, run.hi) for run in held])
+    if data is NotImplemented:
+        values = [run.elements.values.element(row) for run in held for row in range(run.lo, run.hi)]
+        data = _make(stage, values, int(held[0].positions[held[0].lo]), int(run.positions[row]))
+    return run.carrier(row, data), run.after(row)
+
+
+def _batches(items: Outputs, stage: Batching) -> Outputs:
+    """Batches in the order of the items; one has the index and generator of its last item, as in Grain."""
+    held: list[Item] = []
+    addresses: list[Address] = []
+    for item, after in items:
+        held.append(item)
+        addresses = [*addresses[:1], after]
+        if len(held) == stage.size:
+            yield _batch(held, addresses, stage)
+            held, addresses = [], []
+    if held and not stage.drop_remainder:
+        yield _batch(held, addresses, stage)
+
+
+def _batch(held: list[Item], addresses: list[Address], stage: Batching) -> tuple[Item, Address]:
+    values = [item.data for item in held]
+    data = _make(stage, values, _position(addresses[0]), _position(addresses[-1]))
+    return replace(held[-1], data=data), addresses[-1]
+
+
+def _make(stage: Batching, values: list[Any], first: int, last: int) -> Any:
+    try:
+        return stage.function(values)
+    except Exception as error:
+        reason = f"{stage.name} raised {type(error).__name__}: {error}"
+        raise RecordError.of(_say_range(first, last, len(values)), first, reason, error) from error
+
+
+def _expanded(
+    items: Iterable[tuple[Item, Address]], group: Group, before: Address, skip: int, *, is_counted: bool
+) -> Outputs:
+    """What a group of operations makes of each item. before: the address at which the first item begins.
+
+    skip: outputs of the first item that were given. is_counted: whether addresses count the outputs of an item.
+    """
+    for item, after in items:
+        made, error = expand(group, item)
+        for number, output in enumerate(made[skip:], start=skip + 1):
+            is_last = number == len(made) and error is None
+            if not is_counted:
+                yield output, after
+            else:
+                yield output, (*after, 0) if is_last else (*before, number)
+        if error is not None:
+            where = _say_range(before[0], _position(after), None)
+            raise RecordError.of(where, before[0], error.reason, error.error) from error.error
+        before, skip = after, 0
+
+
+def _position(after: Address) -> int:
+    """Where the output stands that this address comes after."""
+    return after[0] if any(after[1:]) else after[0] - 1
+
+
+def _say_range(first: int, last: int, count: int | None) -> str:
+    what = "the element" if count is None else f"a batch of {count} elements"
+    return f"{what} of position {first}" if first >= last else f"{what} of positions {first} to {last}"
+
+
+def _has_flat_map(group: Group) -> bool:
+    return any(operation.kind == "flat_map" for operation in group)

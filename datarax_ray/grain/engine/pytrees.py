@@ -1,0 +1,214 @@
+"""Elements of any kind on their way to the driver: as arrays where all are alike, else as they are.
+
+An element is a tree of dicts, lists, tuples, named tuples and None with leaves. Where every element of a block has the
+same tree, and leaves of the same type, dtype and shape, the block is one array for each leaf, and batches are made by
+copying rows. Anything else (ragged arrays, objects of one's own) travels as a list. Either way the element that comes
+out has the types of the one that went in, and its arrays may be written to.
+
+Source for what is a tree and what a leaf: jax.tree_util, by which Grain batches.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.elements.columns import is_host_only, nbytes, nbytes_of
+
+# A tree is nested tuples, which compare: ("leaf", kind, dtype, shape), ("none",), ("dict", keys, trees),
+# ("list", trees), (class, trees) of a tuple or named tuple.
+Tree = tuple[Any, ...]
+_NUMBERS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+
+
+class _UnlikeError(Exception):
+    """Elements that no arrays hold without changing one's type."""
+
+
+class Boxed:
+    """A list of any Python objects. Pickled in one piece: a thousand small arrays are one buffer, and are writable."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(nbytes_of, self.values))
+
+    def element(self, row: int) -> Any:
+        return self.values[row]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            return _unbox, (pickle.dumps(self.values, pickle.HIGHEST_PROTOCOL),)
+        except Exception:  # a class of __main__, say: the pickler around this one may know how (cloudpickle does)
+            return Boxed, (self.values,)
+
+
+def _unbox(data: bytes) -> Boxed:
+    return Boxed(pickle.loads(data))
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """`count` like elements. leaves: an array (count, ...) for each leaf of the tree, in its order."""
+
+    count: int
+    tree: Tree
+    leaves: tuple[NDArray, ...]
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(nbytes, self.leaves))
+
+    def element(self, row: int) -> Any:
+        """One element, with copies of its arrays: they keep no block in memory, and may be written to."""
+        kinds = _kinds(self.tree)
+        return _assemble(self.tree, (_take(leaf, kind, row) for leaf, kind in zip(self.leaves, kinds, strict=True)))
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The elements of a block. indices, rngs: of each, where operations on batches need them."""
+
+    values: Stacked | Boxed
+    indices: Indices | None = None
+    rngs: Boxed | None = None
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", self.values.nbytes)  # taken once: a box is counted element by element
+
+
+def gather(elements: list[Any]) -> Stacked | Boxed:
+    """At least one element, as arrays if they are all alike.
+
+    >>> gather([{"x": 1}, {"x": 2}]).leaves
+    (array([1, 2]),)
+    >>> type(gather([{"x": 1}, {"x": 2.0}])).__name__
+    'Boxed'
+    """
+    try:
+        return _stack(elements)
+    except _UnlikeError:
+        return Boxed(elements)
+
+
+def batch(parts: Sequence[tuple[Stacked | Boxed, int, int]]) -> Any:
+    """Rows [lo, hi) of each part, stacked as Grain stacks them: new arrays of shape (rows, ...) in the elements' tree.
+
+    Returns NotImplemented where they are not all alike, and Grain's own function must say what becomes of them.
+    """
+    first = parts[0][0]
+    if not isinstance(first, Stacked):
+        return NotImplemented
+    like = [part for part, _, _ in parts if isinstance(part, Stacked) and part.tree == first.tree]
+    if len(like) < len(parts):
+        return NotImplemented
+    leaves = (
+        _join([part.leaves[number][lo:hi] for part, (_, lo, hi) in zip(like, parts, strict=True)])
+        for number in range(len(first.leaves))
+    )
+    return _assemble(first.tree, leaves, in_order=True)
+
+
+def _stack(elements: list[Any]) -> Stacked:
+    row: list[Any] = []
+    tree = _describe(elements[0], row)
+    columns = [[leaf] for leaf in row]
+    for element in elements[1:]:
+        row = []
+        if _describe(element, row) != tree:
+            raise _UnlikeError
+        for column, leaf in zip(columns, row, strict=True):
+            column.append(leaf)
+    leaves = tuple(_column(column, kind) for column, kind in zip(columns, _kinds(tree), strict=True))
+    return Stacked(len(elements), tree, leaves)
+
+
+def _describe(value: Any, leaves: list[Any]) -> Tree:
+    """The value's tree; its leaves are appended. Raises: _UnlikeError for a leaf that no array holds as it is."""
+    cls = type(value)
+    if value is None:
+        return ("none",)
+    if cls is dict:
+        return ("dict", _keys(value), tuple(_describe(part, leaves) for part in value.values()))
+    if cls is list:
+        return ("list", tuple(_describe(part, leaves) for part in value))
+    if cls is tuple or (isinstance(value, tuple) and hasattr(cls, "_fields")):
+        return (cls, tuple(_describe(part, leaves) for part in value))
+    leaves.append(value)
+    if cls in _NUMBERS:
+        return ("leaf", cls, None, ())
+    if cls is str or cls is bytes:
+        return ("leaf", object, None, ())
+    if cls is np.ndarray or isinstance(value, np.generic):
+        if is_host_only(value.dtype) or not value.dtype.isnative:
+            raise _UnlikeError
+        return ("leaf", np.ndarray if cls is np.ndarray else np.generic, value.dtype, value.shape)
+    raise _UnlikeError
+
+
+def _keys(value: dict[Any, Any]) -> tuple[Any, ...]:
+    try:
+        sorted(value)
+    except TypeError:  # jax sorts them, and says so
+        raise _UnlikeError from None
+    return tuple(value)
+
+
+def _kinds(tree: Tree) -> list[Any]:
+    """The kind of each leaf: a Python number's type, object for text, np.ndarray, or np.generic for its scalars."""
+    if tree[0] == "leaf":
+        return [tree[1]]
+    return [kind for part in (tree[-1] if len(tree) > 1 else ()) for kind in _kinds(part)]
+
+
+def _column(values: list[Any], kind: Any) -> NDArray:
+    if kind is np.ndarray:
+        return np.stack(values)
+    if kind is object:
+        return np.fromiter(values, object, len(values))
+    try:
+        return np.array(values, _NUMBERS.get(kind) or values[0].dtype)
+    except OverflowError:  # an int of more than 64 bits
+        raise _UnlikeError from None
+
+
+def _take(leaf: NDArray, kind: Any, row: int) -> Any:
+    if kind is np.ndarray:
+        return np.array(leaf[row])
+    return leaf[row].item() if kind in _NUMBERS else leaf[row]
+
+
+def _join(slices: list[NDArray]) -> NDArray:
+    if slices[0].dtype == object:  # text; only now is its width known
+        return np.stack([value for part in slices for value in part])
+    return np.concatenate(slices)
+
+
+def _assemble(tree: Tree, leaves: Iterator[Any], in_order: bool = False) -> Any:
+    """The value of a tree, from its leaves in order. in_order: dicts with their keys sorted, as jax leaves them."""
+    if tree[0] == "leaf":
+        return next(leaves)
+    if tree[0] == "none":
+        return None
+    parts = [_assemble(part, leaves, in_order) for part in tree[-1]]
+    if tree[0] == "dict":
+        made = dict(zip(tree[1], parts, strict=True))
+        return {key: made[key] for key in sorted(made)} if in_order else made
+    if tree[0] == "list":
+        return parts
+    return tuple(parts) if tree[0] is tuple else tree[0](*parts)

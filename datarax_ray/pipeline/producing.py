@@ -1,0 +1,165 @@
+"""Making batches: what a pipeline's thread does. It does not know the pipeline, which ends it when it is dropped."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from jax.sharding import NamedSharding
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.pipeline.padding import pad
+from datarax_ray.pipeline.scan import FedBatch
+from datarax_ray.pipeline.settings import JaxSettings
+from datarax_ray.pipeline.stages import Stages, words
+from datarax_ray.pipeline.transfer import by_rows, check_sharding, merge_host, spans_processes, to_device
+from datarax_ray.plan.packing import padding
+from datarax_ray.plan.position import element_ids
+from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.trainer_rows import num_rows_in
+from datarax_ray.read.errors import Skipped
+from datarax_ray.read.formats.sniff import how_to_decode
+from datarax_ray.read.stream import Described
+from datarax_ray.sources.device import narrow, split_host
+
+logger = logging.getLogger("datarax_ray")
+
+
+class Source(Protocol):
+    """What a Pipeline needs of a source: what it is, and its batches from any state on."""
+
+    def describe(self) -> Described: ...
+
+    def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A batch, and the state of the stream once it is consumed; no batch but the state at its end."""
+
+    batch: Any
+    state: StreamState
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A batch on the device before the stages. row_words: uint32 (rows, 2), as stages.words makes them.
+
+    columns, row_words: None where nothing goes to the device. start: the number of its first element. host: the fields
+    that stay on the host.
+    """
+
+    columns: Any
+    row_words: Any
+    start: int
+    host: Any
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes the batches of a source. stages: applied on the device. sharding: where batches go, None for the default
+    device."""
+
+    source: Source
+    options: StreamOptions
+    stages: Stages
+    sharding: NamedSharding | None
+
+    def batches(
+        self,
+        state: StreamState,
+        prepare: Callable[[HostBatch], Any],
+        settings: JaxSettings,
+        cancelled: Callable[[], bool],
+    ) -> Generator[Ready, None, None]:
+        """Batches from the state on, prepared for their use, and after the last one what is left to say."""
+        options = replace(self.options, cancelled=cancelled)
+        is_first = True
+        with contextlib.closing(self.source.batches(state, options)) as stream:
+            while True:
+                try:
+                    host_batch = next(stream)
+                except StopIteration as end:
+                    if cancelled():
+                        raise RuntimeError("the pipeline was closed while it waited for a batch") from None
+                    stop = self.source.describe().stop
+                    if not options.drop_remainder and stop is not None and state.position < stop:
+                        state = replace(state, position=stop, offset=0)
+                    yield Ready(None, state, end.value or ())
+                    return
+                state = host_batch.state
+                if is_first and (advice := _advice(host_batch.columns)):
+                    logger.warning("batches are records as they are stored (bytes).%s", advice)
+                is_first = False
+                if options.pad_remainder:
+                    rows = num_rows_in(options.rows.full)
+                    fill = {} if options.packing is None else padding(options.packing)
+                    host_batch = pad(host_batch, rows, options.batch_size, fill)
+                with settings.applied():
+                    batch = prepare(host_batch)
+                yield Ready(batch, state, host_batch.skipped)
+
+    def keep(self, host_batch: HostBatch) -> Any:
+        """The batch as it is, for who lays it out."""
+        check_sharding(self.sharding, self.options.rows, host_batch.global_rows, "the last batch")
+        return host_batch.columns
+
+    def transfer(self, host_batch: HostBatch) -> Any:
+        """The batch for iteration: on the device, after the stages."""
+        return self.finish(self.place(host_batch))
+
+    def place(self, host_batch: HostBatch) -> Placed:
+        """The batch on the device, before the stages. No other process is waited for."""
+        on_device, on_host = split_host(host_batch.columns)
+        start = element_ids(host_batch.start, host_batch.offset)
+        if on_device is None:
+            return Placed(None, None, start, on_host)
+        rows, global_rows = self.options.rows, host_batch.global_rows
+        check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
+        row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
+        return Placed(
+            to_device(on_device, self.sharding, rows, global_rows),
+            to_device(row_words, by_rows(self.sharding), rows, global_rows),
+            start,
+            on_host,
+        )
+
+    def finish(self, placed: Placed) -> Any:
+        """The batch after the stages, with what stayed on the host."""
+        on_device, on_host = placed.columns, placed.host
+        if on_device is not None:
+            on_device = self.stages(on_device, placed.start, placed.row_words)
+        elif self.stages.graph.nodes:
+            raise ValueError(
+                "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
+                "nothing to run on; decode the records in transforms, DecodeFields for example." + _advice(on_host)
+            )
+        return merge_host(on_device, on_host)
+
+    def feed(self, host_batch: HostBatch) -> FedBatch | None:
+        """The batch for scan: before the stages, on the host, or on the devices of several processes; None if short."""
+        if host_batch.global_rows < self.options.batch_size:
+            return None
+        on_device, _ = split_host(host_batch.columns)
+        if on_device is None:
+            raise ValueError(
+                "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate."
+                + _advice(host_batch.columns)
+            )
+        if spans_processes(self.sharding):
+            placed = self.place(host_batch)
+            return FedBatch(placed.columns, placed.row_words, words(placed.start))
+        row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
+        return FedBatch(narrow(on_device), row_words, words(element_ids(host_batch.start, host_batch.offset)))
+
+
+def _advice(columns: Any) -> str:
+    """What decodes the first record, where the elements are records as they are stored."""
+    first = columns[0] if isinstance(columns, np.ndarray) else None
+    return how_to_decode(first) if isinstance(first, bytes) else ""

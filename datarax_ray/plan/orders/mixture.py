@@ -1,0 +1,341 @@
+"""Mixtures: the pure function from a position to a component and a position in it, in closed form.
+
+The components are the leaves of a binary tree; at each node two sides take turns as evenly as whole numbers can:
+of the first m that come by, floor((m * a + phase) / w) go left, a of w being the left side's share. Light components
+lie deep (Huffman's tree), so that for k components a position costs about log k divisions, and the errors of the nodes
+above a component fade before they reach it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.state import StreamState, is_count, refuse_rest
+
+AnyOrder: TypeAlias = "Order | MixtureOrder"
+
+# Weights sum to at most 2**31, so that the product of two numbers below the sum fits in int64.
+_MAX_WEIGHT_SUM = 2**31
+# Floats are meant as decimals or simple fractions: 0.1 is 1/10, and 1/3 is a third.
+_MAX_DENOMINATOR = 10**6
+# By less than this many records a component is ahead of its share, or behind it. A node adds less than 1 to the error
+# that comes from above, of which a side takes its share; in Huffman's tree a side weighs at most half of what is two
+# nodes up, so the sum is below 2 * (1 + 1/2 + 1/4 + ...). The largest seen, over random weights, is 2.1.
+MAX_DEVIATION = 4
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where weights begin to hold: position, and the position of each component there.
+
+    inside: the component of position - 1, where part of its record is still to be delivered; else None.
+    """
+
+    position: int
+    components: tuple[int, ...]
+    inside: int | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, for a state."""
+        return {"origin": {"position": self.position, "components": list(self.components), "inside": self.inside}}
+
+    def at(self, position: int) -> Origin | None:
+        """Itself; None at 0, where a stream begins again by the weights that it has now. See Extra."""
+        first = self.position - (self.inside is not None)
+        if 0 < position < first:
+            raise ValueError(
+                f"position {position} is before {first}, where these weights begin to hold; seek(0) begins again with "
+                "these, and a state from before they were changed goes on with the old ones"
+            )
+        return self if position else None
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Which component stands at each position, and which of its own positions.
+
+    weights: whole numbers without a common divisor, some may be 0; W is their sum. seed: sets the phase of every node.
+    origin: where these weights begin to hold, None for the beginning of the stream.
+
+    Of the first n positions after the origin, component c has n * weights[c] / W, to less than 4 records (to less than
+    1 with two components), and of every W exactly weights[c]. Each component's own positions come in order, all.
+
+    >>> Mixture((3, 1), seed=1).place(np.arange(8))[0].tolist()
+    [1, 0, 0, 0, 1, 0, 0, 0]
+    """
+
+    weights: tuple[int, ...]
+    seed: int
+    origin: Origin | None = None
+
+    def place(self, positions: Indices) -> tuple[Indices, Indices]:
+        """The component at each position and its own position: two int64 arrays (k,). positions: int64 (k,).
+
+        Raises: ValueError for a position before the origin.
+        """
+        positions = np.asarray(positions, np.int64)
+        components, own = np.empty_like(positions), np.empty_like(positions)
+        begin = 0 if self.origin is None else self.origin.position
+        index = positions - begin
+        is_before = index < 0
+        if is_before.any():
+            self._place_before(positions, is_before, components, own)
+        for leaf, where, counts in _descend(_tree(self.weights, self.seed), np.flatnonzero(~is_before), index):
+            components[where] = leaf
+            own[where] = counts if self.origin is None else counts + self.origin.components[leaf]
+        return components, own
+
+    def _place_before(self, positions: Indices, where: Any, components: Indices, own: Indices) -> None:
+        origin = self.origin
+        last = None if origin is None or origin.inside is None else origin.position - 1
+        if origin is None or origin.inside is None or (positions[where] != last).any():
+            raise ValueError(
+                f"position {positions[where].min()} is before {0 if origin is None else origin.position}, where these "
+                "weights begin to hold; restore a state from before they were changed, with the old weights"
+            )
+        components[where], own[where] = origin.inside, origin.components[origin.inside] - 1
+
+    def counts(self, position: int) -> tuple[int, ...]:
+        """The position of each component at this one: how many of its records stand before it."""
+        begin = 0 if self.origin is None else self.origin.position
+        base = (0,) * len(self.weights) if self.origin is None else self.origin.components
+        if self.origin is not None and self.origin.inside is not None and position < begin:  # before that record
+            base = tuple(count - (c == self.origin.inside) for c, count in enumerate(base))
+        found = dict(_counts(_tree(self.weights, self.seed), max(0, position - begin)))
+        return tuple(base[c] + found.get(c, 0) for c in range(len(self.weights)))
+
+    def position_of(self, component: int, own: int) -> int:
+        """Where a component's own position stands, counted from the origin; inverse of place."""
+        index = own - (0 if self.origin is None else self.origin.components[component])
+        return _position_of(_tree(self.weights, self.seed), component, index)
+
+    def origin_at(self, position: int, is_inside: bool) -> Origin:
+        """Where other weights begin, when the stream stands here; is_inside: with part of this record delivered.
+
+        That record is then still given at its position, and the weights hold from the next one on.
+        """
+        if not is_inside:
+            return Origin(position, self.counts(position))
+        component = int(self.place(np.array([position]))[0][0])
+        return Origin(position + 1, self.counts(position + 1), component)
+
+
+@dataclass(frozen=True)
+class MixtureOrder:
+    """Which record stands at each position of a mixture; an Order to the rest of the plan.
+
+    orders: of the components. Records are numbered through all components, those of component c from bases[c] on.
+    allow_new_weights: whether a state with other weights is taken, from where it stands.
+    """
+
+    mixture: Mixture
+    orders: tuple[AnyOrder, ...]
+    allow_new_weights: bool = False
+
+    @property
+    def num_records(self) -> int:
+        """Records of all components."""
+        return sum(order.num_records for order in self.orders)
+
+    @property
+    def bases(self) -> Indices:
+        """The number of each component's first record, and after the last component the end: int64 (k + 1,)."""
+        return np.cumsum([0, *(order.num_records for order in self.orders)], dtype=np.int64)
+
+    @property
+    def may_differ(self) -> tuple[str, ...]:
+        """See StatefulOrder."""
+        return ("mixture.weights",) if self.allow_new_weights else ()
+
+    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Origin | None:
+        """Where the weights begin to hold; None for the beginning of the stream. See StatefulOrder.
+
+        With allow_new_weights, that is at the state itself where it has others, which have left the components there.
+        """
+        origin = origin_of(rest["origin"], len(self.orders), state) if rest.get("origin") is not None else None
+        refuse_rest({key: value for key, value in rest.items() if key != "origin"})
+        mixture = saved.get("mixture")
+        weights = mixture.get("weights") if isinstance(mixture, Mapping) else None
+        if not self.allow_new_weights or weights == list(self.mixture.weights):
+            return origin
+        before = Mixture(weights_of(weights, len(self.orders)), self.mixture.seed, origin)
+        return before.origin_at(state.position, is_inside=state.offset > 0)
+
+    @property
+    def shortest_epoch(self) -> int:
+        """Positions between two permutations of the component that repeats most often."""
+        weights = self.mixture.weights
+        return min(
+            order.shortest_epoch * sum(weights) // weight
+            for order, weight in zip(self.orders, weights, strict=True)
+            if weight
+        )
+
+    @property
+    def cycle(self) -> int:
+        """So many positions hold a whole epoch of every component, wherever they begin."""
+        weights = self.mixture.weights
+        return max(
+            math.ceil((2 * order.cycle + 2 * MAX_DEVIATION) * sum(weights) / weight)
+            for order, weight in zip(self.orders, weights, strict=True)
+            if weight
+        )
+
+    @property
+    def seed(self) -> int:
+        return self.mixture.seed
+
+    @property
+    def shuffle(self) -> str:
+        """ "global" where every component is shuffled so, else "mixed"."""
+        return "global" if all(order.shuffle == "global" for order in self.orders) else "mixed"
+
+    def records(self, positions: Indices) -> Indices:
+        """The number of the record at each position. positions: int64 (k,), ascending. Returns int64 (k,)."""
+        components, own = self.mixture.place(positions)
+        records = np.empty_like(own)
+        for component, (order, base) in enumerate(zip(self.orders, self.bases, strict=False)):
+            mine = components == component
+            records[mine] = order.records(own[mine]) + base
+        return records
+
+
+def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:
+    """Weights as whole numbers in the same proportion, without a common divisor.
+
+    Raises: ValueError for negative weights, weights that are all 0, or ones without a common denominator in reach.
+
+    >>> whole_weights([0.7, 0.2, 0.1])
+    (7, 2, 1)
+    """
+    if any(not math.isfinite(w) or w < 0 for w in weights) or not any(weights):
+        raise ValueError(f"weights must be at least 0, and one of them more, got {list(weights)}")
+    exact = [Fraction(w).limit_denominator(_MAX_DENOMINATOR) if isinstance(w, float) else Fraction(w) for w in weights]
+    if vanished := [w for w, found in zip(weights, exact, strict=True) if w and not found]:
+        raise ValueError(f"weights {vanished} are too small beside the others; give whole numbers")
+    common = math.lcm(*(w.denominator for w in exact))
+    whole = [int(w * common) for w in exact]
+    divisor = math.gcd(*whole)
+    if sum(whole) // divisor > _MAX_WEIGHT_SUM:
+        raise ValueError(
+            f"the weights {list(weights)} are {[w // divisor for w in whole]} as whole numbers, whose sum exceeds "
+            "2**31; round them"
+        )
+    return tuple(w // divisor for w in whole)
+
+
+def origin_of(plain: Any, num_components: int, state: StreamState) -> Origin:
+    """The origin that a saved state names. state: its position and offset.
+
+    Raises: ValueError for what is none, or none of a stream that stands there.
+    """
+    found = plain if isinstance(plain, Mapping) else {}
+    position, components, inside = found.get("position"), found.get("components"), found.get("inside")
+    if (
+        position is None
+        or not isinstance(components, list)
+        or len(components) != num_components
+        or not all(map(is_count, [position, *components]))
+        or not (inside is None or (is_count(inside) and inside < num_components and components[inside]))
+    ):
+        raise ValueError(
+            f"the state's origin must have the positions of {num_components} components, got {shown(plain)}"
+        )
+    origin = Origin(position, tuple(components), inside)
+    if sum(components) != position:
+        raise ValueError(
+            f"the state's origin stands at position {position}, and its components at {shown(components)}, which are "
+            f"{sum(components)} together; the state is damaged, restore an earlier one"
+        )
+    if state.position < position - (inside is not None):
+        raise ValueError(
+            f"the state stands at position {state.position}, and its origin, where its weights begin to hold, at "
+            f"{position}; the state is damaged, restore an earlier one"
+        )
+    return origin
+
+
+def weights_of(plain: Any, num_components: int) -> tuple[int, ...]:
+    """The weights that a saved state has. Raises: ValueError for what are none of so many components."""
+    if not isinstance(plain, list) or len(plain) != num_components or not all(map(is_count, plain)):
+        raise ValueError(
+            f"the state's mixture.weights must be {num_components} whole numbers, got {shown(plain)}; the state is "
+            "damaged, restore an earlier one"
+        )
+    return whole_weights(plain)
+
+
+@dataclass(frozen=True)
+class _Node:
+    """Two sides that take turns: `weight` of `total` go left. A side is a component or another node."""
+
+    left: _Node | int
+    right: _Node | int
+    weight: int
+    total: int
+    phase: int
+
+
+@functools.lru_cache(maxsize=64)
+def _tree(weights: tuple[int, ...], seed: int) -> _Node | int:
+    """Huffman's tree over the components with a weight."""
+    heap: list[tuple[int, int, Any]] = [(weight, c, c) for c, weight in enumerate(weights) if weight]
+    heapq.heapify(heap)
+    number = len(weights)  # ties go to what was there first
+    while len(heap) > 1:
+        (a, _, left), (b, _, right) = heapq.heappop(heap), heapq.heappop(heap)
+        phase = int.from_bytes(hashlib.sha256(f"mixture/{seed}/{number}".encode()).digest()[:8], "big") % (a + b)
+        heapq.heappush(heap, (a + b, number, _Node(left, right, a, a + b, phase)))
+        number += 1
+    return heap[0][2]
+
+
+def _descend(node: _Node | int, where: Indices, index: Indices) -> list[tuple[int, Indices, Indices]]:
+    """[(component, which of the positions are its own, its count at each)]. index: what has come by before each."""
+    out: list[tuple[int, Indices, Indices]] = []
+    todo: list[tuple[_Node | int, Indices, Indices]] = [(node, where, index[where])]
+    while todo:
+        node, where, index = todo.pop()
+        if isinstance(node, int):
+            out.append((node, where, index))
+            continue
+        epochs, rest = np.divmod(index, node.total)
+        turns = rest * node.weight + node.phase
+        lefts = epochs * node.weight + turns // node.total
+        is_left = turns % node.total >= node.total - node.weight
+        todo.append((node.left, where[is_left], lefts[is_left]))
+        todo.append((node.right, where[~is_left], (index - lefts)[~is_left]))
+    return out
+
+
+def _counts(node: _Node | int, index: int) -> list[tuple[int, int]]:
+    """[(component, how many of the first `index` are its own)]."""
+    if isinstance(node, int):
+        return [(node, index)]
+    lefts = (index * node.weight + node.phase) // node.total
+    return _counts(node.left, lefts) + _counts(node.right, index - lefts)
+
+
+def _position_of(node: _Node | int, component: int, own: int) -> int:
+    """The index at which a component's record number `own` comes by, from the leaf up; -1 where it is not below."""
+    if isinstance(node, int):
+        return own if node == component else -1
+    if (below := _position_of(node.left, component, own)) >= 0:
+        # the smallest m with floor(((m + 1) * a + phase) / w) > below
+        return -(-((below + 1) * node.total - node.phase) // node.weight) - 1
+    if (below := _position_of(node.right, component, own)) >= 0:
+        # the smallest m with m + 1 - floor(((m + 1) * a + phase) / w) > below
+        return (below * node.total + node.phase) // (node.total - node.weight)
+    return -1

@@ -1,0 +1,139 @@
+"""What several trainers ask the same actors for: blocks that are made once for all, of which each may take a part.
+
+Where the rows of a trainer are not known before the elements are (behind filters, in lanes), it asks twice: first where
+the elements are, and, knowing with that which of them are its own, for those. Nothing depends on what is kept in
+between but the work: a block that is not there is made again, and is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import Columns, map_leaves
+
+_NO_ROWS = np.empty(0, np.int64)
+# Far more than one trainer has in flight from one actor (MAX_OPEN_CHUNKS, twice). A block that holds nothing, behind a
+# filter, costs its ticket all the same: some KB, and those whose rows nobody asks for are never taken away.
+MAX_KEPT = 256
+
+
+class Sharable(Protocol):
+    """A ticket that several trainers may have."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+    @property
+    def asked(self) -> Hashable:
+        """What decides the block: equal for tickets that ask for the same."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A ticket that each of `num_readers` trainers asks for.
+
+    wanted: "all" of its block; "places", where its elements are, with columns of no rows; or int64 (m,), ascending,
+    which of its elements. num_elements: of the block, where it is known; another block is none of these elements.
+    """
+
+    ticket: Sharable
+    num_readers: int
+    wanted: Literal["all", "places"] | Indices = field(default="all", compare=False)  # an array has no hash
+    num_elements: int | None = None
+
+    @property
+    def start(self) -> int:
+        return self.ticket.start
+
+    @property
+    def stop(self) -> int:
+        return self.ticket.stop
+
+
+class SharedBlocks:
+    """Keeps each block until all of its trainers had it, and the latest of them within bounds of bytes and number.
+
+    Trainers of one job are a step or two apart, so the last one asks soon after the first; one that is so far behind
+    that its blocks were dropped has them made again.
+    """
+
+    def __init__(self, max_nbytes: int) -> None:
+        self._max_nbytes = max_nbytes
+        self._kept: dict[Hashable, tuple[Block, int]] = {}  # with how many trainers are to come; the latest at the end
+        self.nbytes = 0
+
+    def answer(self, ticket: Any, make: Callable[[Any], Block]) -> Block:
+        """What the ticket asks for; `make` makes the block of one that is not shared."""
+        if not isinstance(ticket, Shared):
+            return make(ticket)
+        kept = self._take(ticket.ticket.asked)
+        if kept is not None and ticket.num_elements not in (None, len(kept[0].positions)):
+            kept = None  # made where something was missing that is there again, or other nodes have
+        block, num_left = kept or (make(ticket.ticket), ticket.num_readers)
+        if block.failure is None and ticket.num_elements not in (None, len(block.positions)):
+            return Block(_NO_ROWS, None, failure=_other(block, ticket), failure_position=ticket.start)
+        if not isinstance(ticket.wanted, str) or ticket.wanted == "all":
+            num_left -= 1
+        if num_left and block.failure is None:  # not what was broken: read anew, it may be well
+            self._keep(ticket.ticket.asked, block, num_left)
+        return part_of(block, ticket.wanted)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _take(self, asked: Hashable) -> tuple[Block, int] | None:
+        if (found := self._kept.pop(asked, None)) is not None:
+            self.nbytes -= found[0].nbytes
+        return found
+
+    def _keep(self, asked: Hashable, block: Block, num_left: int) -> None:
+        self._kept[asked] = block, num_left
+        self.nbytes += block.nbytes
+        while self.nbytes > self._max_nbytes or len(self._kept) > MAX_KEPT:
+            self._take(next(iter(self._kept)))
+
+
+def _other(block: Block, ticket: Shared) -> RuntimeError:
+    return RuntimeError(
+        f"positions [{ticket.start}, {ticket.stop}) gave {ticket.num_elements} elements, and {len(block.positions)} "
+        "when they were read again: the data or a transform does not give the same twice, so no stream over it can be "
+        "exact"
+    )
+
+
+def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
+    """The part of a block that is wanted; see Shared. Elements that the block has not are missing."""
+    if isinstance(wanted, str):
+        if wanted == "all":
+            return block
+        return replace(block, columns=_rows(block, _NO_ROWS), picked=_NO_ROWS, whole_nbytes=block.nbytes)
+    rows = wanted[: np.searchsorted(wanted, len(block.positions))]
+    # what reading took was told with the places
+    return replace(block, positions=block.positions[rows], columns=_rows(block, rows), skipped=(), read_s=0.0)
+
+
+def merged(places: Block, part: Block, rows: Indices) -> Block:
+    """The block whose places were asked for first, with the columns of these of its elements.
+
+    Raises: what made the second block fail where the first did not; RuntimeError where it is another one.
+    """
+    if not np.array_equal(part.positions, places.positions[rows]):
+        raise part.failure or RuntimeError(
+            f"the elements from position {places.positions[rows[0]]} on were others when they were read again: the "
+            "data or a transform does not give the same twice, so no stream over it can be exact"
+        )
+    return replace(places, columns=part.columns, picked=rows)
+
+
+def _rows(block: Block, rows: Indices) -> Columns:
+    return None if block.columns is None else map_leaves(lambda array: array[rows], block.columns)

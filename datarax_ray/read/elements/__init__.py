@@ -1,0 +1,1 @@
+"""Elements: their columns, what transforms make of them, and who owns their memory."""

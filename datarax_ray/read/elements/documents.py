@@ -1,0 +1,104 @@
+"""Documents: what is packed. Elements in, their fields laid end to end out, with the length of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.packing import Documents
+from datarax_ray.read.elements.columns import Columns, is_host_only, unstack
+from datarax_ray.read.elements.transforms import Call, Progress
+
+
+def join(progress: Progress, columns: Columns, documents: Documents) -> tuple[Columns, Indices]:
+    """The fields of all documents, each end to end: {name: (sum of lengths, ...)}, and the lengths, int64 (k,).
+
+    columns: the elements where they came as such, else None. The positions in `progress` are those of the documents
+    then. An element that is no document is a failure of its record.
+    """
+    if columns is not None:
+        if (made := _whole(columns, documents)) is not None:
+            return made
+        progress.elements = unstack(columns, len(progress.positions))
+    progress.run([Call(lambda element, *_: list(_documents(element, documents)), "packing", "flat_map")])
+    _cut_at_the_first_odd(progress, documents)
+    elements = progress.elements
+    if not elements:
+        return None, np.empty(0, np.int64)
+    lengths = np.array([len(element[documents.fields[0]]) for element in elements], np.int64)
+    return {name: np.concatenate([element[name] for element in elements]) for name in documents.fields}, lengths
+
+
+def _whole(columns: Columns, documents: Documents) -> tuple[Columns, Indices] | None:
+    """Columns whose rows are documents of one length, without a look at each; None where they are not."""
+    found: list[Any] = [columns.get(name) for name in documents.fields] if isinstance(columns, Mapping) else [None]
+    if any(column is None or column.ndim < 2 or is_host_only(column.dtype) for column in found):
+        return None
+    count, length = found[0].shape[:2]
+    is_too_long = documents.max_length is not None and length > documents.max_length
+    if is_too_long or not length or any(column.shape[1] != length for column in found):
+        return None
+    flat = {
+        name: column.reshape(count * length, *column.shape[2:])
+        for name, column in zip(documents.fields, found, strict=True)
+    }
+    return flat, np.full(count, length, np.int64)
+
+
+def _documents(element: Any, documents: Documents) -> Iterator[dict[str, np.ndarray]]:
+    """The documents of one element: one, or none where it is empty, or several where it is split."""
+    if not isinstance(element, Mapping):
+        raise TypeError(f"an element to pack is a dict, got {type(element).__name__}")
+    if missing := [name for name in documents.fields if name not in element]:
+        raise ValueError(f"the element has no field {missing[0]!r}, only {sorted(element)}")
+    arrays = {name: _array(name, element[name]) for name in documents.fields}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    length = lengths[documents.fields[0]]
+    if set(lengths.values()) != {length}:
+        raise ValueError(f"fields that are packed together must have one length in each element, got {lengths}")
+    if not length:
+        return
+    limit = documents.max_length or length
+    if length > limit and documents.too_long == "raise":
+        raise ValueError(
+            f"{documents.fields[0]!r} has {length} tokens, and a row has {limit}; use too_long='truncate' or 'split', "
+            "a larger seq_len, or on_error='skip' to leave such documents out"
+        )
+    if length <= limit:
+        yield arrays
+        return
+    for start in range(0, length if documents.too_long == "split" else 1, limit):
+        yield {name: array[start : start + limit] for name, array in arrays.items()}
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if not array.size and not isinstance(value, np.ndarray):
+        return np.empty(0, np.int64)  # an empty list has no dtype, and an empty document needs none
+    if is_host_only(array.dtype):
+        raise TypeError(
+            f"{name!r} is {type(value).__name__}, and packing joins numbers; make tokens of it in a transform, "
+            "np.frombuffer(text, np.uint8) for bytes"
+        )
+    if not array.ndim:
+        raise ValueError(f"{name!r} is a single value; packing joins arrays and lists, one entry for each token")
+    return array
+
+
+def _cut_at_the_first_odd(progress: Progress, documents: Documents) -> None:
+    """np.concatenate would make one dtype of several in silence."""
+    for name in documents.fields:
+        first = progress.elements[0][name] if progress.elements else None
+        for index, element in enumerate(progress.elements):
+            array = element[name]
+            assert first is not None
+            if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
+                progress.cut(
+                    index,
+                    f"field {name!r} is {first.dtype} with rows of shape {first.shape[1:]} in one document, "
+                    f"{array.dtype} {array.shape[1:]} in another; make them alike in a transform",
+                )
+                break

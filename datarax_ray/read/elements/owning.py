@@ -1,0 +1,223 @@
+"""Owning: results in memory that nobody else writes to, copied only where somebody else holds them.
+
+A transform may give its own buffer or a view of one, which its next call overwrites, or an object that it keeps and
+changes later; a data source may give what it keeps, and a transform may change that in place. So what is kept for
+longer than the next call has to be ours. The rule: a value is ours where all references to it are, which CPython
+counts. A container's items must be ours as well, and so must be the owner of the memory that an array shows (its
+`base`); bytes, text and numbers never change. Whatever is not ours is copied, and so is what nobody can look into:
+objects of other classes, and arrays of other libraries but JAX's, which never change. For what is ours, it costs a look
+at each count.
+
+Source for counting references to prove that memory is not shared: numpy.ndarray.resize (refcheck).
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import itertools
+import pathlib
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Set
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.read.elements.columns import as_ragged, leaves, map_leaves
+
+Path = tuple[Any, ...]
+
+# What never changes. np.void is missing: it shows the memory of the array that it was taken from.
+_CONSTANT = frozenset(
+    {bytes, str, bool, int, float, complex, type(None), datetime.datetime, datetime.date, datetime.time}
+    | {datetime.timedelta, decimal.Decimal, pathlib.PosixPath}
+    | {kind for kind in np.sctypeDict.values() if not issubclass(kind, np.void | np.object_)}
+)
+
+
+class UnfitError(TypeError):
+    """What was returned can be no element. The message goes on from "returned". path: to where it is."""
+
+    def __init__(self, what: str, remedy: str, path: Path = ()) -> None:
+        super().__init__(what, remedy, path)
+        self.path = path
+
+    def __str__(self) -> str:
+        where = f" in field {'.'.join(map(str, self.path))!r}" if self.path else ""
+        return f"{self.args[0]}{where}{self.args[1]}"
+
+
+def _count(held: list[Any]) -> int:
+    value = held[-1]
+    return sys.getrefcount(value)
+
+
+_Array = np.ndarray
+_ONE_HOLDER = _count([object()])  # as `own` counts: the container's reference, its own, and that of the call
+
+
+def own(held: Any, key: Any) -> None:
+    """Make held[key] ours, of a list or dict that is: where it is not, a copy takes its place.
+
+    The caller has no other reference to it: a variable that held it is set to None before.
+
+    Raises: UnfitError for what cannot be copied, or has no second reading (an iterator), or no order (a set).
+    """
+    value = held[key]
+    kind = type(value)
+    if kind in _CONSTANT:
+        return
+    if sys.getrefcount(value) <= _ONE_HOLDER:
+        if kind is _Array:
+            if _shows_own_memory(value):
+                return
+        elif kind is dict or kind is list:
+            name: Any = None
+            try:
+                if kind is dict:
+                    for name in value:
+                        if type(value[name]) not in _CONSTANT:
+                            own(value, name)
+                elif not _CONSTANT.issuperset(map(type, value)):
+                    for name in range(len(value)):
+                        own(value, name)
+            except UnfitError as error:
+                error.path = (name, *error.path)
+                raise
+            return
+    held[key] = copied(value)
+
+
+def own_items(held: list[Any]) -> list[Any]:
+    """The items of the iterable that is alone in `held`, each made ours before the next one is asked for; see own."""
+    values = held[0]
+    if type(values) is list and sys.getrefcount(values) <= _ONE_HOLDER:
+        for index in range(len(values)):
+            own(values, index)
+        return values
+    items = iter(values)
+    found: list[Any] = []
+    for count in itertools.count(1):
+        found.extend(itertools.islice(items, 1))  # no variable holds it
+        if len(found) < count:
+            break
+        own(found, -1)
+    return found
+
+
+def copied(value: Any, path: Path = ()) -> Any:
+    """The value with a copy of all that may change in it; raises as own does."""
+    kind = type(value)
+    if kind in _CONSTANT or (isinstance(value, np.generic) and not isinstance(value, np.void)):
+        return value
+    if kind is dict:
+        return {name: copied(item, (*path, name)) for name, item in value.items()}
+    if kind is list:
+        if _CONSTANT.issuperset(map(type, value)):
+            return value.copy()
+        return [copied(item, (*path, index)) for index, item in enumerate(value)]
+    if isinstance(value, tuple) and (kind is tuple or hasattr(kind, "_fields")):
+        items = [copied(item, (*path, index)) for index, item in enumerate(value)]
+        return tuple(items) if kind is tuple else kind(*items)
+    if kind is np.ndarray:
+        return as_ragged(value, _copied_array(value, path))
+    if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        remedy = ", whose mask would be lost; return its filled(value), or its data and its mask as two fields"
+        raise UnfitError(_said(kind), remedy, path)
+    if isinstance(value, Iterator | AsyncIterator | Coroutine):
+        raise UnfitError(_said(kind), ", which can be read only once; return a list of what it gives", path)
+    if isinstance(value, Set):
+        raise UnfitError(_said(kind), ", which has no order, so no two processes see the same; sort it to a list", path)
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:  # whatever a foreign class raises there
+        remedy = f", which cannot be copied or sent to another process ({error}); return the data in it"
+        raise UnfitError(_said(kind), remedy, path) from error
+
+
+def own_columns(held: list[Any], given: Any) -> Any:
+    """The columns that a step returned for those `given` to it, alone in `held`; each array is ours.
+
+    Arrays that show memory of given ones that cannot be written to stay as they are.
+    """
+    fixed = (a for _, a in leaves(given) if not a.flags.writeable and (not a.dtype.hasobject or _has_constants(a)))
+    return _own_columns(held, 0, {id(_owner(array)) for array in fixed}, False)
+
+
+def _own_columns(held: Any, key: Any, owners: Set[int], is_shared: bool) -> Any:
+    value = held[key]
+    is_shared = is_shared or sys.getrefcount(value) > _ONE_HOLDER
+    if isinstance(value, Mapping):
+        return {name: _own_columns(value, name, owners, is_shared) for name in value}
+    if type(value) is not _Array or id(_owner(value)) in owners:
+        return value
+    return _copied_array(value, (key,)) if is_shared or not _shows_own_memory(value) else value
+
+
+def read_only(columns: Any) -> Any:
+    """The columns as views that cannot be written to, but for objects that can be changed, which are copied."""
+    if isinstance(columns, Mapping):
+        return {name: read_only(column) for name, column in columns.items()}
+    view = columns.view() if not columns.dtype.hasobject or _has_constants(columns) else _copied_array(columns, ())
+    view.flags.writeable = False
+    return view
+
+
+def columns_copied(columns: Any) -> Any:
+    """The columns in memory of their own."""
+    return map_leaves(lambda array: _copied_array(array, ()), columns)
+
+
+def _owner(array: np.ndarray) -> Any:
+    return array if array.base is None else array.base
+
+
+def writable(columns: Any) -> Any:
+    """Columns of our own, of whose arrays each may be written to: as it is, or a copy."""
+    if not isinstance(columns, Mapping):
+        return writable({"": columns})[""]
+    found = {}
+    for name in columns:
+        value = columns[name]
+        if isinstance(value, Mapping):
+            found[name] = writable(value)
+        elif sys.getrefcount(value) <= _ONE_HOLDER and _shows_own_memory(value) and value.flags.writeable:
+            found[name] = value
+        else:
+            found[name] = _copied_array(value, (name,))
+    return found
+
+
+def objects_copied(array: np.ndarray, path: Path = ()) -> np.ndarray:
+    """An array of our own, with copies of the objects in it, in place; see copied."""
+    if array.dtype == object:
+        if not _has_constants(array):
+            items = [copied(item, path) for item in array.flat]
+            array[...] = np.fromiter(items, object, len(items)).reshape(array.shape)
+    elif array.dtype.hasobject:  # records with objects among their fields
+        array = copy.deepcopy(array)
+    return array
+
+
+def _shows_own_memory(array: np.ndarray) -> bool:
+    """Whether nobody else reaches the memory of an array that nobody else holds."""
+    owner, base = array, array.base
+    while type(base) is _Array and sys.getrefcount(base) <= _ONE_HOLDER:
+        owner, base = base, base.base
+    is_own = owner.flags.owndata if base is None else type(base) is bytes
+    return is_own and (not array.dtype.hasobject or _has_constants(array))
+
+
+def _has_constants(array: np.ndarray) -> bool:
+    return array.dtype == object and _CONSTANT.issuperset(map(type, array.flat))
+
+
+def _copied_array(array: np.ndarray, path: Path) -> np.ndarray:
+    return objects_copied(array.copy(), path)
+
+
+def _said(kind: type) -> str:
+    return f"a {kind.__qualname__}"

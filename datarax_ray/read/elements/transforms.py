@@ -1,0 +1,322 @@
+"""Transforms: what a user gives as one, and applying them to the elements of a block with every failure located.
+
+A transform is a plain callable element -> element, or an object with exactly one of `map(element)`,
+`random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)`, `flat_map(element) -> elements`
+(Grain's transform classes fit as they are), or one of two that work on all of a block at once: `decode(records) ->
+columns`, and `map_columns(columns) -> columns`, which gives a row for each row, in their order, and makes each of its
+own row alone. After a flat_map several elements share a position; an ordinal, from 0 at each, tells them apart.
+
+A transform may write to what it is given, keep it, and reuse what it gave: elements are as they were returned (see
+read.elements.owning). To a `map_columns` that writes to its columns it costs a second call, with copies.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dis
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from datarax_ray.read.elements.owning import UnfitError, own, own_items
+from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
+
+# The callable is asked, where the record is read, whether to leave it out.
+OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
+_METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transform, told apart. kind: the method it has; "map" for a plain callable. index: its place in the list."""
+
+    kind: str
+    call: Callable[..., Any]
+    name: str
+    index: int
+
+
+def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
+    """The transforms, each checked to be one.
+
+    Raises: TypeError for what is no transform, or is several; ValueError for `decode` after another transform.
+    """
+    found = tuple(_step(transform, index) for index, transform in enumerate(listed(transforms)))
+    for step in found[1:]:
+        if step.kind == "decode":
+            raise ValueError(
+                f"transform {step.name} decodes records, so it must be the first; it is number {step.index}"
+            )
+    return found
+
+
+def listed(transforms: Iterable[Any]) -> tuple[Any, ...]:
+    """The transforms as a tuple. Raises: TypeError where one stands alone, which may be iterable all the same."""
+    is_one = callable(transforms) or any(callable(getattr(transforms, method, None)) for method in _METHODS)
+    if is_one or isinstance(transforms, str | bytes) or not isinstance(transforms, Iterable):
+        raise TypeError(f"transforms is a list of transforms, got {transforms!r}; write [{_name(transforms)}]")
+    return tuple(transforms)
+
+
+def drops_alike(todo: Sequence[Step], on_error: OnError, is_packed: bool) -> bool:
+    """Whether a record of which nothing is left has nothing left in any epoch: all that may drop it, which is told its
+    record alone, and nothing before that is told its position or gives it random numbers.
+
+    is_packed: elements become documents, and empty ones are dropped.
+    """
+    if callable(on_error):  # it is told the position
+        return False
+    may_drop = [is_packed or on_error == "skip" or step.kind in ("filter", "flat_map") for step in todo]
+    last = max((index for index, drops in enumerate(may_drop) if drops), default=-1)
+    return not any(step.kind in ("random_map", "map_with_index") for step in todo[: last + 1])
+
+
+def _step(transform: Any, index: int) -> Step:
+    if inspect.isclass(transform):
+        raise TypeError(f"transform {transform.__name__} is a class; pass an instance of it")
+    kinds = [method for method in _METHODS if callable(getattr(transform, method, None))]
+    if len(kinds) > 1:
+        raise TypeError(f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
+    if kinds == ["flat_map"]:
+        return Step("flat_map", functools.partial(_flat_map, transform), _name(transform), index)
+    if kinds == ["filter"] and _returns_none(transform.filter):
+        raise TypeError(
+            f"filter of {_name(transform)} ends without `return`, so it would drop every element; return what is true "
+            "for those to keep"
+        )
+    if kinds:
+        return Step(kinds[0], getattr(transform, kinds[0]), _name(transform), index)
+    if callable(transform):
+        return Step("map", transform, _name(transform), index)
+    raise TypeError(
+        f"{transform!r} is no transform: it is neither callable nor has one of {', '.join(_METHODS)} as a method"
+    )
+
+
+def _returns_none(function: Any) -> bool:
+    """Whether a function in Python returns None whatever it is given, as its code says; False where that is unknown."""
+    code = getattr(function, "__code__", None)
+    if code is None or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        return False
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    returned = [
+        instruction.argval is None  # RETURN_CONST of Python 3.12 on
+        if instruction.opname == "RETURN_CONST"
+        else (before.opname, before.argval, instruction.is_jump_target) == ("LOAD_CONST", None, False)
+        for before, instruction in pairs
+        if instruction.opname in ("RETURN_VALUE", "RETURN_CONST")
+    ]
+    return bool(returned) and all(returned)
+
+
+def _flat_map(transform: Any, element: Any) -> list[Any]:
+    held = [transform.flat_map(element)]
+    if held[0] is None:
+        raise UnfitError("None", ", and flat_map returns an iterable of elements; does it end without `return`?")
+    if isinstance(held[0], Mapping | str | bytes):
+        raise TypeError(f"flat_map returned a {type(held[0]).__name__}; it returns an iterable of elements, a list say")
+    results = own_items(held)
+    limit = getattr(transform, "max_fan_out", None)
+    if limit is not None and len(results) > limit:
+        raise ValueError(f"flat_map returned {len(results)} elements, and its max_fan_out is {limit}; set it higher")
+    return results
+
+
+def _name(transform: Any) -> str:
+    return getattr(transform, "__qualname__", None) or type(transform).__qualname__
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is done to each element. call: (element, position, ordinal) -> what it becomes; where kind is "filter",
+    whether it stays, and where it is "flat_map", a list of our own of what takes its place. what: it, in errors.
+
+    catch: the Exceptions that it may raise about its element.
+    """
+
+    call: Callable[[Any, int, int], Any]
+    what: str
+    kind: str = "map"
+    catch: type[Exception] = Exception
+
+
+class Progress:
+    """The elements of one block on their way through the transforms; keeps their positions and records beside them.
+
+    elements: a list is taken as it is, and emptied. ordinals: the place of each among the results of its position, as
+    the last flat_map gave them; 0 before any.
+
+    A failure either leaves its element out (on_error "skip", or a callable that says so), or cuts the block before its
+    position: then `failure` is to be raised when the stream comes to it, and everything before it is still good.
+    Nothing here reads files: `locate` gives the name of a record for errors.
+    """
+
+    def __init__(
+        self,
+        elements: list[Any],
+        positions: Sequence[int] | np.ndarray,
+        records: Sequence[int] | np.ndarray,
+        *,
+        on_error: OnError,
+        locate: Callable[[int], str],
+    ) -> None:
+        self.elements = elements
+        self.positions: Any = positions
+        self.records: Any = records
+        self.ordinals: list[int] = []
+        self.skipped: list[Skipped] = []
+        self.failure: RecordError | None = None
+        self._on_error = on_error
+        self._locate = locate
+
+    def apply(self, todo: Sequence[Step], seed: int) -> None:
+        """Put every element through these steps; what they filter out leaves the block, what they make of one joins."""
+        self.run([_bind(step, seed) for step in todo])
+
+    def run(self, calls: Sequence[Call]) -> None:
+        """Put each element through all calls before the next one begins, and own the result before anything is called
+        again: whatever a call writes to later, it is as it was returned.
+        """
+        self._list()
+        given, self.elements = self.elements, []
+        given.reverse()
+        kept: list[int] = []
+        found: list[int] = []
+        todo = [(call.kind, call.call) for call in calls]
+        position, counts = -1, [0] * len(calls)  # of results at this position, by each flat_map
+        for index in range(len(given)):  # to the last, or to one that fails
+            if self.positions[index] != position:
+                position, counts = self.positions[index], [0] * len(calls)
+            waiting: list[tuple[Any, int, int]] = []  # what flat_maps gave, the next one at the end
+            element, ordinal, number = given.pop(), self.ordinals[index], -1
+            while True:
+                try:
+                    for kind, call in todo[number + 1 :]:
+                        number += 1
+                        if kind == "map":
+                            was_none = element is None
+                            element = call(element, position, ordinal)
+                            if element is None and not was_none:
+                                raise UnfitError("None", "; does it end without `return`?")
+                        elif kind == "filter":
+                            if not call(element, position, ordinal):
+                                break
+                        else:
+                            parts = call(element, position, ordinal)
+                            first, counts[number] = counts[number], counts[number] + len(parts)
+                            while parts:
+                                part = parts.pop()
+                                waiting.append((part, first + len(parts), number))
+                            part = None
+                            break
+                    else:
+                        self.elements.append(element)
+                        element = None
+                        own(self.elements, -1)
+                        kept.append(index)
+                        found.append(ordinal)
+                except BaseException as error:
+                    del self.elements[len(kept) :]
+                    if not self._skip(index, calls[number], error):
+                        given.clear()
+                        break
+                if not waiting:
+                    break
+                element, ordinal, number = waiting.pop()
+            if not given:
+                break
+        if kept != list(range(len(self.positions))):
+            self.positions = [self.positions[index] for index in kept]
+            self.records = [self.records[index] for index in kept]
+        self.ordinals = found
+        self.end_before_failure()
+
+    def _skip(self, index: int, call: Call, error: BaseException) -> bool:
+        """Leave this element out, or make the error the block's failure, as on_error says. Returns whether left out.
+
+        Raises: the error, where it is not about the element.
+        """
+        where, position = self._locate(self.records[index]), self.positions[index]
+        if not is_of_data(error, call.catch):
+            error.add_note(f"in {where} (position {position}): {call.what}")
+            raise error
+        verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
+        reason = f"{call.what} {verb} {message_of(error)}"
+        failure = RecordError(f"{where} (position {position}): {reason}", position)
+        failure.__cause__ = error
+        if isinstance(error, Exception):  # who raises another asks for more than an element to be left out
+            try:
+                is_left_out = self._on_error == "skip" or (callable(self._on_error) and bool(self._on_error(failure)))
+            except BaseException as second:
+                if not is_of_data(second):
+                    raise
+                reason += f"; and on_error raised {type(second).__name__}: {message_of(second)}"
+                is_left_out, error = False, second
+            if is_left_out:
+                self.skipped.append(Skipped(where, position, reason))
+                return True
+        self.fail(index, reason, error)
+        return False
+
+    def fail(self, index: int, reason: str, error: BaseException) -> None:
+        """Make this the block's failure; the block ends before it once its elements are put in their places."""
+        self.failure = RecordError.of(self._locate(self.records[index]), self.positions[index], reason, error)
+        self.failure.__cause__ = error
+
+    def cut(self, index: int, reason: str) -> None:
+        """End the block before the position of this element, unlike the first, or no element itself; never skipped."""
+        self._list()
+        where, position = self._locate(self.records[index]), self.positions[index]
+        first = f" differs from {self._locate(self.records[0])} (position {self.positions[0]})" if index else ""
+        self.failure = RecordError(f"{where} (position {position}){first}: {reason}", position)
+        self.end_before_failure()
+
+    def _list(self) -> None:
+        """Lists in place of arrays, once single elements are looked at; whole columns pass at no price for each row."""
+        if isinstance(self.positions, np.ndarray):
+            self.positions, self.records = self.positions.tolist(), np.asarray(self.records).tolist()
+        if len(self.ordinals) < len(self.positions):  # none yet: no flat_map has come
+            self.ordinals = [0] * len(self.positions)
+
+    def end_before_failure(self) -> None:
+        """What else its position gave goes too: batches end at whole positions there, whatever their size."""
+        if self.failure is not None:
+            self._keep(bisect.bisect_left(self.positions, self.failure.position))
+
+    def _keep(self, count: int) -> None:
+        del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
+
+
+def _bind(step: Step, seed: int) -> Call:
+    """The step as a call."""
+    what = f"transform {step.name}"
+    if step.kind == "random_map":
+        rng_at = element_rng(seed, step.index)
+        return Call(lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)), what)
+    if step.kind == "map_with_index":
+        return Call(lambda element, position, _: step.call(position, element), what)
+    return Call(lambda element, *_: step.call(element), what, step.kind)
+
+
+def element_rng(seed: int, transform_index: int) -> Callable[..., np.random.Generator]:
+    """The random numbers of one transform: (position, ordinal = 0) -> a Generator that depends on nothing else.
+
+    Philox with (seed, transform) as its key, position and ordinal in the high words of its counter, so no two elements,
+    transforms or seeds share a stream. The same Generator is set anew for each position (half the cost of making one):
+    a transform must not keep it.
+    """
+    bits = np.random.Philox(key=np.array([seed, transform_index], np.uint64))
+    fresh = bits.state
+    rng = np.random.Generator(bits)
+
+    def rng_at(position: int, ordinal: int = 0) -> np.random.Generator:
+        fresh["state"]["counter"] = np.array([0, 0, position, ordinal], np.uint64)
+        bits.state = fresh
+        return rng
+
+    return rng_at

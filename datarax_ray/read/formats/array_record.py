@@ -1,0 +1,401 @@
+"""Reads records of ArrayRecord files by global index, batched, with every broken file found when it is opened.
+
+Source: google/array_record, python/array_record_reader.cc. Three of its habits shape this file: the constructor never
+raises (a broken file has ok() False), `read(list)` builds a table over the whole file on every call while
+`read(start, stop)` does not, and readers do not pickle.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import itertools
+import operator
+import os
+import re
+import resource
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.errors import raise_together
+from datarax_ray.read.forked import OneProcess, ThreadLock
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
+from datarax_ray.read.retry import patiently
+
+# Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
+# group of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
+_LONG_RUN_GROUPS = 1024
+# `read(list)` builds a table over the whole file and pays some 20 us for each of its first 100 groups, then decodes
+# each group once; below these it is dearer than a range for each group, whatever is dropped from them.
+_LIST_MIN_GROUPS = 64
+_LIST_MIN_RECORDS_PER_GROUP = 3
+# A reader holds a descriptor, 2 KB, and 8 bytes of index for each group (measured). To open it again costs 50 us, and
+# 60 ns for each group, where a read costs 4: so it is kept open where that is possible.
+_MIN_OPEN_READERS = 256  # whatever their indices take
+_MAX_INDEX_NBYTES = 512 * 2**20
+_MAX_DESCRIPTORS = 2**16
+_ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
+_MAX_OPENERS = 32  # opening waits for storage, not for a core
+_OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted
+# What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
+# one, or a group, is read past the buffer, so nothing was slower with 8.
+_BUFFER_SIZE = 8 * 1024
+_THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
+# "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
+_SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
+
+    head, content: digests of its first bytes, and of these and more (read.identity.contents): files are padded to 64
+    KiB, so those of one dataset often have one size and count. "" where nobody took them.
+    """
+
+    path: str
+    num_records: int
+    nbytes: int
+    group_size: int
+    skip: int
+    take: int
+    head: str = ""
+    content: str = ""
+
+    @property
+    def index_nbytes(self) -> int:
+        """What array_record holds of it in memory while it is open."""
+        return 2048 + 8 * self.num_records // self.group_size
+
+
+class ArrayRecordReader:
+    """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
+
+    Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
+    first reader counts them). Several threads may read, and close.
+    """
+
+    broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
+
+    def __init__(self, files: Sequence[RecordFile]) -> None:
+        self.files = tuple(files)
+        self._starts = np.cumsum([0, *(file.take for file in self.files)])
+        # what to take from an index, to have that within the file
+        self._offsets = [start - file.skip for start, file in zip(self._starts[:-1].tolist(), self.files, strict=True)]
+        self._open: OrderedDict[int, Any] = OrderedDict()
+        # of files that were opened, and found to be those that were counted; every read looks whether they still are
+        self._seen: dict[int, Stamp] = {}
+        self._index_nbytes = 0
+        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+        _READERS[id(self)] = self
+
+    @classmethod
+    def of(cls, paths: Any) -> ArrayRecordReader:
+        """Open everything that `paths` names (see files.find), count it in parallel, and check it.
+
+        Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
+        slices outside their file, and where there is no record in all files together.
+        """
+        slices = find(paths)
+        with ThreadPoolExecutor(min(_MAX_OPENERS, len(slices))) as pool:
+            outcomes = list(pool.map(_try_inspect, slices))
+        broken = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        raise_together(broken, len(slices))
+        files = [outcome for outcome in outcomes if isinstance(outcome, RecordFile)]
+        if not sum(file.take for file in files):
+            raise ValueError(
+                f"there are 0 records in {files[0].path}"
+                + (f" and {len(files) - 1} more files" if len(files) > 1 else "")
+                + "; a stream needs at least one. Check that the writer wrote records and was closed."
+            )
+        return cls(files)
+
+    @property
+    def num_records(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Compressed bytes of a record, on average."""
+        return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
+
+    def read(self, records: Indices) -> list[bytes]:
+        """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Raises: RuntimeError from array_record for a broken record, with the file's path in a note; OSError where a
+        file is gone, StorageError where it cannot be read for long; ValueError where it is no longer the file that
+        was counted, or changed while it was read.
+        """
+        _THREADS.check()
+        wanted, where = np.unique(records, return_inverse=True)
+        found: list[bytes] = []
+        bounds = np.searchsorted(wanted, self._starts)
+        touched = np.flatnonzero(np.diff(bounds))
+        for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
+            found += self._read_file(index, wanted[lo:hi] - self._offsets[index])
+        if len(where) < 2:
+            return found
+        return list(operator.itemgetter(*where.tolist())(found))
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people: "path[index in the file]"."""
+        index = int(np.searchsorted(self._starts, record, side="right")) - 1
+        file = self.files[index]
+        return f"{file.path}[{record - int(self._starts[index]) + file.skip}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data: names without directories (a dataset may move), slices, sizes, counts, contents."""
+        return {
+            "num_files": len(self.files),
+            "num_records": self.num_records,
+            "nbytes": sum(file.nbytes for file in self.files),
+            "digest": digest(
+                [[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes, f.head] for f in self.files]
+            ),
+            "content": digest([file.content for file in self.files]),
+        }
+
+    def close(self) -> None:
+        """Close every open file. Reading again opens them again."""
+        with self._lock:
+            self._seen.clear()
+            while self._open:
+                self._shut(next(iter(self._open)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self.files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["files"])  # type: ignore[misc]
+
+    def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
+        """wanted: ascending, distinct indices within the file."""
+        return patiently(lambda: self._read_alone(index, wanted), self.files[index].path)
+
+    def _read_alone(self, index: int, wanted: Indices) -> list[bytes]:
+        """What no other thread may close the file under; it may while a failed read waits to be tried again."""
+        with self._lock:
+            return self._read_once(index, wanted)
+
+    def _read_once(self, index: int, wanted: Indices) -> list[bytes]:
+        file, reader = self.files[index], self._reader(index)
+        try:
+            match reading(wanted, file.group_size):
+                case "range":
+                    found = reader.read(int(wanted[0]), int(wanted[-1]) + 1)
+                case "list":
+                    found = reader.read(wanted.tolist())
+                case "groups":
+                    found = _read_groups(reader.read, wanted, file.group_size)
+        except RuntimeError as error:
+            self._check_unchanged(index)
+            if failed := _system_error(error, file.path, f" for records {wanted[0]} to {wanted[-1]}"):
+                self._shut(index)
+                raise failed from error
+            error.add_note(f"while reading {len(wanted)} records of {file.path}")
+            raise
+        # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
+        self._check_unchanged(index)
+        if len(found) != len(wanted):
+            raise ValueError(f"{file.path}: asked for {len(wanted)} records, got {len(found)}")
+        return found
+
+    def _reader(self, index: int) -> Any:
+        if index in self._open:
+            self._open.move_to_end(index)
+            return self._open[index]
+        while self._open and self._is_full():
+            self._shut(next(iter(self._open)))
+        reader = _open(self.files[index].path)
+        try:
+            self._check_replaced(index, reader)
+        except Exception:
+            reader.close()
+            raise
+        self._open[index] = reader
+        self._index_nbytes += self.files[index].index_nbytes
+        return reader
+
+    def _shut(self, index: int) -> None:
+        self._open.pop(index).close()
+        self._index_nbytes -= self.files[index].index_nbytes
+
+    def _is_full(self) -> bool:
+        """Whether one more file is to be opened only when another was closed."""
+        readers = [found for reference in _READERS.valuerefs() if (found := reference()) is not None]
+        return sum(len(reader._open) for reader in readers) >= _max_open_readers() or (
+            len(self._open) >= _MIN_OPEN_READERS and self._index_nbytes >= _MAX_INDEX_NBYTES
+        )
+
+    def _check_replaced(self, index: int, reader: Any) -> None:
+        """Refuse a file that is not the one that was counted; once, later its stamp tells."""
+        if index in self._seen:
+            return
+        file = self.files[index]
+        seen = stamp(file.path)
+        content = head_and_content(file.path)[1] if file.content else ""
+        found = reader.num_records(), seen[1], content
+        if found != (file.num_records, file.nbytes, file.content):
+            raise ValueError(
+                f"{file.path} held {file.num_records} records in {file.nbytes:,} bytes when the source was made and "
+                f"holds {found[0]}{' others' if found[0] == file.num_records else ''} in {found[1]:,} now; it was "
+                "replaced, and reading on would mix two datasets. Put the original back and go on from the last "
+                "state, or make a new source."
+            )
+        self._seen[index] = seen
+
+    def _check_unchanged(self, index: int) -> None:
+        """Refuse what was read of a file that is no longer what it was when it was opened."""
+        path, seen = self.files[index].path, self._seen[index]
+        now = stamp(path)
+        if now != seen:
+            raise ValueError(
+                f"{path} changed while it was read: {difference(seen, now)}. What it gives now may be cut, or of two "
+                "files, so nothing of this read is taken. Put the original back (by renaming, never in place) and go "
+                "on from the last state, or make a new source."
+            )
+
+
+# All readers of this process, which share its descriptors: the components of a mixture have one each. By id, as a dict
+# gives a list of what is in it at once; a WeakSet that grew in another thread meanwhile would raise RuntimeError, which
+# is array_record's word for a broken record.
+_READERS: weakref.WeakValueDictionary[int, ArrayRecordReader] = weakref.WeakValueDictionary()
+
+
+@functools.cache
+def _max_open_readers() -> int:
+    """How many files may be open; of the limit on descriptors, which is raised as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):  # a sandbox that forbids it: the limit stays as it was
+            pass
+    limit = _MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _MAX_DESCRIPTORS)
+    return limit - min(_ROOM, limit // 4)
+
+
+def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "groups"]:
+    """The cheapest way to read these records of one file: one range, one list, or a range for each of their groups.
+
+    wanted: int64 (k,), ascending, distinct, k >= 1.
+
+    >>> reading(np.arange(0, 400_000, 100), group_size=1)
+    'groups'
+    >>> reading(np.arange(0, 62_500, 32), group_size=256)
+    'list'
+    >>> reading(np.arange(5_000, 9_000), group_size=1)
+    'range'
+    """
+    if len(wanted) < _LIST_MIN_GROUPS * _LIST_MIN_RECORDS_PER_GROUP:
+        return "groups"  # at once: of many small files, a read takes one or two records of each
+    if len(wanted) == wanted[-1] - wanted[0] + 1 and len(wanted) >= _LONG_RUN_GROUPS * group_size:
+        return "range"
+    num_groups = 1 + np.count_nonzero(np.diff(wanted // group_size))
+    if num_groups >= _LIST_MIN_GROUPS and len(wanted) >= _LIST_MIN_RECORDS_PER_GROUP * num_groups:
+        return "list"
+    return "groups"
+
+
+def _read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group_size: int) -> list[bytes]:
+    """One range for each group, from the first to the last record wanted of it."""
+    indices = wanted.tolist()
+    if group_size == 1 or len(indices) == 1:
+        return [read(index, index + 1)[0] for index in indices]
+    cuts = (np.flatnonzero(np.diff(wanted // group_size)) + 1).tolist()
+    found: list[bytes] = []
+    for lo, hi in itertools.pairwise([0, *cuts, len(indices)]):
+        start = indices[lo]
+        records = read(start, indices[hi - 1] + 1)
+        found += records if len(records) == hi - lo else [records[index - start] for index in indices[lo:hi]]
+    return found
+
+
+def _open(path: str) -> Any:
+    from array_record.python import array_record_module  # lazily: it starts 64 threads with the first reader
+
+    _THREADS.check()
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file (seen from {os.getcwd()})")
+    reader = array_record_module.ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER_SIZE)
+    if not reader.ok():
+        raise ValueError(
+            f"{path} is not a complete ArrayRecord file: {_reason(reader, path)}."
+            + (
+                sniff.advice_at(path, "ArrayRecord")
+                or " It was cut short, or its writer was never closed; write or copy it again."
+            )
+        )
+    return reader
+
+
+def _reason(reader: Any, path: str) -> str:
+    """Why a reader is not ok; the binding tells only when it is read, and not always then.
+
+    Raises: OSError where it is the system that says so, and nothing in the file.
+    """
+    if os.path.getsize(path) == 0:
+        return "it is empty (0 bytes)"
+    try:
+        reader.read([0])
+    except RuntimeError as error:
+        if failed := _system_error(error, path):
+            raise failed from error
+        return str(error).removeprefix(path).lstrip(": ") or "its end is missing"
+    return f"its end is missing ({os.path.getsize(path):,} bytes are there)"
+
+
+def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | None:
+    """What the operating system said, where array_record tells of that in words: it is about no record.
+
+    what: was to be read, for people.
+    """
+    said = _SYSTEM_CALL.match(str(error))
+    if said is None:
+        return None
+    number = _NUMBERS.get(said["why"])
+    return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
+
+
+def _try_inspect(part: FileSlice) -> RecordFile | Exception:
+    try:
+        return patiently(lambda: _inspect(part), f"{part.path} while it was opened")
+    except (OSError, ValueError) as error:
+        return error  # every broken file is reported, not only the first
+
+
+def _inspect(part: FileSlice) -> RecordFile:
+    reader = _open(part.path)
+    try:
+        num_records = reader.num_records()
+        group = re.search(r"group_size:([1-9]\d*)", reader.writer_options_string() or "")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{part.path} is damaged: its header is no text ({error})") from error
+    finally:
+        reader.close()
+    if part.expected is not None and part.expected != num_records:
+        raise ValueError(
+            f"{part.path} was said to hold {part.expected} records (examples_in_shard) and holds {num_records}"
+        )
+    take = num_records - part.skip if part.take is None else part.take
+    if take < 0 or part.skip + take > num_records:
+        raise ValueError(
+            f"{part.path}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, "
+            f"the file holds {num_records}"
+        )
+    nbytes = os.path.getsize(part.path)
+    group_size = int(group[1]) if group else 1
+    return RecordFile(part.path, num_records, nbytes, group_size, part.skip, take, *head_and_content(part.path))

@@ -1,0 +1,1 @@
+"""Arrow: tables, and the one policy from their columns to NumPy's."""

@@ -1,0 +1,277 @@
+"""Reads rows of a Hugging Face map-style dataset by index, as columns, from its Arrow table.
+
+Arrow files are memory-mapped: what an actor is sent of them is their paths, and a row is read where it lies. Tables in
+memory travel as their buffers, once to each node. Source: datasets.arrow_dataset, datasets.table, datasets.features.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.elements.columns import Columns, map_leaves
+from datarax_ray.read.formats.arrow.column_types import ColumnTypes, settle, without_pil
+from datarax_ray.read.identity.sampled_rows import rows_digest, spread
+
+# Rows for the digest: of images of 100 KB, 25 MB to read, once.
+_NUM_SAMPLED = 256
+# What Table.take joins (0.2 ms for 1 MB) in the time that taking rows of one more batch takes (10 to 30 us).
+_JOINED_NBYTES = 100_000
+_IMAGE, _JSON = "Image", "Json"  # the features that are decoded here
+
+
+class UndecodableError(ValueError):
+    """A stored value, an image for example, that does not decode."""
+
+
+class DatasetReader:
+    """The rows of a datasets.Dataset, after its select, shuffle and filter, with its format's columns.
+
+    What a column becomes is decided over all its rows, by the table in read.formats.arrow.column_types. Images are
+    decoded.
+
+    name: how the dataset is called, for people.
+
+    Raises: TypeError for what is no datasets.Dataset; ValueError for one that is empty, that runs a function whenever
+    it is read (set_transform), or has features that only `datasets` can decode.
+    """
+
+    broken: type[Exception] = UndecodableError
+
+    def __init__(self, dataset: Any, name: str) -> None:
+        _check(dataset, name)
+        if dataset.format["columns"] != dataset.column_names:
+            dataset = dataset.select_columns(dataset.format["columns"])
+        self._name = name
+        self._features = dataset.features
+        self._tables = _Tables(dataset.data, dataset._indices, name)
+        self.num_records = len(dataset)
+        self._decoded = tuple(key for key, needed in self._features._column_requires_decoding.items() if needed)
+        self._types = ColumnTypes.of(dataset.data.table, self._tables.rows, self._decoded)
+        self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
+
+    def read(self, records: Indices) -> Columns | list[Any]:
+        """The columns of these rows, in the order asked; a list of elements where images among them differ in size.
+
+        records: int64 (k,), in [0, num_records), repeats allowed. Neighbouring rows of one Arrow batch, in their order,
+        are read-only views of it.
+
+        Raises: UndecodableError for an image or JSON text that does not decode.
+        """
+        columns = self._stored(records)
+        images = {}
+        for key in self._decoded:
+            decoded = self._decode(key, columns.pop(key))
+            if _IMAGE in _decoded_kinds(self._features[key]):
+                images[key] = decoded
+            else:
+                columns[key] = np.fromiter(decoded, object, len(decoded))
+        return settle(columns, images) if images and len(records) else columns
+
+    def cached(self) -> DatasetReader:
+        """Itself: the pages of mapped files stay in memory as it is."""
+        return self
+
+    def locate(self, record: int) -> str:
+        """Where a row is, for people: "name[17]"."""
+        return f"{self._name}[{record}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The number of rows, and a digest of names, shapes, dtypes and 256 rows spread over the data.
+
+        The fingerprint of `datasets` would tell two loads of the same data in memory apart.
+        """
+        return {"num_records": self.num_records, "digest": self._digest}
+
+    def close(self) -> None:
+        pass
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_digest"}
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        columns = self._stored(spread(self.num_records, _NUM_SAMPLED))
+        for key in self._decoded:  # files may move, with the data
+            for value in columns[key]:
+                if isinstance(value, dict) and value.get("path"):
+                    value["path"] = os.path.basename(value["path"])
+        return rows_digest(map_leaves(_plain_rows, columns))
+
+    def _stored(self, records: Indices) -> Columns:
+        mapping = self._tables.rows
+        rows = records if mapping is None else mapping[records]
+        wanted, where = np.unique(rows, return_inverse=True)
+        columns = self._types.columns(self._tables.take(wanted))
+        if len(wanted) == len(rows) and (np.diff(where) == 1).all():
+            return columns
+        return map_leaves(lambda column: column[where], columns)
+
+    def _decode(self, key: str, values: np.ndarray) -> list[Any]:
+        try:
+            return [without_pil(value) for value in self._features.decode_column(values.tolist(), key)]
+        except Exception as error:
+            raise UndecodableError(f"column {key!r} does not decode: {error}") from error
+
+
+class _Tables:
+    """The tables of a dataset, its rows and which of them are used, opened where they are first read.
+
+    The Tables of `datasets` pickle mapped files as their paths, and open them when they are unpickled: an error there
+    would be about an actor that cannot start, not about the file.
+    """
+
+    def __init__(self, data: Any, indices: Any, name: str) -> None:
+        self._name = name
+        self._opened: tuple[Any, Any] | None = (data, indices)
+        self._closed: tuple[bytes, list[Any]] | None = None
+
+    def take(self, rows: Indices) -> Any:
+        """A pyarrow.Table of these rows, ascending and distinct: views of Arrow batches where rows are neighbours.
+
+        Batch by batch, unless there is less to join than that costs: Table.take first joins whole columns, where they
+        hold lists or text.
+        """
+        import pyarrow as pa
+
+        batches, starts, nbytes = self._batches
+        owner = np.searchsorted(starts, rows, side="right") - 1
+        cuts = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(rows)]
+        if len(cuts) > 2 and nbytes < _JOINED_NBYTES * len(cuts):
+            return self._open()[0].table.take(rows)
+        parts = []
+        for lo, hi in itertools.pairwise(cuts):
+            batch, inner = batches[owner[lo]], rows[lo:hi] - starts[owner[lo]]
+            is_run = inner[-1] - inner[0] == hi - lo - 1
+            parts.append(batch.slice(inner[0], hi - lo) if is_run else batch.take(pa.array(inner)))
+        return pa.Table.from_batches(parts)
+
+    @functools.cached_property
+    def _batches(self) -> tuple[list[Any], Indices, int]:
+        """The batches that have rows, the row at which each starts, and the bytes of all."""
+        table = self._open()[0].table
+        found = [batch for batch in table.to_batches() if batch.num_rows]
+        return found, np.cumsum([0, *(batch.num_rows for batch in found)])[:-1], table.nbytes
+
+    @functools.cached_property
+    def rows(self) -> Indices | None:
+        """The rows that are used, in their order; None for all."""
+        indices = self._open()[1]
+        return None if indices is None else indices.column(0).to_numpy().view(np.int64)
+
+    def _open(self) -> tuple[Any, Any]:
+        if self._opened is None:
+            assert self._closed is not None
+            try:
+                self._opened = pickle.loads(self._closed[0], buffers=self._closed[1])
+            except FileNotFoundError as error:
+                error.add_note(
+                    f"{self._name} is mapped from this file, which every node must have under this path: keep the "
+                    "cache of `datasets` (HF_HOME) or the saved folder on storage that all nodes share, or load it "
+                    "with keep_in_memory=True to send its data to them"
+                )
+                raise
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._closed is None:
+            import pyarrow as pa
+
+            buffers: list[pickle.PickleBuffer] = []
+            stream = io.BytesIO()
+            _TablePickler(stream, protocol=5, buffer_callback=buffers.append).dump(self._opened)
+            # Arrow's buffers, which go out of band as these do, but pickle by older protocols too
+            self._closed = stream.getvalue(), [pa.py_buffer(buffer.raw()) for buffer in buffers]
+        return {"_name": self._name, "_opened": None, "_closed": self._closed}
+
+
+class _TablePickler(pickle.Pickler):
+    """Pickles of a slice of a table its own rows, where pyarrow pickles the buffers of the whole."""
+
+    def reducer_override(self, value: Any) -> Any:
+        import pyarrow as pa
+
+        if not isinstance(value, pa.Table) or value.get_total_buffer_size() <= 2 * value.nbytes:
+            return NotImplemented
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_table(value)
+        return _read_table, (sink.getvalue(),)
+
+
+def _read_table(stored: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(stored).read_all()
+
+
+def _check(dataset: Any, name: str) -> None:
+    import datasets
+
+    if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
+        raise TypeError(f"{name} is a dict of the splits {list(dataset)}; give one of them")
+    if isinstance(dataset, datasets.IterableDataset):
+        raise TypeError(f"{name} is an IterableDataset, a stream without random access; use HFStreamingSource for it")
+    if not isinstance(dataset, datasets.Dataset):
+        raise TypeError(f"a dataset is a datasets.Dataset, got {type(dataset).__name__}")
+    if not len(dataset):
+        raise ValueError(f"there are 0 records in {name}; a stream needs at least one")
+    if not dataset.format["columns"]:
+        raise ValueError(f"{name} has no columns; an element needs at least one field")
+    if dataset.format["type"] == "custom":
+        raise ValueError(
+            f"{name} runs a function whenever it is read (set_transform), which may give another result when a row is "
+            "read again, and takes batches; pass transforms=[...] of single elements instead (random_map for random "
+            "ones), after dataset.reset_format()"
+        )
+    for key in dataset.format["columns"]:
+        _check_feature(key, dataset.features[key])
+
+
+def _check_feature(key: str, feature: Any) -> None:
+    """Raise for a column that needs more than Pillow to decode."""
+    from datasets.features.features import require_decoding
+
+    if not require_decoding(feature):
+        return
+    kinds = _decoded_kinds(feature)
+    if not kinds <= {_IMAGE, _JSON}:
+        raise ValueError(
+            f"column {key!r} is of the feature {feature}, and decoding it gives no arrays; take its stored bytes, "
+            f"dataset.cast_column({key!r}, {type(feature).__name__}(decode=False)), and decode them in a transform, or "
+            f"leave it out with exclude_keys=[{key!r}]"
+        )
+    if _IMAGE in kinds:
+        try:
+            import PIL  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                f"column {key!r} holds images, which `datasets` decodes with Pillow: pip install pillow; or take the "
+                f"stored bytes, dataset.cast_column({key!r}, Image(decode=False)), and DecodeImage"
+            ) from error
+
+
+def _decoded_kinds(feature: Any) -> set[str]:
+    from datasets.features.features import require_decoding
+
+    if not require_decoding(feature):
+        return set()
+    if isinstance(feature, dict):
+        return set().union(*map(_decoded_kinds, feature.values()))
+    inner = feature[0] if isinstance(feature, list | tuple) else getattr(feature, "feature", None)
+    return {type(feature).__name__} if inner is None else _decoded_kinds(inner)
+
+
+def _plain_rows(column: np.ndarray) -> np.ndarray:
+    """A ragged column with what repr shows in full in place of its arrays; any other as it is."""
+    if column.dtype != object:
+        return column
+    rows = ((str(row.dtype), row.tolist()) if isinstance(row, np.ndarray) else row for row in column)
+    return np.fromiter(rows, object, len(column))

@@ -1,0 +1,116 @@
+"""From what a user names (paths, globs, directories, URLs) to one pyarrow filesystem and the files in it, in order."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.paths import check_ordered
+
+_SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
+
+
+def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """The filesystem, and the files that `paths` names on it, each once for each time that it is named.
+
+    paths: a path (str or os.PathLike), glob, directory or URL (s3://, gs://, hf://, memory://, ...), or an iterable of
+    these. What a glob or a directory holds comes in sorted order; a list keeps its own. Of a directory and those below
+    it, the files with these suffixes are taken, but nothing whose name begins with "." or "_".
+    filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
+
+    Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
+    no path, and for a set of paths.
+    """
+    check_ordered(paths)
+    named = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
+    if named is None or not all(isinstance(path, str | os.PathLike) for path in named):
+        raise TypeError(f"a path is a str or os.PathLike, or an iterable of these, got {paths!r}")
+    if not named:
+        raise ValueError("paths is empty; give at least one file, glob or directory")
+    texts = [os.fspath(path) for path in named]
+    if filesystem is None:
+        filesystem, texts = _from_urls(texts)
+    elif not _is_pyarrow(filesystem):
+        filesystem = _wrap(filesystem)
+    return filesystem, tuple(file for text in texts for file in _expand(filesystem, text, suffixes))
+
+
+def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
+    """The filesystem of the URLs, and their paths on it; the local one for paths."""
+    from pyarrow import fs
+
+    roots = sorted({match["root"] if (match := _SCHEME.match(text)) else "this machine" for text in texts})
+    if len(roots) > 1:
+        raise ValueError(f"the paths are on {len(roots)} filesystems ({', '.join(roots)}); a source reads one of them")
+    if roots == ["this machine"]:
+        return fs.LocalFileSystem(), [os.path.abspath(os.path.expanduser(text)) for text in texts]
+    try:
+        filesystem, base = fs.FileSystem.from_uri(roots[0] + "/")
+    except ValueError:  # a scheme that pyarrow does not know (ArrowInvalid)
+        from fsspec.core import url_to_fs
+
+        foreign, _ = url_to_fs(texts[0])
+        return _wrap(foreign), [foreign._strip_protocol(text) for text in texts]
+    base = base.rstrip("/")
+    return filesystem, [base + text[len(roots[0]) :] for text in texts]
+
+
+def _wrap(filesystem: Any) -> Any:
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    return PyFileSystem(FSSpecHandler(filesystem))
+
+
+def _is_pyarrow(filesystem: Any) -> bool:
+    from pyarrow.fs import FileSystem
+
+    return isinstance(filesystem, FileSystem)
+
+
+def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str]:
+    from pyarrow.fs import FileSelector, FileType
+
+    info = filesystem.get_file_info(path)
+    if info.type == FileType.File:
+        yield path
+    elif info.type == FileType.Directory:
+        entries = filesystem.get_file_info(FileSelector(path, recursive=True))
+        names = [entry.path for entry in entries if entry.type == FileType.File]
+        found = sorted(name for name in names if _is_data(name[len(path) :], suffixes))
+        if not found:
+            first = min(names, default=None)
+            raise FileNotFoundError(
+                f"{path}: none of the {len(names)} files in this directory is named "
+                f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
+                + ((first and _advice(filesystem, first)) or " Give a glob to take files of other names.")
+            )
+        yield from found
+    elif glob.has_magic(path):
+        found = _glob(filesystem, path)
+        if not found:
+            raise FileNotFoundError(f"{path}: no file matches this glob on {filesystem.type_name}")
+        yield from found
+    else:
+        raise FileNotFoundError(f"{path}: no such file or directory on {filesystem.type_name}")
+
+
+def _advice(filesystem: Any, path: str) -> str:
+    with filesystem.open_input_file(path) as file:
+        return sniff.advice(file, path)
+
+
+def _is_data(path: str, suffixes: Sequence[str]) -> bool:
+    parts = path.strip("/").split("/")
+    return path.lower().endswith(tuple(suffixes)) and not any(part.startswith((".", "_")) for part in parts)
+
+
+def _glob(filesystem: Any, path: str) -> list[str]:
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    found = ArrowFSWrapper(filesystem).glob(path, detail=True)
+    names = (name for name, info in found.items() if info["type"] == "file")
+    return sorted(name for name in names if not name.rpartition("/")[2].startswith("."))  # as in a shell

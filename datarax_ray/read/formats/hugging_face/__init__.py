@@ -1,0 +1,1 @@
+"""Hugging Face: loading datasets, and the shards of those that are streamed."""

@@ -1,0 +1,231 @@
+"""Finding and opening Hugging Face datasets: by name on the hub, local files, saved folders; whole or streaming.
+
+What may reach the network is here alone, and runs on the driver: actors get the dataset that was opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from datarax_ray.read.formats import sniff
+
+_STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
+_NOT_OF_BUILDERS = {"num_proc", "verification_mode", "keep_in_memory", "save_infos"}  # how load_dataset goes on
+# No dataset on the hub is named so: its name has one "/" at most, and no data file's suffix.
+_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".tar", ".zip", ".gz", ".zst", ".npy")
+_OFFLINE_LOCK = threading.Lock()  # the switch is the whole process's
+
+
+def load(
+    name: str,
+    split: str,
+    *,
+    streaming: bool,
+    data_dir: str | None = None,
+    download_kwargs: Mapping[str, Any] | None = None,
+    local_files_only: bool = False,
+) -> Any:
+    """The `datasets.Dataset`, or with streaming the `datasets.IterableDataset`, that name and split stand for.
+
+    name: a folder made by save_to_disk, a folder of data files, a dataset on the hub, or one of the formats of
+    `datasets` ("parquet", "json", ...) with data_files in download_kwargs. download_kwargs: for datasets.load_dataset;
+    revision is "main" unless it is among them. local_files_only: never ask the hub, also not whether there is news.
+
+    Raises: ValueError where the folder has no such split; FileNotFoundError, ConnectionError and errors of `datasets`
+    where there is no such dataset, with the remedy in a note.
+    """
+    if is_saved(name):
+        return _load_saved(name, split, streaming)
+    _check_local(name)
+    import datasets
+
+    with _explained(name, local_files_only), offline(local_files_only):
+        return datasets.load_dataset(
+            name,
+            split=split,
+            streaming=streaming,
+            data_dir=data_dir,
+            **_load_kwargs(download_kwargs, local_files_only),
+        )
+
+
+def known_nbytes(
+    name: str,
+    split: str,
+    *,
+    data_dir: str | None = None,
+    download_kwargs: Mapping[str, Any] | None = None,
+    local_files_only: bool = False,
+) -> int | None:
+    """Bytes that the dataset takes once loaded, None where that is not known without downloading it.
+
+    For a saved folder, the size of its Arrow files; for others what the dataset's card says of the split, or of the
+    whole dataset, or else the size of the local data files.
+    """
+    if is_saved(name):
+        return _nbytes_of(_saved_folder(name, split))
+    _check_local(name)
+    import datasets
+
+    with _explained(name, local_files_only), offline(local_files_only):
+        kwargs = _load_kwargs(download_kwargs, local_files_only)
+        kwargs = {key: value for key, value in kwargs.items() if key not in _NOT_OF_BUILDERS}
+        builder = datasets.load_dataset_builder(name, data_dir=data_dir, **kwargs)
+    base = split.partition("[")[0]
+    splits = builder.info.splits or {}
+    if base in splits and splits[base].num_bytes:
+        return int(splits[base].num_bytes)
+    if builder.info.dataset_size:
+        return int(builder.info.dataset_size)
+    files = (builder.config.data_files or {}).get(base, ())
+    if files and all(os.path.isfile(file) for file in files):
+        return sum(os.path.getsize(file) for file in files)
+    return None
+
+
+def select_columns(dataset: Any, include: Sequence[str] | None, exclude: Sequence[str] | None) -> Any:
+    """The dataset with only the columns of `include`, or without those of `exclude`; not both.
+
+    A stream that does not know its columns yet is looked into for the first element's. A column to leave out that is
+    not there is a warning.
+
+    Raises: ValueError where a column to keep is not there, or none is left.
+    """
+    if include is None and exclude is None:
+        return dataset
+    names = list(dataset.column_names or dataset._resolve_features().column_names or ())
+    unknown = [key for key in (include or exclude or ()) if key not in names]
+    if unknown and include is not None:
+        raise ValueError(
+            f"include_keys names the columns {unknown}, and the dataset has {names}; name columns that exist"
+        )
+    if unknown:
+        warnings.warn(
+            f"exclude_keys names the columns {unknown}, which the dataset has not, so they are ignored; it has {names}",
+            stacklevel=2,
+        )
+    kept = [key for key in names if (key in include if include is not None else key not in (exclude or ()))]
+    if not kept:
+        raise ValueError(
+            f"include_keys and exclude_keys leave none of the columns {names}; an element needs at least one"
+        )
+    return dataset.select_columns(kept)
+
+
+def is_indexed(dataset: Any) -> bool:
+    """Whether this is a map-style dataset, not a stream."""
+    import datasets
+
+    return isinstance(dataset, datasets.Dataset)
+
+
+def as_stream(dataset: Any) -> Any:
+    """A map-style dataset as an IterableDataset with a shard for each of its files."""
+    return dataset.to_iterable_dataset(num_shards=max(1, min(len(dataset), len(dataset.cache_files))))
+
+
+def is_saved(name: Any) -> bool:
+    """Whether this is a local folder that save_to_disk made, of a Dataset or a DatasetDict."""
+    return any(os.path.isfile(os.path.join(name, file)) for file in (_STATE_FILE, _DICT_FILE))
+
+
+@contextlib.contextmanager
+def offline(enabled: bool = True) -> Iterator[None]:
+    """`datasets` without the hub. Its DownloadConfig(local_files_only=True) alone asks the hub five times first."""
+    if not enabled:
+        yield
+        return
+    from datasets import config
+
+    with _OFFLINE_LOCK:
+        before, config.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE, True
+        try:
+            yield
+        finally:
+            config.HF_HUB_OFFLINE = before
+
+
+def _load_saved(name: str, split: str, streaming: bool) -> Any:
+    import datasets
+
+    folder = _saved_folder(name, split)
+    dataset = datasets.load_from_disk(folder)
+    if "[" in split:
+        instruction = datasets.ReadInstruction.from_spec(f"train[{split.partition('[')[2]}")
+        parts = instruction.to_absolute({"train": len(dataset)})
+        dataset = datasets.concatenate_datasets([dataset.select(range(part.from_, part.to)) for part in parts])
+    return as_stream(dataset) if streaming else dataset
+
+
+def _saved_folder(name: str, split: str) -> str:
+    """The folder of one Dataset: of the split, where a DatasetDict was saved."""
+    name, base = os.fspath(name), split.partition("[")[0]
+    if os.path.isfile(os.path.join(name, _STATE_FILE)):
+        said = _read_json(os.path.join(name, _STATE_FILE)).get("_split")
+        # what a user builds has no split; a part of a split is named by its slice, as "train[:100]"
+        if said is not None and said.partition("[")[0] != base:
+            raise ValueError(f"{name} was saved from the split {said!r}, and split={split!r} was asked for")
+        return name
+    splits = _read_json(os.path.join(name, _DICT_FILE))["splits"]
+    if base not in splits:
+        raise ValueError(f"{name} has the splits {splits}, and split={split!r} was asked for")
+    return os.path.join(name, base)
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    import json
+
+    with open(path, encoding="utf-8") as file:
+        found: dict[str, Any] = json.load(file)
+    return found
+
+
+def _nbytes_of(folder: str) -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.name.endswith(".arrow"))
+
+
+def _check_local(name: str) -> None:
+    """Raise an error for a file, and for a path to nothing, which `datasets` looks for on the hub, for a long time."""
+    if os.path.isfile(name):
+        raise ValueError(
+            f"{name} is a file, and what is named is a folder of data files, a dataset on the hub or a format."
+            + sniff.advice_at(name)
+        )
+    is_path = os.path.isabs(name) or name.startswith((".", "~")) or name.count("/") > 1 or name.endswith(_SUFFIXES)
+    if is_path and "://" not in name and not os.path.isdir(name):
+        raise FileNotFoundError(f"{name}: no such file or directory (seen from {os.getcwd()}), nor a dataset's name")
+
+
+def _load_kwargs(download_kwargs: Mapping[str, Any] | None, local_files_only: bool) -> dict[str, Any]:
+    kwargs = {"revision": "main", **(download_kwargs or {})}
+    if local_files_only:
+        import datasets
+
+        config = kwargs.get("download_config")
+        config = datasets.DownloadConfig() if config is None else config.copy()
+        config.local_files_only = True
+        kwargs["download_config"] = config
+    return kwargs
+
+
+@contextlib.contextmanager
+def _explained(name: str, local_files_only: bool) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # errors of `datasets` are FileNotFoundErrors and ConnectionErrors
+        if local_files_only:
+            error.add_note(
+                f"local_files_only=True: {name!r} must be a local folder, or be in the cache of `datasets` already; "
+                "load it once with local_files_only=False, or set cache_dir in download_kwargs to where it is"
+            )
+        elif isinstance(error, ConnectionError):
+            error.add_note(
+                f"{name!r} is neither a local folder nor a format of `datasets`, so the Hugging Face hub was asked, "
+                "and it cannot be reached from here; give a local folder (save_to_disk, or data files), or dataset="
+            )
+        raise

@@ -1,0 +1,293 @@
+"""Reads a Hugging Face IterableDataset lane by lane: a lane is one of its shards, a cursor holds its own state_dict.
+
+Where the dataset reads Arrow tables, lanes give columns, in portions of batch_size rows: its state is exact behind such
+a portion, and the portions of a resumed run must be those of the first. Else elements are read one by one, and lanes
+give columns of a portion of them all the same, unless they are no table or the dataset has a format of arrays.
+
+Images and audio are decoded when they are delivered: a window holds them as they are stored, and one that is broken
+does not end the dataset's iterator.
+
+Source: datasets.iterable_dataset (IterableDataset.shard, iter, state_dict, load_state_dict, set_epoch).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.owning import own, own_items
+from datarax_ray.read.errors import StorageError
+from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
+from datarax_ray.read.formats.hugging_face import iterable_tree
+from datarax_ray.read.retry import PatientRun, patiently
+from datarax_ray.read.streams.open_shards import LaneRun
+from datarax_ray.read.streams.rows import Rows
+
+# A portion costs 0.5 ms whatever its size, so it should hold many rows. Of Parquet and Arrow files it costs no memory:
+# the dataset has decoded a row group or mapped the file, and a portion is a view of that.
+_PORTION_NBYTES = 4 * 2**20
+_MIN_ROWS, _MAX_ROWS = 16, 4096
+# Single elements may be decoded images of any size, and cost the more for each, not for each portion.
+_PORTION_ELEMENTS = 64
+_FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
+
+
+class HFLanes:
+    """The lanes of a datasets.IterableDataset, one for each of its shards, with what it does inside (map, filter).
+
+    What a column becomes is decided by the table in read.formats.arrow.column_types, by the first rows, or by the first
+    elements of the first lane. A row that does not fit is an error in its place.
+
+    name: what the data is called, for people. on_host: columns that are objects whatever the first rows are.
+
+    Raises: TypeError for what is no IterableDataset; ValueError for one that cannot be taken up exactly where it stood,
+    or that is empty.
+    """
+
+    def __init__(self, dataset: Any, name: str, on_host: Iterable[str] = ()) -> None:
+        import datasets
+
+        if not isinstance(dataset, datasets.IterableDataset):
+            raise TypeError(f"a stream is a datasets.IterableDataset, got {type(dataset).__name__}")
+        self.decode: _Decoder | None = None
+        self._dataset = dataset
+        holds_files = _holds_files(dataset)
+        if holds_files and iterable_tree.decodes_last(dataset):  # else a map or a filter inside saw them decoded
+            self.decode, self._dataset = _Decoder(dataset), dataset.decode(False).with_format(None)
+        iterable_tree.check_resumable(self._dataset)
+        self._name = name
+        self.num_lanes = int(dataset.num_shards)
+        self._types: ColumnTypes | None = None
+        self._element_types: ElementTypes | None = None
+        self._batch_size = _PORTION_ELEMENTS
+        differences: list[list[str]] = []
+        if self.num_lanes and iterable_tree.has_arrow(self._dataset) and not holds_files:
+            self._look(on_host)
+        elif self.num_lanes and not _gives_arrays(dataset):
+            differences = self._look_at_elements(dataset.features or {}, tuple(on_host))
+        self._fingerprint = {
+            "num_lanes": self.num_lanes,
+            "columns": digest(str(dataset.features)),
+            "batch_size": self._batch_size,
+            "on_host": [] if self._types is None else list(self._types.on_host),
+            "digest": iterable_tree.tree_fingerprint(self._dataset),
+        }
+        # Not there before elements became columns and pictures arrays: a state from then is another stream's.
+        if differences:
+            self._fingerprint["types"] = digest(differences)
+        if holds_files and not _gives_arrays(dataset):
+            self._fingerprint["images"] = "arrays"
+
+    def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
+        return PatientRun(functools.partial(self._run, epoch, lane), state)
+
+    def _run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
+        if state is not None and state.get("epoch") != epoch:  # `datasets` would begin at the start, and say nothing
+            raise ValueError(f"the cursor of lane {lane} is of epoch {state.get('epoch')!r}, and epoch {epoch} is read")
+        open_at = functools.partial(self._open, epoch, lane)
+        if self._types is not None:
+            return _TableRun(open_at(state), self._batch_size, self._types)
+        return _ElementRun(open_at, state, self._batch_size, self._element_types)
+
+    def _open(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> Any:
+        """The lane's part of the dataset, an object for each run: its state is of what it was last iterated for."""
+        dataset = self._dataset.shard(self.num_lanes, lane)
+        dataset = dataset.with_format("arrow") if self._types is not None else _without_tables(dataset)
+        dataset.set_epoch(epoch)
+        if state is not None:
+            dataset.load_state_dict(state)
+        return dataset
+
+    def loose(self, columns: Columns) -> dict[str, Any]:
+        """Of columns, those that are no columns yet: what is to be decoded, arrays, and objects of one's own."""
+        names = () if self._element_types is None else self._element_types.loose
+        return {name: columns[name] for name in names}
+
+    def locate(self, lane: int, index: int) -> str:
+        files = iterable_tree.files_of(self._dataset.shard(self.num_lanes, lane))
+        where = f" ({os.path.basename(files[0])})" if len(files) == 1 else ""
+        return f"{self._name}, lane {lane}{where}[{index}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The number of lanes, and digests of columns, files (names and sizes) and what the dataset does inside."""
+        return dict(self._fingerprint)  # a state may be changed by whoever has it
+
+    def close(self) -> None:
+        """End the threads that decode; decoding starts them again."""
+        if self.decode is not None:
+            self.decode.close()
+
+    def _look(self, on_host: Iterable[str]) -> None:
+        """Decide by the first rows what columns become, and how many rows a portion has."""
+        dataset = self._dataset.with_format("arrow")
+        first = patiently(lambda: next(dataset.iter(FIRST_ROWS), None))
+        if first is None:
+            return
+        self._types = ColumnTypes.of(first, as_objects=on_host)
+        rows = _PORTION_NBYTES * first.num_rows // max(1, first.nbytes)
+        self._batch_size = max(_MIN_ROWS, min(_MAX_ROWS, 1 << max(0, rows.bit_length() - 1)))
+
+    def _look_at_elements(self, features: Any, on_host: tuple[str, ...]) -> list[list[str]]:
+        """Decide by the first elements what fields become; returns of which that is not what it would have been."""
+        from datasets.features.features import require_decoding
+
+        first: list[Any] = []
+
+        def look() -> None:
+            first.clear()
+            for element in itertools.islice(self._open(0, 0, None), _FIRST_ELEMENTS):
+                first.append(element)  # one by one: those before what cannot be read count
+
+        try:
+            patiently(look)
+        except StorageError:
+            raise  # or fewer elements would decide, and a resume find another stream
+        except Exception:  # it is told in its place, when it is read
+            pass
+        to_decode = [name for name, feature in features.items() if require_decoding(feature)]
+        kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
+        self._element_types = ElementTypes.of(first, kinds, to_decode, on_host)
+        return [] if self._element_types is None else self._element_types.differences(first)
+
+
+class _TableRun:
+    """Portions of columns, by the dataset's own iterator, which is nowhere ahead of what it gave."""
+
+    def __init__(self, dataset: Any, batch_size: int, types: ColumnTypes) -> None:
+        self._dataset = dataset
+        self._iterator = dataset.iter(batch_size)
+        self._types = types
+
+    def next(self) -> list[Rows] | None:
+        table = next(self._iterator, None)
+        if table is None:
+            return None
+        try:  # each batch where it lies: joining them would copy all
+            return [self._types.columns(table.from_batches([batch])) for batch in table.to_batches()]
+        except ValueError as error:  # Arrow's errors are ValueErrors
+            raise _unlike(table.num_rows, "rows", FIRST_ROWS, error) from error
+
+    def state(self) -> dict[str, Any]:
+        return _state(self._dataset)
+
+    def close(self) -> None:
+        self._iterator.close()
+
+
+class _ElementRun:
+    """Portions of elements. Where one cannot be read, those before it come first, and the state is the one before it.
+
+    open_at: the lane's part of the dataset from a state on.
+    """
+
+    def __init__(
+        self,
+        open_at: Callable[[Mapping[str, Any] | None], Any],
+        state: Mapping[str, Any] | None,
+        batch_size: int,
+        types: ElementTypes | None,
+    ) -> None:
+        self._open_at = open_at
+        self._types = types
+        self._state = state
+        self._batch_size = batch_size
+        self._dataset = open_at(state)
+        self._iterator = iter(self._dataset)
+
+    def next(self) -> list[Rows] | None:
+        elements: list[Any] = []
+        try:
+            for element in itertools.islice(self._iterator, self._batch_size):
+                elements.append(element)
+                del element  # a generator may give the same again, changed
+                own(elements, -1)
+        except Exception:
+            if not elements:
+                raise
+            # The dataset's state may be behind what failed, which would be missing from what is read from there on.
+            self.close()
+            self._dataset = self._open_at(self._state)
+            self._iterator = iter(self._dataset)
+            elements = own_items([itertools.islice(self._iterator, len(elements))])
+        self._state = _state(self._dataset)
+        if not elements:
+            return None
+        if self._types is None:
+            return [list(map(without_pil, elements))]
+        try:
+            return [self._types.columns(elements)]
+        except (ValueError, TypeError, OverflowError) as error:  # Arrow's are among them
+            raise _unlike(len(elements), "elements", _FIRST_ELEMENTS, error) from error
+
+    def state(self) -> Mapping[str, Any]:
+        assert self._state is not None  # asked for behind some elements
+        return self._state
+
+    def close(self) -> None:
+        self._iterator.close()
+
+
+def _unlike(count: int, what: str, first: int, error: Exception) -> ValueError:
+    return ValueError(
+        f"the next {count} {what} are not like the first {first} of the dataset, by which it was decided what columns "
+        f"become ({error}); name the column in host_keys to have it as objects"
+    )
+
+
+def _state(dataset: Any) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(json.dumps(dataset.state_dict()))
+    return state
+
+
+class _Decoder:
+    """Decodes elements that hold files as `datasets` would; in its pool of threads, where the dataset has one.
+
+    It has one where what is read is on the hub, so that files of their own are fetched many at a time.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._features = dataset.features
+        self._tokens = dataset._token_per_repo_id
+        self._format = None if dataset._formatting is None else dataset._formatting.format_type
+        self._pool = iterable_tree.decoding_pool(dataset)
+
+    def __call__(self, element: Any) -> Callable[[], Any]:
+        decode = functools.partial(patiently, functools.partial(self._decoded, element))
+        return decode if self._pool is None else self._pool.submit(decode).result
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    def _decoded(self, element: Any) -> Any:
+        from datasets.formatting import TensorFormatter, get_formatter
+
+        decoded = self._features.decode_example(element, token_per_repo_id=self._tokens)
+        formatter = get_formatter(self._format)
+        if isinstance(formatter, TensorFormatter):
+            return formatter.recursive_tensorize(decoded)
+        return without_pil(decoded)
+
+
+def _holds_files(dataset: Any) -> bool:
+    """Whether columns hold files that are decoded (images, audio): element by element, then."""
+    from datasets.features.features import require_decoding
+
+    return any(require_decoding(feature) for feature in (dataset.features or {}).values())
+
+
+def _gives_arrays(dataset: Any) -> bool:
+    """Whether the dataset itself makes arrays of its elements: with_format("numpy"), "torch" or "jax"."""
+    return dataset._formatting is not None and not dataset._formatting.is_table
+
+
+def _without_tables(dataset: Any) -> Any:
+    """The dataset giving single elements; a format of arrays is kept."""
+    formatting = dataset._formatting
+    return dataset.with_format(None) if formatting is not None and formatting.is_table else dataset

@@ -1,0 +1,1 @@
+"""Parquet: footers, row groups, and the records in them."""

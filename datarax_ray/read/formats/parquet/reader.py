@@ -1,0 +1,411 @@
+"""Reads rows of Parquet files by global index, a row group at a time, as columns.
+
+Source: pyarrow.parquet. What shapes this file: a row group is decoded as a whole or not at all, so decoded ones are
+kept until all of their rows were asked for; and a broken page, a lost connection and a file replaced all come as
+OSError. What does not decode once its bytes are in memory is broken; everything before that is the storage's.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.record_groups import Groups
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.errors import StorageError
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
+from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
+from datarax_ray.read.formats.parquet.footers import FileFooter, Footers, open_file, read_footers
+from datarax_ray.read.retry import is_transient, patiently
+
+# Of decoded row groups that wait for the rest of their rows to be asked for: two windows of shuffled row groups.
+DEFAULT_MAX_NBYTES = 512 * 2**20
+# Row groups smaller than this are dealt, shuffled and asked for together: a block of this size is worth its overhead,
+# and 64 of them are 256 MiB.
+_GROUP_NBYTES = 4 * 2**20
+_MIN_GROUPS = 64  # of a small dataset, so that it can be shuffled, and dealt to actors, all the same
+_MAX_OPEN_FILES = 64
+_MAX_SLICES = 1024  # runs of rows that are looked at one by one; more are sorted
+
+
+class BrokenRowGroupError(ValueError):
+    """The bytes of a row group are there and do not decode: every row of it is broken, and no other."""
+
+
+@dataclass
+class _Decoded:
+    """A row group in memory. unread: rows of it that nobody has asked for yet."""
+
+    columns: Columns
+    nbytes: int
+    unread: int
+
+
+class ParquetReader:
+    """The rows of many Parquet files under one index, [0, num_records), in the order of the files.
+
+    Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
+    them go (those touched last); with keep, for good. Pickles: the footers travel, so that only the first reader reads
+    all of them. Several threads may read, and close.
+    """
+
+    broken: type[Exception] = BrokenRowGroupError
+
+    def __init__(
+        self, footers: Footers, *, types: ColumnTypes, max_nbytes: int = DEFAULT_MAX_NBYTES, keep: bool = False
+    ) -> None:
+        self.footers = footers
+        self._types = types
+        self._max_nbytes = max_nbytes
+        self._keep = keep
+        # those without rows have no index
+        self._places = [
+            (file, index) for file, footer in enumerate(footers.files) for index, n in enumerate(footer.rows) if n
+        ]
+        self._row_groups = Groups(footers.files[file].rows[index] for file, index in self._places)
+        self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
+        self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
+        self._failures: dict[int, str] = {}
+        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+
+    @classmethod
+    def of(
+        cls,
+        paths: Any,
+        *,
+        columns: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        filesystem: Any = None,
+        fill_nulls: Fill | None = None,
+    ) -> ParquetReader:
+        """Open everything that `paths` names, read and check the footers in parallel; see footers.read_footers."""
+        footers = read_footers(paths, columns, tuple(exclude), filesystem)
+        return cls(footers, types=_types(footers, dict(fill_nulls or {})))
+
+    @property
+    def num_records(self) -> int:
+        return self._row_groups.num_records
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Bytes of a row once it is decoded, estimated from the footers; of the columns that are read."""
+        return sum(self._group_nbytes()) // self.num_records
+
+    @property
+    def groups(self) -> Groups:
+        """Rows that are best read together: row groups, small ones with those that follow them."""
+        sizes: list[int] = []
+        found = self._group_nbytes()
+        target = min(_GROUP_NBYTES, sum(found) // _MIN_GROUPS)
+        open_nbytes = target  # of the last group; full, so that the first row group begins one
+        for rows, size in zip(np.diff(self._row_groups.starts).tolist(), found, strict=True):
+            if open_nbytes >= target:
+                sizes.append(0)
+                open_nbytes = 0
+            sizes[-1] += rows
+            open_nbytes += size
+        return Groups(sizes)
+
+    def cached(self) -> ParquetReader:
+        """A reader of the same rows that keeps every row group it has decoded."""
+        return self._with(keep=True)
+
+    def with_room_for(self, nbytes: int) -> ParquetReader:
+        """A reader of the same rows that keeps at least so many bytes of decoded row groups."""
+        return self._with(max_nbytes=max(self._max_nbytes, nbytes))
+
+    def read(self, records: Indices) -> Columns:
+        """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Rows that stand next to one another in one row group are a read-only view of it.
+
+        Raises: BrokenRowGroupError; OSError where a file is gone or its storage fails; ValueError where it is no longer
+        the file whose footer was read, or a null has no place.
+        """
+        groups = self._row_groups.of(records)
+        with self._lock:
+            return self._read(records, groups, _runs(groups))
+
+    def _read(self, records: Indices, groups: Indices, parts: Sequence[tuple[int, Any]]) -> Columns:
+        if len(parts) == 1:
+            group = int(groups[0])
+            rows = records - self._row_groups.starts[group]
+            columns = self._columns(group)
+            self._served(group, len(rows))
+            return map_leaves(lambda column: _take(column, rows), columns)
+        found = self._gather(records, parts)
+        for group, where in parts:
+            self._served(group, len(records[where]))
+        return found
+
+    def locate(self, record: int) -> str:
+        """Where a row is, for people: "path[row in the file] (row group 3)"."""
+        group = int(self._row_groups.of(np.array([record]))[0])
+        file, index = self._places[group]
+        footer = self.footers.files[file]
+        row = record - int(self._row_groups.starts[group]) + sum(footer.rows[:index])
+        return f"{footer.path}[{row}] (row group {index})"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data: names without directories, sizes, row counts, fields and their types."""
+        files = self.footers.files
+        found = {
+            "num_files": len(files),
+            "num_records": self.num_records,
+            "nbytes": sum(file.nbytes for file in files),
+            "digest": digest([[os.path.basename(file.path), file.nbytes, *file.rows] for file in files]),
+            "content": digest([file.content for file in files]),
+            "schema": digest(self.footers.types),
+        }
+        if self._types.fill:
+            found["fill_nulls"] = digest(sorted([name, repr(value)] for name, value in self._types.fill.items()))
+        if self._types.types:  # not there before lists of one length were dense: a state from then is another stream's
+            found["lists"] = digest(sorted([name, str(kind)] for name, kind in self._types.types.items()))
+        return found
+
+    def clear(self) -> None:
+        """Forget every decoded row group."""
+        with self._lock:
+            self._decoded.clear()
+
+    def close(self) -> None:
+        """Close every open file, and forget what was decoded. Reading again opens them again."""
+        with self._lock:
+            self._decoded.clear()
+            self._failures.clear()
+            while self._open:
+                self._shut(next(iter(self._open)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "footers": self.footers,
+            "types": self._types,
+            "max_nbytes": self._max_nbytes,
+            "keep": self._keep,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _with(self, **changed: Any) -> ParquetReader:
+        return ParquetReader(**(self.__getstate__() | changed))
+
+    def _group_nbytes(self) -> list[int]:
+        return [self.footers.files[file].decoded_nbytes[index] for file, index in self._places]
+
+    def _gather(self, records: Indices, parts: Sequence[tuple[int, Any]]) -> Columns:
+        """Rows of several row groups; each is copied out of its own before the next is decoded."""
+        found: Columns = None
+        for group, where in parts:
+            columns = self._columns(group)
+            rows = records[where] - self._row_groups.starts[group]
+            if found is None:
+                found = map_leaves(lambda c: np.empty((len(records), *c.shape[1:]), c.dtype), columns)
+            for (_, out), (_, column) in zip(leaves(found), leaves(columns), strict=True):
+                out[where] = _take(column, rows)
+        return found
+
+    def _columns(self, group: int) -> Columns:
+        if group in self._decoded:
+            self._decoded.move_to_end(group)
+            return self._decoded[group].columns
+        if group in self._failures:
+            raise BrokenRowGroupError(self._failures[group])
+        columns = self._decode(group)
+        rows = int(self._row_groups.starts[group + 1] - self._row_groups.starts[group])
+        self._decoded[group] = _Decoded(columns, nbytes(columns), rows)
+        while not self._keep and len(self._decoded) > 1 and self._held() > self._max_nbytes:
+            self._decoded.popitem(last=False)
+        return columns
+
+    def _held(self) -> int:
+        return sum(decoded.nbytes for decoded in self._decoded.values())
+
+    def _served(self, group: int, count: int) -> None:
+        """Note that these rows were given: a row group has nothing more to give in this epoch once all were."""
+        decoded = self._decoded.get(group)
+        if decoded is None or self._keep:
+            return
+        decoded.unread -= count
+        if decoded.unread <= 0:
+            del self._decoded[group]
+
+    def _decode(self, group: int) -> Columns:
+        import pyarrow as pa
+
+        file, index = self._places[group]
+        path = self.footers.files[file].path
+        try:
+            table = patiently(lambda: self._table(file, index), f"{path}, row group {index}")
+        except BrokenRowGroupError as error:
+            self._failures[group] = str(error)
+            raise
+        try:
+            return self._types.columns(in_storage(table))
+        except UnlikeError as error:
+            raise ValueError(
+                f"{path}, row group {index}: {error}; pass fill_nulls={{{error.field!r}: value}} to put a value in "
+                f"place of nulls, {{{error.field!r}: None}} to have the field on the host as Python has it, or leave "
+                "it out of columns"
+            ) from None
+        except ValueError as error:
+            if not isinstance(error, UnicodeDecodeError):
+                raise ValueError(f"{path}, row group {index}: {error}") from None
+            damage: Exception = error
+        except pa.ArrowException as error:
+            damage = error
+        # text that is no UTF-8: the pages carry no checksum, and are damaged
+        self._failures[group] = f"{path}, row group {index} does not decode: {damage}"
+        raise BrokenRowGroupError(self._failures[group]) from damage
+
+    def _table(self, file: int, index: int) -> Any:
+        """The table of a row group. Raises: BrokenRowGroupError; whatever else the storage raises."""
+        import pyarrow as pa
+
+        opened, seen = self._file(file)
+        try:
+            table = opened.read_row_group(index, columns=list(self.footers.leaves))
+        except Exception as error:
+            self._shut(file)  # a connection that failed may fail for good
+            if is_transient(error) or not isinstance(error, pa.ArrowException | OSError):
+                raise
+            opened, seen = self._file(file)
+            table = self._from_memory(file, index, opened)
+        now = self.footers.filesystem.get_file_info(self.footers.files[file].path)
+        if (now.size, now.mtime_ns) != (seen.size, seen.mtime_ns):
+            raise ValueError(_changed(self.footers.files[file].path, seen, now))
+        if isinstance(table, BrokenRowGroupError):
+            raise table
+        return table
+
+    def _from_memory(self, file: int, index: int, opened: Any) -> Any:
+        """The table of a row group, or what is broken in it, from its bytes, which are all fetched beforehand."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        path, nbytes = self.footers.files[file].path, self.footers.files[file].nbytes
+        group = opened.metadata.row_group(index)
+        chunks = [group.column(i) for i in range(group.num_columns)]
+        begin = min(min(c.data_page_offset, c.dictionary_page_offset or c.data_page_offset) for c in chunks)
+        # an old writer's bug makes Arrow read 100 bytes more
+        end = min(nbytes, max(c.data_page_offset + c.total_compressed_size for c in chunks) + 100)
+        # as large as the file, but only pages that are written to are there
+        memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+        if 0 <= begin < end:  # else the footer is damaged, which has no checksum, and what it says is no place
+            with self.footers.filesystem.open_input_file(path) as raw:
+                memory[begin:end] = raw.read_at(end - begin, begin).ljust(end - begin, b"\0")
+        try:
+            held = parquet.ParquetFile(
+                pa.BufferReader(memory), metadata=opened.metadata, page_checksum_verification=True
+            )
+            return held.read_row_group(index, columns=list(self.footers.leaves))
+        except (pa.ArrowException, OSError) as error:
+            return BrokenRowGroupError(f"{path}, row group {index} does not decode: {error}")
+
+    def _file(self, file: int) -> tuple[Any, Any]:
+        """The opened file, and what the filesystem says of it."""
+        if file in self._open:
+            self._open.move_to_end(file)
+            return self._open[file]
+        while len(self._open) >= _MAX_OPEN_FILES:
+            self._shut(next(iter(self._open)))
+        expected, filesystem = self.footers.files[file], self.footers.filesystem
+        seen = filesystem.get_file_info(expected.path)
+        opened, found = open_file(filesystem, expected.path, self.footers.leaves)
+        if found != expected:
+            opened.close(force=True)
+            raise ValueError(_replaced(expected, found))
+        self._open[file] = opened, seen
+        return self._open[file]
+
+    def _shut(self, file: int) -> None:
+        self._open.pop(file)[0].close(force=True)
+
+
+def _changed(path: str, seen: Any, now: Any) -> str:
+    return (
+        f"{path} changed while it was read: it had {seen.size} bytes, of {seen.mtime}, and has {now.size}, of "
+        f"{now.mtime}. What it gives now may be cut, or of two files, so nothing of this read is taken. Put the "
+        "original back (by renaming, never in place) and go on from the last state, or make a new source."
+    )
+
+
+def _types(footers: Footers, fill: Fill) -> ColumnTypes:
+    """What columns become, by the first rows that can be read; lists are of one length only if the footers agree."""
+    import pyarrow as pa
+
+    files = [file for file in footers.files if file.num_rows]
+    means = {leaf: {file.list_values[leaf] for file in files} for leaf in (files[0].list_values if files else ())}
+    uneven = [leaf for leaf, found in means.items() if len(found) > 1 or None in found]
+    for file in files:
+        for index, rows in enumerate(file.rows):
+            if not rows:
+                continue
+            try:
+                table = patiently(partial(_first_rows, footers, file.path, index), f"{file.path}, row group {index}")
+            except StorageError:
+                raise  # or other rows would decide, in this process alone
+            except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
+                continue
+            return ColumnTypes.of(in_storage(table), fill=fill, ragged=uneven)
+    return ColumnTypes({}, (), (), fill)
+
+
+def _first_rows(footers: Footers, path: str, index: int) -> Any:
+    import pyarrow as pa
+
+    opened, _ = open_file(footers.filesystem, path, footers.leaves)
+    try:
+        batches = opened.iter_batches(FIRST_ROWS, row_groups=[index], columns=list(footers.leaves))
+        return pa.Table.from_batches([next(batches)])
+    finally:
+        opened.close(force=True)
+
+
+def _replaced(expected: FileFooter, found: FileFooter) -> str:
+    return (
+        f"{expected.path} held {expected.num_rows} rows in {len(expected.rows)} row groups and {expected.nbytes:,} "
+        f"bytes when the source was made and holds {found.num_rows} in {len(found.rows)} and {found.nbytes:,} now, or "
+        "other data of that size; it was replaced, and reading on would mix two datasets. Make a new source."
+    )
+
+
+def _runs(groups: Indices) -> list[tuple[int, Any]]:
+    """Each group that occurs, with where in `groups` it does: a slice where that is one run, else an int array."""
+    cuts = np.flatnonzero(groups[1:] != groups[:-1]) + 1
+    if len(cuts) > _MAX_SLICES:
+        return _scattered(groups)
+    bounds = [0, *cuts.tolist(), len(groups)]
+    firsts = groups[bounds[:-1]]
+    if len(np.unique(firsts)) < len(firsts):
+        return _scattered(groups)
+    return [(int(g), slice(lo, hi)) for g, lo, hi in zip(firsts, bounds, bounds[1:], strict=False)]
+
+
+def _scattered(groups: Indices) -> list[tuple[int, Any]]:
+    near = groups - groups.min()
+    # NumPy sorts 16 bits by radix, four times as fast as 64
+    order = np.argsort(near.astype(np.uint16) if near.max() < 2**16 else near, kind="stable")
+    sorted_groups = groups[order]
+    starts = np.flatnonzero(np.diff(sorted_groups, prepend=-1))
+    return [
+        (int(sorted_groups[lo]), order[lo:hi])
+        for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True)
+    ]
+
+
+def _take(column: np.ndarray, rows: Indices) -> np.ndarray:
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first + 1 == len(rows) and (len(rows) < 3 or bool((np.diff(rows) == 1).all())):
+        return column[first : last + 1]
+    return column.take(rows, axis=0)  # half of what column[rows] costs

@@ -1,0 +1,141 @@
+"""From what a user names (paths, globs, directories, slices) to the list of files and the records taken of each."""
+
+from __future__ import annotations
+
+import glob
+import operator
+import os
+import re
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from typing import Any
+
+from datarax_ray.read.formats import sniff
+
+# What ArrayRecord writers call their files (TFDS: name.array_record-00000-of-00008; datarax: name.riegeli).
+_NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
+_SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """Records [skip, skip + take) of one file; take None is all that follow.
+
+    expected: how many records the file is said to hold (Grain's examples_in_shard), None if nobody said.
+    """
+
+    path: str
+    skip: int = 0
+    take: int | None = None
+    expected: int | None = None
+
+    def __post_init__(self) -> None:
+        if "://" in self.path:
+            raise _url_error(self.path)
+        if self.skip < 0 or (self.take is not None and self.take < 0):
+            raise ValueError(f"{self.path}: skip and take must not be negative, got {self.skip} and {self.take}")
+
+
+def find(paths: Any) -> tuple[FileSlice, ...]:
+    """The files that `paths` names, in order, each once for each time that it is named.
+
+    paths: a path (str or os.PathLike), a glob, a directory, "path[start:stop]", an object with filename, skip, take
+    and examples_in_shard (Grain's FileInstruction), or an iterable of these. What a glob or a directory holds comes in
+    sorted order; a list keeps its own. In a directory, the files that are named like ArrayRecord files are taken.
+
+    Raises: FileNotFoundError where nothing is found; ValueError for a URL, which array_record does not open; TypeError
+    for what is no path, and for a set of paths.
+    """
+    files = tuple(_each(paths))
+    if not files:
+        raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
+    return files
+
+
+def check_ordered(paths: Any) -> None:
+    """Raise TypeError for a set: each process hashes text anew, and would read the files in another order."""
+    if isinstance(paths, Set):
+        raise TypeError(f"the paths are a {type(paths).__name__}, which has no order; give a list, sorted(paths) say")
+
+
+def _each(paths: Any) -> Iterator[FileSlice]:
+    check_ordered(paths)
+    if isinstance(paths, str | os.PathLike):
+        yield from _from_path(os.fspath(paths))
+    elif hasattr(paths, "filename"):
+        take = _integer(getattr(paths, "take", None))
+        yield FileSlice(
+            os.fspath(paths.filename),
+            _integer(getattr(paths, "skip", 0)) or 0,
+            None if take == -1 else take,  # TFDS writes -1 for all that follow
+            _integer(getattr(paths, "examples_in_shard", None)),
+        )
+    elif isinstance(paths, Iterable) and not isinstance(paths, bytes):
+        for path in paths:
+            yield from _each(path)
+    else:
+        raise TypeError(f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}")
+
+
+def _url_error(path: str) -> ValueError:
+    return ValueError(
+        f"{path}: array_record opens local paths only, and waits for minutes on others. "
+        "Mount the bucket (gcsfuse, mountpoint-s3) or copy the files, and give the local path."
+    )
+
+
+def _integer(value: Any) -> int | None:
+    return None if value is None else operator.index(value)  # a plain one: NumPy's are not JSON
+
+
+def _from_path(path: str) -> Iterator[FileSlice]:
+    if "://" in path:
+        raise _url_error(path)
+    if os.path.isdir(path):
+        yield from _from_directory(path)
+    elif os.path.exists(path):
+        yield FileSlice(path)
+    elif match := _SLICE.fullmatch(path):
+        yield from _from_slice(path, **match.groupdict())
+    elif glob.has_magic(path):
+        # what is no directory, and not what is a file: a broken link is an error when it is opened
+        found = sorted(p for p in glob.glob(path, recursive=True) if not os.path.isdir(p))
+        if not found:
+            raise FileNotFoundError(f"{path}: no file matches this glob (seen from {os.getcwd()})")
+        yield from map(FileSlice, found)
+    else:
+        raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")
+
+
+def _from_slice(text: str, path: str, start: str, stop: str) -> Iterator[FileSlice]:
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{text}: no such file as {path} (seen from {os.getcwd()})")
+    skip = int(start or 0)
+    if stop and int(stop) < skip:
+        raise ValueError(f"{text}: the slice ends before it starts")
+    yield FileSlice(path, skip, int(stop) - skip if stop else None)
+
+
+def _from_directory(path: str) -> Iterator[FileSlice]:
+    entries = sorted(e.name for e in os.scandir(path) if not e.is_dir() and not e.name.startswith("."))
+    found = [name for name in entries if _NAME.search(name)]
+    if not found:
+        raise FileNotFoundError(
+            f"{path}: none of the {len(entries)} files in this directory is named *.array_record*, *.arrayrecord* or "
+            f"*.riegeli*{_instead(path, entries)}"
+        )
+    yield from (FileSlice(os.path.join(path, name)) for name in found)
+
+
+def _instead(path: str, entries: list[str]) -> str:
+    """What stands there instead of ArrayRecord files, and what to do about it."""
+    if entries:
+        advice = sniff.advice_at(os.path.join(path, entries[0])) or " Give a glob to take files of other names."
+        return f" ({', '.join(entries[:3])}).{advice}"
+    folders = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+    if not folders:
+        return " (it is empty)."
+    below = os.path.join(path, "*", "*")
+    said = f"; it holds {len(folders)} directories ({', '.join(folders[:3])}), which are not searched. "
+    inside = next((name for name in sorted(glob.iglob(below)) if os.path.isfile(name)), None)
+    return said + f"Give one of them, or a glob: {below}" + (sniff.advice_at(inside, "ArrayRecord") if inside else "")

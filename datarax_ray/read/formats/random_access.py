@@ -1,0 +1,258 @@
+"""Readers of what is indexed in Python already: objects with `__len__` and `__getitem__`, and dicts of arrays.
+
+Source: Grain's RandomAccessDataSource protocol, with the batched `__getitems__` of PyTorch and Hugging Face datasets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.elements.owning import objects_copied, own, own_items
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.identity.code import value_digest
+from datarax_ray.read.identity.sampled_rows import rows_digest, spread
+from datarax_ray.read.retry import patiently
+
+_MAX_REPR = 120  # characters of it in the state; the digest covers all
+_GUESSED_NBYTES = 1024  # of an element that says nothing of its size
+_STRIPS_PER_THREAD = 4  # so that a slow element keeps the others from waiting, and a strip is still many of them
+# What looks indexed and is not by its rows, with what it gives for an index instead: columns would pass for elements,
+# and a Series whose rows were filtered or sorted would give them in another order.
+_NO_ROWS = {
+    "pandas.DataFrame": "the column of that name",
+    "pandas.Series": "the value of that label",
+    "pyarrow.Table": "a column",
+    "pyarrow.RecordBatch": "a column",
+    "polars.DataFrame": "a smaller table",
+}
+_COLUMNS = "{name: table[name].to_numpy() for name in "
+_ROWS = {
+    "pandas.DataFrame": f"{_COLUMNS}table.columns}}",
+    "pandas.Series": '{"x": series.to_numpy()}',
+    "pyarrow.Table": f"{_COLUMNS}table.column_names}}",
+    "pyarrow.RecordBatch": "{name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names}",
+    "polars.DataFrame": f"{_COLUMNS}table.columns}}",
+}
+_NUMBERS = frozenset({bool, int, float, complex})
+_MAX_SAMPLED = 1000  # elements of any kind, each looked at in Python
+_SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
+
+
+class RandomAccessReader:
+    """The elements of a Grain data source, a PyTorch or Hugging Face dataset, or any object indexed the same way.
+
+    Reads by `__getitems__` or `_getitems` (a list of indices) where there is one. A context manager is entered before
+    the first read and left at close, in every process that reads. The object travels to actors by pickle. num_threads:
+    that read single elements at the same time where there is no batched read; 0 for none.
+
+    Raises: TypeError for what is not indexed, or not by its rows (tables of pandas, Arrow, Polars); ValueError for what
+    is empty.
+    """
+
+    broken: type[Exception] = Exception  # whatever else a data source raises for an index is about that index
+
+    def __init__(self, data: Any, num_threads: int = 0) -> None:
+        if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+            raise TypeError(
+                f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
+                "a stream without random access is no indexed source"
+            )
+        if (table := _table_kind(data)) is not None:
+            raise TypeError(
+                f"an index gives {_NO_ROWS[table]} of a {table}, no row; give its arrays by name: {_ROWS[table]}"
+            )
+        self._data = data
+        self._num_threads = num_threads
+        self._is_entered = False
+        self._lock = ThreadLock()  # so that no thread leaves what another one reads
+        # leaving a Hugging Face dataset destroys it, and it needs no entering
+        self.is_managed = hasattr(data, "__enter__") and not type(data).__module__.startswith("datasets.")
+        self.num_records = len(data)
+        if not self.num_records:
+            raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Of the first element, if its arrays say."""
+        try:
+            first = self.read(np.zeros(1, np.int64))[0]
+        except Exception:  # a broken element is told of when the stream comes to it
+            return _GUESSED_NBYTES
+        if isinstance(first, bytes | str):
+            return len(first)
+        arrays = first.values() if isinstance(first, Mapping) else [first]
+        return sum(getattr(array, "nbytes", 8) for array in arrays) or _GUESSED_NBYTES
+
+    def read(self, records: Indices) -> list[Any]:
+        """Raises: StorageError where the network or storage under it failed for long; what it raises itself."""
+        read = self._read_within if self.is_managed else self._read
+        return patiently(lambda: read(records), f"elements of a {type(self._data).__qualname__}")
+
+    def _read_within(self, records: Indices) -> list[Any]:
+        """As _read, in the context of the data source."""
+        with self._lock:
+            if not self._is_entered:
+                self._data.__enter__()
+                self._is_entered = True
+            return self._read(records)
+
+    def _read(self, records: Indices) -> list[Any]:
+        indices = records.tolist()
+        batched = getattr(self._data, "__getitems__", None) or getattr(self._data, "_getitems", None)
+        if batched is None:
+            return self._read_each(indices)
+        held = [batched(indices.copy())]  # which it may sort
+        if held[0] is None or isinstance(held[0], Mapping | str | bytes):
+            raise TypeError(
+                f"{_name(self._data)} gave {type(held[0]).__name__} for a list of indices; {batched.__name__} returns "
+                "a list with an element for each, in their order"
+            )
+        found = own_items(held)
+        if len(found) != len(indices):
+            raise ValueError(f"{_name(self._data)} gave {len(found)} elements for {len(indices)} indices")
+        return found
+
+    def _read_each(self, indices: list[int]) -> list[Any]:
+        """One by one; in strips, a few for each thread, where that waits for storage."""
+        num_strips = min(self._num_threads * _STRIPS_PER_THREAD, len(indices))
+        if num_strips < 2:
+            return self._read_strip(indices)
+        strips = [
+            indices[k * len(indices) // num_strips : (k + 1) * len(indices) // num_strips] for k in range(num_strips)
+        ]
+        with ThreadPoolExecutor(self._num_threads) as pool:
+            return [element for strip in pool.map(self._read_strip, strips) for element in strip]
+
+    def _read_strip(self, indices: list[int]) -> list[Any]:
+        found: list[Any] = []
+        for index in indices:
+            found.append(self._data[index])
+            own(found, -1)
+        return found
+
+    def locate(self, record: int) -> str:
+        return f"{_name(self._data)}[{record}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Its class, length and repr (without addresses): what is behind it is its own to name there.
+
+        Of a list, tuple or array, which names nothing, a digest of some elements, spread over it.
+        """
+        said = _name(self._data)
+        named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
+        if type(self._data) not in (list, tuple, np.ndarray):
+            return named
+        count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
+        sampled = [self._data[index] for index in spread(self.num_records, count).tolist()]
+        return named | {"content": value_digest(sampled)}
+
+    def close(self) -> None:
+        with self._lock:
+            if self._is_entered:
+                self._is_entered = False
+                self._data.__exit__(None, None, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_is_entered": False}
+
+
+class ArraysReader:
+    """The rows of a (nested) dict of arrays of one length. In actors all of a node read one copy, in the object store.
+
+    Lists become arrays where that changes none of their values: text and mixtures with it stay as they are, as objects.
+
+    Raises: ValueError for arrays of different lengths, without rows, or an empty dict, and for lists of numbers of
+    several kinds; TypeError for a masked array, or a name that is no str.
+    """
+
+    broken: type[Exception] = IndexError
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        if (name := next((name for name in arrays if not isinstance(name, str)), None)) is not None:
+            raise TypeError(
+                f"a dict holds arrays by name, and {name!r} is no str; for elements by their numbers, give a list"
+            )
+        for path, array in leaves(arrays):
+            if isinstance(array, np.ma.MaskedArray):
+                raise TypeError(
+                    f"{'.'.join(path)!r} is a masked array, whose mask would be lost; give its filled(value), or its "
+                    "data and its mask as two fields"
+                )
+            _check_alike(array, ".".join(map(str, path)))
+        self._columns: Columns = map_leaves(_as_array, arrays)
+        lengths = {".".join(path): len(array) if array.ndim else 0 for path, array in leaves(self._columns)}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"the arrays must have one length, got {lengths or 'no arrays'}")
+        self.num_records = next(iter(lengths.values()))
+        if not self.num_records:
+            raise ValueError(f"the arrays {sorted(lengths)} have no rows; a stream needs at least one")
+
+    @property
+    def mean_nbytes(self) -> int:
+        return nbytes(self._columns) // self.num_records
+
+    def read(self, records: Indices) -> Columns:
+        return map_leaves(lambda array: objects_copied(array[records]), self._columns)
+
+    def cached(self) -> ArraysReader:
+        """Itself: it is in memory."""
+        return self
+
+    def locate(self, record: int) -> str:
+        return f"arrays[{record}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The number of rows, and a digest of names, shapes, dtypes and some rows, spread over each array."""
+        count = max(2, min(self.num_records, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
+        rows = spread(self.num_records, count)
+        return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))}
+
+    def close(self) -> None:
+        pass
+
+
+def _as_array(values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind in "US" and isinstance(values, list | tuple):  # 1 would be "1", and b"a\0" would be b"a"
+        return np.array(values, object)
+    return array
+
+
+def _check_alike(values: Any, name: str) -> None:
+    """Raise ValueError for a list of numbers that an array would change: 2**63 beside 1, say, becomes a float."""
+    if not isinstance(values, list | tuple):
+        return
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufc":
+        return
+    types = set(map(type, np.array(values, object).flat))
+    kinds = {np.dtype(kind).kind for kind in types if kind in _NUMBERS or issubclass(kind, np.generic)}
+    if len({kind.replace("u", "i") for kind in {*kinds, array.dtype.kind}}) > 1:
+        raise ValueError(
+            f"the list {name!r} holds {' and '.join(sorted(kind.__name__ for kind in types))}, and as an array of "
+            f"{array.dtype} some of them would be other values; give a NumPy array of the dtype that you want"
+        )
+
+
+def _name(data: Any) -> str:
+    """Its repr, or its class where the repr gives an address, is long, or is the data itself."""
+    if isinstance(data, list | tuple | np.ndarray):
+        return type(data).__qualname__
+    said = repr(data)
+    if re.search(r" at 0x[0-9a-f]+", said) or len(said) > 2000:
+        return type(data).__qualname__
+    return " ".join(said.split())
+
+
+def _table_kind(data: Any) -> str | None:
+    """Its name in _NO_ROWS, of a subclass (geopandas.GeoDataFrame) too; None for what is in there not. Imports none."""
+    kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
+    return next((kind for kind in kinds if kind in _NO_ROWS), None)

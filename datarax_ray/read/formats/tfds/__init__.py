@@ -1,0 +1,1 @@
+"""TensorFlow Datasets as they are prepared on disk, and its language of splits; without TensorFlow."""

@@ -1,0 +1,176 @@
+"""Finds what TensorFlow Datasets prepared as ArrayRecord files, and the records of a split, without TensorFlow.
+
+A prepared dataset is a directory, data_dir/name[/config]/version, with dataset_info.json (splits and their shards),
+features.json and the shards. Source: tensorflow_datasets/core: dataset_info.py, naming.py, read_only_builder.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from datarax_ray.read.formats.tfds.splits import shard_parts
+
+_INFO, _FEATURES = "dataset_info.json", "features.json"
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_NAME = re.compile(r"(?P<name>[\w-]+)(/(?P<config>[\w.-]+))?(:(?P<version>[\d.*]+))?")
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """Records [skip, skip + take) of one file, as read.formats.paths takes them."""
+
+    filename: str
+    skip: int
+    take: int
+    examples_in_shard: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One version of a dataset on disk. features: features.json as it is written."""
+
+    directory: str
+    name: str
+    version: str
+    templates: Mapping[str, str] = field(hash=False)
+    lengths: Mapping[str, tuple[int, ...]] = field(hash=False)
+    features: Mapping[str, Any] = field(hash=False)
+
+    def files(self, split: str) -> tuple[ShardFile, ...]:
+        """The files and records of a split or sum of slices of splits; see read.formats.tfds.splits.
+
+        Raises: ValueError where the split means no records, or there is none of this name.
+        """
+        parts = shard_parts(split, self.lengths)
+        if not parts:
+            raise ValueError(f"split {split!r} of {self.directory} has no records; a stream needs at least one")
+        return tuple(
+            ShardFile(self._path(part.split, part.shard), part.skip, part.take, self.lengths[part.split][part.shard])
+            for part in parts
+        )
+
+    def _path(self, split: str, shard: int) -> str:
+        num_shards = len(self.lengths[split])
+        values = {
+            "DATASET": self.name,
+            "SPLIT": split,
+            "FILEFORMAT": "array_record",
+            "SHARD_INDEX": f"{shard:05d}",
+            "NUM_SHARDS": f"{num_shards:05d}",
+            "SHARD_X_OF_Y": f"{shard:05d}-of-{num_shards:05d}",
+        }
+        name = re.sub(r"\{(\w+)\}", lambda field: values.get(field[1], field[0]), self.templates[split])
+        if "{" in name or os.path.isabs(name) or ".." in name.split("/"):
+            raise ValueError(
+                f"{self.directory}: the shards of {split!r} are said to be {name!r}, which names no file in it"
+            )
+        return os.path.join(self.directory, name)
+
+
+def find_prepared(name_or_builder: Any, data_dir: str | os.PathLike[str] | None = None) -> Prepared:
+    """The prepared dataset that is meant.
+
+    name_or_builder: "name", "name/config", "name:1.2.3", "name/config:1.*.*", looked for in data_dir (TFDS_DATA_DIR,
+    else ~/tensorflow_datasets); the directory of a version itself; or a tfds builder. Without a version, the highest.
+
+    Raises: FileNotFoundError where there is no such dataset, with what there is; ValueError for one in another file
+    format than ArrayRecord.
+    """
+    directory = _directory(name_or_builder, data_dir)
+    info = _read(directory, _INFO)
+    if info.get("fileFormat") != "array_record":
+        raise ValueError(
+            f"{directory} is prepared as {info.get('fileFormat', 'tfrecord')}, which cannot be read by index; prepare "
+            "it with tfds.builder(name, file_format='array_record').download_and_prepare(), or convert it with `tfds "
+            "convert_format --out_file_format=array_record`"
+        )
+    splits = {split["name"]: split for split in info.get("splits", ())}
+    return Prepared(
+        directory,
+        info["name"],
+        info["version"],
+        {name: split.get("filepathTemplate") or _TEMPLATE for name, split in splits.items()},
+        {name: tuple(map(int, split.get("shardLengths", ()))) for name, split in splits.items()},
+        _read(directory, _FEATURES),
+    )
+
+
+def _directory(name_or_builder: Any, data_dir: str | os.PathLike[str] | None) -> str:
+    if not isinstance(name_or_builder, str | os.PathLike):
+        found = getattr(name_or_builder, "data_dir", None)  # of a builder: its version's own directory
+        if not isinstance(found, str | os.PathLike):
+            raise TypeError(f"a dataset is a name, a directory or a tfds builder, got {type(name_or_builder).__name__}")
+        return _checked(os.fspath(found))
+    path = os.path.expanduser(os.fspath(name_or_builder))
+    if os.path.isfile(os.path.join(path, _INFO)):
+        return path
+    match = _NAME.fullmatch(os.fspath(name_or_builder))
+    if match is None:
+        return _checked(path)
+    root = os.path.expanduser(os.fspath(data_dir or os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")))
+    folder = os.path.join(root, match["name"])
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"{folder}: no dataset {match['name']!r} is prepared in {root}, only {_folders(root)}; give data_dir, or "
+            "prepare it with tfds (file_format='array_record')"
+        )
+    config = match["config"] or _default_config(folder)
+    return _version(os.path.join(folder, config) if config else folder, match["version"])
+
+
+def _default_config(folder: str) -> str | None:
+    """None for a dataset without configurations."""
+    if any(map(_VERSION.fullmatch, _folders(folder))):
+        return None
+    path = os.path.join(folder, ".config", "metadata.json")
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8") as file:
+            said: str | None = json.load(file).get("defaultConfigName")
+        if said:
+            return said
+    configs = _folders(folder)
+    if len(configs) != 1:
+        raise FileNotFoundError(f"{folder} has the configurations {configs}; name one, as '{{name}}/{{config}}'")
+    return configs[0]
+
+
+def _version(folder: str, wanted: str | None) -> str:
+    versions = sorted((v for v in _folders(folder) if _VERSION.fullmatch(v)), key=lambda v: [*map(int, v.split("."))])
+    pattern = re.escape(wanted or "*").replace(r"\*", r"[\d.]+")
+    fitting = [version for version in versions if re.fullmatch(pattern, version)]
+    if not fitting:
+        raise FileNotFoundError(f"{folder}: no version {wanted or ''} is prepared here, only {versions}")
+    return _checked(os.path.join(folder, fitting[-1]))
+
+
+def _checked(directory: str) -> str:
+    if not os.path.isfile(os.path.join(directory, _INFO)):
+        raise FileNotFoundError(
+            f"{directory} is no dataset that tfds prepared: it has no {_INFO}; prepare it with tfds "
+            "(file_format='array_record'), or give the directory of a version"
+        )
+    return directory
+
+
+def _folders(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return []
+    return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _read(directory: str, name: str) -> dict[str, Any]:
+    path = os.path.join(directory, name)
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path} is no JSON: {error}; prepare the dataset again") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds a {type(found).__name__}, not what tfds writes; prepare the dataset again")
+    return found

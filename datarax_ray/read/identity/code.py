@@ -1,0 +1,177 @@
+"""A fingerprint of transforms: changes when what they do may have changed, stays when only their place or layout has.
+
+It covers the source of a function (comments and layout apart), its defaults and closure, the attributes of an object,
+and the functions, classes and data of the same package that these use (see reach). It does not look into libraries:
+a transform may have `fingerprint() -> str` to say more.
+"""
+
+from __future__ import annotations
+
+import ast
+import copyreg
+import functools
+import hashlib
+import inspect
+import json
+import os
+import textwrap
+import threading
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.identity.referenced_globals import reached
+
+# One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
+# (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
+# another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
+_PARSING = threading.RLock()
+_MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
+_MAX_NAME = 80  # bytes, as JSON
+_MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
+
+
+def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
+    """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms."""
+    transforms = tuple(transforms)
+    names = [_label(transform) for transform in transforms]
+    if len(names) > _MAX_NAMES:
+        names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
+    with _PARSING:
+        return {"names": names, "digest": digest([_value(transform, 0) for transform in transforms])}
+
+
+def value_digest(value: Any) -> str:
+    """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
+    with _PARSING:
+        return digest(_value(value, 0))
+
+
+def _label(transform: Any) -> str:
+    name = (getattr(transform, "__qualname__", None) or type(transform).__qualname__)[:_MAX_NAME]
+    while len(json.dumps(name)) > _MAX_NAME:  # a character may take six bytes there
+        name = name[:-1]
+    return name
+
+
+def _value(value: Any, depth: int) -> Any:
+    """A plain value that stands for this one."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | complex | bytes | np.dtype | slice | range):
+        return repr(value)
+    if depth > _MAX_DEPTH:
+        return type(value).__qualname__
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.hasobject:  # whose bytes are addresses
+        return [str(value.dtype), list(value.shape), _value(value.tolist(), depth + 1)]
+    if isinstance(value, np.ndarray | np.generic):
+        return [
+            str(value.dtype),
+            list(value.shape),
+            hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16],
+        ]
+    if isinstance(value, Mapping):
+        return [[_value(k, depth + 1), _value(v, depth + 1)] for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [_value(v, depth + 1) for v in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    if (
+        hasattr(value, "__array__") and hasattr(value, "shape") and not inspect.isclass(value)
+    ):  # arrays of other libraries: jax, torch
+        return _value(np.asarray(value), depth)
+    return _code(value, depth)
+
+
+def _code(value: Any, depth: int) -> Any:
+    if callable(getattr(value, "fingerprint", None)) and not inspect.isclass(value):
+        return [type(value).__qualname__, str(value.fingerprint())]
+    if isinstance(value, functools.partial):
+        return [_value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
+    if isinstance(value, types.MethodType):
+        return [_value(value.__func__, depth + 1), _value(value.__self__, depth + 1)]
+    if isinstance(value, types.FunctionType):
+        closure = inspect.getclosurevars(value).nonlocals
+        defaults = [value.__defaults__, value.__kwdefaults__]
+        return [_source(value), _value(closure, depth + 1), _value(defaults, depth + 1), _reached(value)]
+    if inspect.isclass(value):
+        # This package's own classes keep what they do from release to release; their text may change.
+        own = value.__module__.startswith("datarax_ray.")
+        bases = [] if own else _own_bases(value)
+        return [value.__qualname__, *map(_source, bases), *map(_reached, bases)]
+    if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
+        return [type(value).__qualname__, _value(value.__wrapped__, depth + 1)]
+    if hasattr(value, "__name__"):  # builtins, ufuncs, modules
+        return [type(value).__qualname__, value.__name__]
+    return [_value(type(value), depth + 1), *(_value(part, depth + 1) for part in _state(value))]
+
+
+def _reached(code: Any) -> Any:
+    """What a function or class uses: of code the source, as what that uses stands in the list too."""
+    found: list[Any] = []
+    for name, value in reached(code):
+        is_code = inspect.isclass(value) or inspect.isfunction(value)
+        found.append([name, _source(value) if is_code else _value(value, 1)])
+    return found
+
+
+def _own_bases(cls: type) -> list[type]:
+    """The class and those that it inherits from in its own package: a library's may change with its release."""
+    package = cls.__module__.partition(".")[0]
+    return [base for base in cls.__mro__ if base.__module__.partition(".")[0] == package]
+
+
+def _state(value: Any) -> list[Any]:
+    """What pickle would save of an object beside its class: for a pattern, a deque or a Decimal that is all of it."""
+    try:
+        reduce = copyreg.dispatch_table.get(type(value))
+        saved = reduce(value) if reduce else value.__reduce_ex__(2)
+    except Exception:
+        # A lock, an open file: nothing in it is a setting. What refuses by its own code still has its attributes.
+        own = (getattr(type(value), name, None) for name in ("__getstate__", "__reduce__", "__reduce_ex__"))
+        return [dict(vars(value))] if any(map(inspect.isfunction, own)) and hasattr(value, "__dict__") else []
+    if isinstance(saved, str):
+        return [saved]
+    _, arguments, *rest = saved
+    return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
+
+
+@functools.cache
+def _source(code: Any) -> str:
+    """Digest of a function's or class's source without comments, docstrings and layout; else of its bytecode."""
+    try:
+        if getattr(code, "__name__", "") == "<lambda>":
+            raise SyntaxError("getsource gives the line, which may hold several lambdas")
+        text = ast.unparse(_without_docstrings(ast.parse(textwrap.dedent(inspect.getsource(code)))))
+    except (OSError, TypeError, SyntaxError):  # built by exec, written in C, or a lambda
+        text = _bytecode(code)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree
+
+
+def _bytecode(code: Any) -> str:
+    body = getattr(code, "__code__", None)
+    if body is None:
+        return f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
+    return repr(_code_object(body))
+
+
+def _code_object(code: types.CodeType) -> tuple[Any, ...]:
+    constants = [_code_object(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
+    return code.co_code.hex(), constants, code.co_names, code.co_varnames
+
+
+def _constant(value: Any) -> str:
+    # `x in {"a", "b"}` makes a frozenset, whose repr has another order in every process
+    return f"frozenset({sorted(map(repr, value))})" if isinstance(value, frozenset) else repr(value)

@@ -1,0 +1,38 @@
+"""Some rows that stand for all: how data that has no name or checksum is told from other data."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.elements.columns import Columns, leaves
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
+
+
+def spread(num_records: int, count: int) -> Indices:
+    """At most `count` indices of [0, num_records), at least 2 if there are so many: the ends and evenly between.
+
+    >>> spread(101, 5).tolist()
+    [0, 25, 50, 75, 100]
+    """
+    count = max(2, min(num_records, count))
+    return np.unique(np.linspace(0, num_records - 1, count).astype(np.int64))
+
+
+def rows_digest(columns: Columns) -> str:
+    """A digest of the names, dtypes, shapes and values of these rows."""
+    parts = [[".".join(path), str(array.dtype), list(array.shape[1:]), _hash(array)] for path, array in leaves(columns)]
+    return digest(parts)
+
+
+def _hash(array: np.ndarray) -> str:
+    if array.dtype == object:
+        data = _ADDRESS.sub("", repr(array.tolist())).encode()
+    else:
+        data = np.ascontiguousarray(array).tobytes()
+    return hashlib.sha256(data).hexdigest()

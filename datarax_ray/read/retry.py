@@ -1,0 +1,165 @@
+"""Reading from storage that fails for a while: wait, and ask again. What kinds of errors those are is decided here.
+
+`datasets` and huggingface_hub ask again by themselves while they read or open a file (20 times, 5 to 60 s apart). What
+comes out of them all the same (a rate limit while a file is looked up, a connection lost for longer) ends up here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import random
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from datarax_ray.read.errors import StorageError
+from datarax_ray.read.streams.open_shards import LaneRun
+from datarax_ray.read.streams.rows import Rows
+
+logger = logging.getLogger("datarax_ray")
+
+T = TypeVar("T")
+
+# Half a minute in all: a rate limit's window is often over then, and an actor that is longer at one ticket looks hung.
+WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+_BUSY = (408, 429, 500, 502, 503, 504)  # asked later, a server may answer
+# What a system call says of a device, a mount or a network, and not of the file. EIO: a network file system or FUSE
+# gives it for whatever went wrong behind it; of a bad disk it stays, and is an error all the same, half a minute later.
+_PASSING = {
+    *(errno.EIO, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ESTALE, errno.EPIPE),
+    *(errno.ECONNRESET, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENOBUFS),
+    *(errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOLINK),
+    socket.EAI_AGAIN,
+}
+# Errors that carry no number are known by their modules, none of which is imported for that,
+_NETWORK = (
+    "aiohttp.",
+    "httpx.",
+    "urllib3.",
+    "requests.",
+    "botocore.exceptions.HTTPClientError",
+    "botocore.exceptions.IncompleteReadError",
+)
+# or, from the clients inside pyarrow, by their text.
+_SAID = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|REQUEST_TIMEOUT|REQUEST_TIME_TOO_SKEWED"
+    r"|INTERNAL_FAILURE)|HTTP status (408|429|5\d\d)"
+    r"|google::cloud::Status\((UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|INTERNAL|ABORTED)"
+)
+
+
+class PatientRun:
+    """A run through a lane that is opened again, behind what it gave, where the network failed it.
+
+    open_run: a run from a state on.
+    """
+
+    def __init__(
+        self, open_run: Callable[[Mapping[str, Any] | None], LaneRun], state: Mapping[str, Any] | None
+    ) -> None:
+        self._open = open_run
+        self._state = state
+        self._run: LaneRun | None = open_run(state)
+
+    def next(self) -> list[Rows] | None:
+        return patiently(self._next)
+
+    def state(self) -> Mapping[str, Any]:
+        assert self._state is not None  # asked for behind some elements
+        return self._state
+
+    def close(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def _next(self) -> list[Rows] | None:
+        if self._run is None:
+            self._run = self._open(self._state)
+        try:
+            given = self._run.next()
+        except Exception:
+            self.close()
+            raise
+        if given is not None:
+            self._state = self._run.state()
+        return given
+
+
+def patiently(read: Callable[[], T], what: str = "the dataset") -> T:
+    """What read() gives; called again after a while, and then after longer, where the storage failed it.
+
+    what: that is read, in the log, once, and in the error.
+    Raises: StorageError where it failed each time; at once, whatever else read() raises.
+    """
+    begin = time.monotonic()
+    for tries, wait_s in enumerate(WAITS_S):
+        try:
+            return read()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            if not tries:
+                said = "reading %s failed, asking again for about %.0f s: %s: %s"
+                logger.warning(said, what, sum(WAITS_S), type(error).__name__, error)
+            time.sleep(wait_s * (1 + random.random()))  # or all that were refused would come back at once
+    try:
+        return read()
+    except Exception as error:
+        if not is_transient(error):
+            raise
+        raise StorageError(
+            f"{what}: reading failed {len(WAITS_S) + 1} times in {time.monotonic() - begin:.0f} s, at last with "
+            f"{type(error).__name__}: {error}. That is the storage or the way to it, no broken data, so nothing is "
+            "left out for it. Look at the mount, network or service, and go on from the last state."
+        ) from error
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is the storage's or network's, and may be over when asked again.
+
+    The first in the chain that tells decides: an HTTP status, a number of the system, or the class. 404 stays 404.
+    """
+    while error is not None:
+        told = _told(error)
+        if told is not None:
+            return told
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
+def _told(error: BaseException) -> bool | None:
+    """Whether it is transient, None where that is not for this error alone to say."""
+    if isinstance(error, StorageError):
+        return False
+    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+        return None if error.__cause__ else False  # fsspec's HTTP takes what a busy server says for a missing file
+    status = _status(error)
+    if status is not None:
+        return status in _BUSY
+    if isinstance(error, ConnectionError | TimeoutError | asyncio.TimeoutError):
+        return True
+    if any(f"{kind.__module__}.{kind.__qualname__}".startswith(_NETWORK) for kind in type(error).__mro__):
+        return True
+    if isinstance(error, OSError):
+        if isinstance(error.errno, int):
+            return error.errno in _PASSING
+        if _SAID.search(str(error)):
+            return True
+    return None
+
+
+def _status(error: BaseException) -> int | None:
+    """The status of HTTP that an error of an HTTP library carries."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # botocore's
+        metadata = response.get("ResponseMetadata")
+        found = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
+    else:
+        found = getattr(error, "status", None) or getattr(response, "status_code", None)
+    return found if isinstance(found, int) else None

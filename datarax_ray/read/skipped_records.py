@@ -1,0 +1,140 @@
+"""The ledger of broken records: a cap on how many are left out of a stream, a list, and one line of JSON for each.
+
+A record is entered when the batch that leaves it out is delivered, and struck out when the stream goes back to before
+it: after any number of resumes the file lists what is missing from what was delivered, each record once a pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datarax_ray.read.errors import Skipped, SkippedError
+
+if TYPE_CHECKING:  # a description checks its options by what is here
+    from datarax_ray.read.stream import Described
+
+
+# The count and the file go on; the list and the log are for people.
+MAX_LISTED = 1000
+
+
+class Ledger:
+    """Lists the records that `on_error` left out; who consumes the stream counts them. skipped: the first MAX_LISTED.
+
+    max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
+    None for none; what is in it of a former run, from where this one begins, is dropped.
+
+    Raises: TypeError for a max_skipped that is no whole number; ValueError for a negative one, and for a path at which
+    no file can be.
+    """
+
+    def __init__(self, max_skipped: int | None = None, path: str | None = None) -> None:
+        if max_skipped is not None and not hasattr(max_skipped, "__index__"):
+            raise TypeError(f"max_skipped is a whole number, or None for no limit, got {max_skipped!r}")
+        if max_skipped is not None and max_skipped < 0:
+            raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {max_skipped}")
+        if path is not None:
+            _check_path(Path(path))
+        self.restart()
+        self._max_skipped = max_skipped
+        self._path = None if path is None else Path(path)
+
+    def restart(self) -> None:
+        """The stream goes on from elsewhere."""
+        self.skipped: list[Skipped] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether those that come are counted, and no longer listed."""
+        return len(self.skipped) >= MAX_LISTED
+
+    def check(self, skipped: Sequence[Skipped], before: int) -> None:
+        """Raise SkippedError where these, after so many before, are too many; the stream stays before them."""
+        total = before + len(skipped)
+        if self._max_skipped is None or total <= self._max_skipped or not skipped:
+            return
+        first = skipped[max(0, self._max_skipped - before)]  # a state may have more already
+        raise SkippedError(
+            f"{total} records could not be read, more than max_skipped={self._max_skipped} allows. The first beyond it "
+            f"is {first.where} (position {first.position}): {first.reason}. Mend the data, or allow more."
+        )
+
+    def enter(self, skipped: Sequence[Skipped]) -> Sequence[Skipped]:
+        """These are left out of what is about to be delivered. Returns those that were listed.
+
+        Raises: OSError where the file cannot be written; then nothing is entered, but perhaps lines that the next
+        rewind strikes out.
+        """
+        if self._path is not None and skipped:
+            lines = [json.dumps(_entry(skip)) + "\n" for skip in skipped]
+            with _writing(self._path):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._path.open("a") as file:
+                    file.writelines(lines)
+        listed = skipped[: MAX_LISTED - len(self.skipped)]
+        self.skipped += listed
+        return listed
+
+    def rewind(self, position: int) -> None:
+        """The stream goes on from this position: what is listed from there on comes again. The count is not changed."""
+        self.skipped = [skip for skip in self.skipped if skip.position < position]
+        if self._path is None or not self._path.exists():
+            return
+        with _writing(self._path):
+            lines = self._path.read_text().splitlines(keepends=True)
+            kept = [line for line in lines if _is_before(line, position)]
+            if len(kept) < len(lines):
+                part = self._path.with_name(self._path.name + ".part")
+                part.write_text("".join(kept))
+                os.replace(part, self._path)
+
+
+def ledger_of(description: Described, *, is_listing: bool = True) -> Ledger:
+    """A new ledger for one who consumes this stream.
+
+    is_listing: False for all trainers but the first, who all leave out the same.
+    """
+    return Ledger(description.max_skipped, description.skipped_path if is_listing else None)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.add_note(
+            f"skipped_path={str(path)!r} cannot be written, so no batch is handed out; once it can, it comes"
+        )
+        raise
+
+
+def _check_path(path: Path) -> None:
+    """Raise ValueError where no file can ever be. Who may write there is known only where it is written."""
+    if path.is_dir():
+        raise ValueError(f"skipped_path={str(path)!r} is a directory; name a file in it")
+    there = next(parent for parent in path.absolute().parents if parent.exists())
+    if not there.is_dir():
+        raise ValueError(f"skipped_path={str(path)!r}: {there} is no directory; name a file in one")
+
+
+def _entry(skip: Skipped) -> dict[str, Any]:
+    name, _, rest = skip.where.rpartition("[")
+    is_indexed = bool(name) and rest.endswith("]") and rest[:-1].isdigit()
+    return {
+        "position": skip.position,
+        "file": name if is_indexed else skip.where,
+        "record": int(rest[:-1]) if is_indexed else None,
+        "reason": skip.reason,
+    }
+
+
+def _is_before(line: str, position: int) -> bool:
+    try:
+        return line.endswith("\n") and int(json.loads(line)["position"]) < position
+    except (ValueError, KeyError, TypeError):
+        return False  # cut off when its writer was killed; what it said comes again

@@ -1,0 +1,292 @@
+"""A mixture as a description: several descriptions, and which of them stands at each position.
+
+A component's records are read and transformed as if it were alone: by its own seed and its own positions. Only then do
+its elements get the positions of the mixture.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest, later, without_later
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, Origin, whole_weights
+from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.partitions import RunRecords, Ticket
+from datarax_ray.plan.state import Extra
+from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
+from datarax_ray.read.errors import RecordError
+from datarax_ray.read.stream import Description, names_of
+
+AnyDescription: TypeAlias = "Description | MixtureDescription"
+
+# Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
+_MAX_WHOLE_SETTINGS = 4
+
+
+@dataclass(frozen=True)
+class MixtureDescription:
+    """What a mixed stream is made of; a Description to all who read.
+
+    components: each with its own order, epochs, transforms and on_error. weights, seed: see
+    plan.orders.mixture.Mixture. length: where the stream ends, None where a component does, or never.
+    allow_new_weights: whether a state with other weights is taken, from where it stands.
+    """
+
+    components: tuple[AnyDescription, ...]
+    weights: tuple[int, ...]
+    seed: int = 42
+    length: int | None = None
+    allow_new_weights: bool = False
+
+    max_actors = None
+
+    def __post_init__(self) -> None:
+        if len(self.components) != len(self.weights) or not self.components:
+            raise ValueError(
+                f"got {len(self.components)} components and {len(self.weights)} weights; give one for each"
+            )
+        object.__setattr__(self, "weights", whole_weights(self.weights))
+        object.__setattr__(self, "seed", operator.index(self.seed))  # NumPy's integers are not JSON
+        if self.length is not None:
+            object.__setattr__(self, "length", operator.index(self.length))
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
+        if len(paths := {path for c in self.components if (path := c.skipped_path) is not None}) > 1:
+            raise ValueError(
+                f"the components list their skipped records in {sorted(paths)}; give them one skipped_path"
+            )
+        finite = [index for index, component in enumerate(self.components) if component.stop is not None]
+        if self.allow_new_weights and finite:
+            raise ValueError(
+                f"allow_new_weights=True needs components without an end, and {finite} have one: where it comes would "
+                "depend on when the weights changed. Leave their num_epochs at -1, and set length on the mixture."
+            )
+
+    @functools.cached_property
+    def order(self) -> MixtureOrder:
+        """Which record stands at each position, with these weights from the beginning on."""
+        orders = tuple(component.order for component in self.components)
+        return MixtureOrder(Mixture(self.weights, self.seed), orders, self.allow_new_weights)
+
+    @property
+    def run_records(self) -> RunRecords:
+        return tuple(component.run_records for component in self.components)
+
+    @property
+    def stop(self) -> int | None:
+        """The position after the last: before the first one that a component has no record for, at most length."""
+        ends = [
+            self.order.mixture.position_of(index, component.stop)
+            for index, component in enumerate(self.components)
+            if component.stop is not None and self.weights[index]
+        ]
+        return min([*ends, *([] if self.length is None else [self.length])], default=None)
+
+    @property
+    def num_records(self) -> int:
+        """Records of all components."""
+        return self.order.num_records
+
+    @property
+    def about(self) -> str:
+        """What it is a stream of, in a few words for people."""
+        return f"weights={list(self.weights)}, num_records={self.num_records}"
+
+    @property
+    def max_skipped(self) -> int | None:
+        """The smallest limit of a component, and it holds for all of them together; None where none has one."""
+        return min((n for c in self.components if (n := c.max_skipped) is not None), default=None)
+
+    @property
+    def skipped_path(self) -> str | None:
+        """The file that lists skipped records; None where no component names one."""
+        return next((path for component in self.components if (path := component.skipped_path) is not None), None)
+
+    @property
+    def may_drop(self) -> bool:
+        return any(component.may_drop for component in self.components)
+
+    @property
+    def may_repeat(self) -> bool:
+        return any(component.may_repeat for component in self.components)
+
+    def drops_alike(self, is_packed: bool) -> bool:
+        """Whether every component that is in the stream does."""
+        return all(c.drops_alike(is_packed) for c, weight in zip(self.components, self.weights, strict=True) if weight)
+
+    def read(self, ticket: Ticket) -> Block:
+        """The block that the ticket asks for, of all components."""
+        order = self._order_from(ticket.origin)
+        return self._read(order, *ticket.select(order), ticket.documents)
+
+    def broken(self, ticket: Ticket, ended: str) -> Block:
+        """The block of a ticket whose records end every process that reads them; nothing is read."""
+        order = self._order_from(ticket.origin)
+        return self._read(order, *ticket.select(order), ticket.documents, ended)
+
+    def names(self, ticket: Ticket) -> list[str]:
+        """Some of the files in which the ticket's records are."""
+        return names_of(ticket.select(self._order_from(ticket.origin))[1], self.locate)
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people. record: numbered through all components."""
+        index = int(np.searchsorted(self.order.bases, record, "right")) - 1
+        return self.components[index].locate(record - int(self.order.bases[index]))
+
+    def block_at(self, positions: Indices, records: Indices, documents: Documents | None, ended: str = "") -> Block:
+        """The block of single positions, for a mixture that this is a component of."""
+        return self._read(self.order, positions, records, documents, ended)
+
+    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
+        """The elements at positions [start, stop), not stacked, by the weights that hold with this extra."""
+        assert extra is None or isinstance(extra, Origin)
+        order = self._order_from(extra)
+        return self._elements(order, *Ticket(start, stop).select(order))[1]
+
+    def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
+        """The elements of single positions, and the position of each."""
+        return self._elements(self.order, positions, records)
+
+    def settings(self) -> dict[str, Any]:
+        """What the stream of elements depends on, in plain values; of many components, a digest of each one's."""
+        settings: list[Any] = [component.settings() for component in self.components]
+        files = {}
+        if len(settings) > _MAX_WHOLE_SETTINGS:
+            files = {"files": {"content": digest([later(each) for each in settings])}}
+            settings = [digest(without_later(each)) for each in settings]
+        return files | {
+            "mixture": {"weights": list(self.weights), "seed": self.seed, "length": self.length},
+            "components": {str(index): each for index, each in enumerate(settings)},
+        }
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether reading any of the components enters a context of a user's."""
+        return any(component.is_managed for component in self.components)
+
+    def close(self) -> None:
+        """Close the files of all components."""
+        for component in self.components:
+            component.close()
+
+    def _order_from(self, origin: Origin | None) -> MixtureOrder:
+        if origin is None:
+            return self.order
+        return replace(self.order, mixture=replace(self.order.mixture, origin=origin))
+
+    def _parts(
+        self, order: MixtureOrder, positions: Indices, records: Indices
+    ) -> Iterator[tuple[AnyDescription, Indices, Indices, Indices]]:
+        """Of each component that has any: itself, its positions in the mixture, its own positions, its own records."""
+        components, own = order.mixture.place(positions)
+        for index in np.unique(components).tolist():
+            mine = components == index
+            yield self.components[index], positions[mine], own[mine], records[mine] - order.bases[index]
+
+    def _read(
+        self, order: MixtureOrder, positions: Indices, records: Indices, documents: Documents | None, ended: str = ""
+    ) -> Block:
+        blocks = [
+            _moved(component.block_at(own, its_records, documents, ended), own, its_positions)
+            for component, its_positions, own, its_records in self._parts(order, positions, records)
+        ]
+        return blocks[0] if len(blocks) == 1 else _merged(blocks)
+
+    def _elements(self, order: MixtureOrder, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
+        found: list[tuple[int, Any]] = []
+        failures = []
+        for component, its_positions, own, its_records in self._parts(order, positions, records):
+            try:
+                at, elements = component.elements_at(own, its_records)
+            except RecordError as error:  # another component's may stand before it
+                failures.append(_moved_error(error, error.position, own, its_positions))
+                continue
+            found += zip(its_positions[np.searchsorted(own, at)].tolist(), elements, strict=True)
+        if failures:
+            raise min(failures, key=lambda error: error.position)
+        found.sort(key=lambda pair: pair[0])
+        return [position for position, _ in found], [element for _, element in found]
+
+
+def _moved(block: Block, own: Indices, positions: Indices) -> Block:
+    """A component's block at the positions of the mixture. own: its positions, positions: where they stand."""
+
+    def moved(at: Any) -> Any:
+        return positions[np.searchsorted(own, at)]
+
+    failure, failed_at = block.failure, 0
+    if failure is not None:
+        failed_at = int(moved(block.failure_position))
+        if isinstance(failure, RecordError):
+            failure = _moved_error(failure, block.failure_position, own, positions)
+    skipped = tuple(replace(skip, position=int(moved(skip.position))) for skip in block.skipped)
+    return Block(moved(block.positions), block.columns, skipped, failure, failed_at, block.lengths)
+
+
+def _moved_error(error: RecordError, at: int, own: Indices, positions: Indices) -> RecordError:
+    error.position = int(positions[np.searchsorted(own, at)])
+    error.add_note(f"position {at} of this component of a mixture stands at position {error.position} of the mixture")
+    return error
+
+
+def _merged(blocks: list[Block]) -> Block:
+    """Blocks of different positions as one, in order, up to the first failure or element unlike the first."""
+    skipped = tuple(sorted((skip for block in blocks for skip in block.skipped), key=lambda skip: skip.position))
+    failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
+    found = sorted((block for block in blocks if len(block.positions)), key=lambda block: int(block.positions[0]))
+    so_far = dict(leaves(spec(found[0].columns))) if found else {}
+    for block in found[1:]:
+        if (odd := odd_one(so_far, block.columns, int(block.positions[0]))) is not None:
+            failures.append((int(block.positions[0]), odd))
+    failed_at, failure = min(failures, key=lambda pair: pair[0], default=(0, None))
+    if failure is not None:
+        found = [_before(block, failed_at) for block in found if block.positions[0] < failed_at]
+    if not found:
+        return Block(np.empty(0, np.int64), None, skipped, failure, failed_at)
+    positions = np.concatenate([block.positions for block in found])
+    order = np.argsort(positions, kind="stable")
+    columns, lengths = _rows(found, order) if found[0].lengths is None else _documents(found, order)
+    return Block(positions[order], columns, skipped, failure, failed_at, lengths)
+
+
+def _before(block: Block, failed_at: int) -> Block:
+    count = int(np.searchsorted(block.positions, failed_at))
+    if block.lengths is None:
+        rows, lengths = count, None
+    else:
+        rows, lengths = int(block.lengths[:count].sum()), block.lengths[:count]
+    return Block(block.positions[:count], map_leaves(lambda array: array[:rows], block.columns), lengths=lengths)
+
+
+def _rows(blocks: list[Block], order: Indices) -> tuple[Columns, None]:
+    """The columns of all rows in this order, each row copied once."""
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    columns = map_leaves(lambda array: np.empty((len(order), *array.shape[1:]), array.dtype), blocks[0].columns)
+    begin = 0
+    for block in blocks:
+        where = places[begin : begin + len(block.positions)]
+        for (_, column), (_, part) in zip(leaves(columns), leaves(block.columns), strict=True):
+            column[where] = part
+        begin += len(block.positions)
+    return columns, None
+
+
+def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:
+    """The fields of all documents in this order, end to end, and their lengths."""
+    assert all(block.lengths is not None for block in blocks)
+    splits = [np.cumsum(block.lengths)[:-1] for block in blocks]  # type: ignore[arg-type]
+    lengths = np.concatenate([block.lengths for block in blocks])
+    columns = {}
+    for name in blocks[0].columns:
+        parts = [part for block, at in zip(blocks, splits, strict=True) for part in np.split(block.columns[name], at)]
+        columns[name] = np.concatenate([parts[index] for index in order.tolist()])
+    return columns, lengths[order]

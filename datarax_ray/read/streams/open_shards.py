@@ -1,0 +1,204 @@
+"""Lanes being read: iterators that stand somewhere in a lane, and go on from there where the next ticket begins there.
+
+What a ticket gets depends on the ticket alone; the iterators kept here only save reading a lane again up to it.
+
+Legend: ordinals are those of plan.orders.interleaved, in the order of delivery; a lane is read in the order in which it
+is stored, so elements of the window that is being delivered wait in a buffer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.interleaved import Cursor, LaneOrder
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.errors import is_of_data
+from datarax_ray.read.streams.rows import Rows, count
+
+
+class LaneRun(Protocol):
+    """One pass through a lane, forwards."""
+
+    def next(self) -> list[Rows] | None:
+        """The elements that come next, at least one, in as many parts as they are stored in; None at the lane's end."""
+        ...
+
+    def state(self) -> Mapping[str, Any]:
+        """What a run needs to begin behind the elements given so far: plain values, equal to their JSON."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LaneReader(Protocol):
+    """Host-side code that reads the lanes of one source. Picklable; opens what it needs when it needs it."""
+
+    @property
+    def num_lanes(self) -> int: ...
+
+    def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
+        """A pass through the lane as it is in this epoch, from a state of such a pass on; None for the beginning.
+
+        The same elements in the same portions wherever it is called: a run from a state goes on as the first would.
+        """
+        ...
+
+    @property
+    def decode(self) -> Callable[[Any], Callable[[], Any]] | None:
+        """What begins to decode an element and returns what to call for it decoded; None where they come decoded."""
+        ...
+
+    def loose(self, columns: Columns) -> dict[str, Any]:
+        """Of the columns of a run, those of values that are decoded first, or stacked as they are, by name."""
+        ...
+
+    def locate(self, lane: int, index: int) -> str:
+        """Where an element is, for people. index: of the elements that the lane's run gives."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Plain values that identify the data, of constant size."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open; reading opens it again."""
+        ...
+
+
+@dataclass(frozen=True)
+class Portion:
+    """The elements [start, stop) of a lane, as stored."""
+
+    start: int
+    stop: int
+    rows: Rows
+
+
+class LiveLane:
+    """A lane at one place of one epoch, which gives its elements in the order of delivery.
+
+    ordinal: of the next element to give. length: of the lane, None until its end was seen. failure: what reading
+    raised; then the lane gives what is before it, and nothing more.
+    """
+
+    def __init__(self, reader: LaneReader, order: LaneOrder, epoch: int, lane: int, start: int, cursor: Cursor) -> None:
+        self.epoch, self.lane, self.ordinal = epoch, lane, start
+        self.length: int | None = None
+        self.failure: BaseException | None = None
+        self._order = order
+        self._begin = order.window_start(start)  # what is stored before it is not wanted
+        if cursor.ordinal > self._begin:
+            raise ValueError(
+                f"lane {lane} is wanted from element {self._begin} of epoch {epoch} on, and the cursor stands at "
+                f"{cursor.ordinal}: the state was not written by this stream"
+            )
+        self._run = reader.run(epoch, lane, cursor.state)
+        self._read = cursor.ordinal  # elements of the lane that the run has given or passed over
+        self._cursors = deque([cursor])
+        self._buffer: list[Portion] = []
+
+    def take(self, stop: int) -> tuple[Indices, list[Portion]]:
+        """The elements up to an ordinal, or to the lane's end or failure: where each is in the lane as stored.
+
+        And the portions of the lane that hold them.
+        """
+        self._fill(self._order.window_stop(stop))
+        if self.length is not None:
+            stop = min(stop, self.length)
+        elif self.failure is not None:
+            stop = min(stop, self._order.window_start(self._read))  # of a window that is not whole, nothing is known
+        start, self.ordinal = self.ordinal, max(self.ordinal, stop)
+        sources = self._order.sources(self.epoch, self.lane, start, self.ordinal, self.length)
+        portions = list(self._buffer)
+        self._forget()
+        return sources, portions
+
+    @property
+    def cursor(self) -> Cursor:
+        """The last one at or before what is to be given next."""
+        return self._cursors[0]
+
+    def close(self) -> None:
+        self._run.close()
+
+    def _fill(self, stop: int) -> None:
+        while self._read < stop and self.length is None and self.failure is None:
+            try:
+                given = self._run.next()
+            except BaseException as error:  # whatever the data and the code inside the dataset raise
+                if not (isinstance(error, Exception) or is_of_data(error)):
+                    raise
+                # told in its place
+                self.failure = error
+                return
+            if given is None:
+                self.length = self._read
+                return
+            for rows in given:
+                start, self._read = self._read, self._read + count(rows)
+                if self._read > self._begin:
+                    self._buffer.append(Portion(start, self._read, rows))
+            self._cursors.append(Cursor(self._read, self._run.state()))
+
+    def _forget(self) -> None:
+        """Drop what lies before the window that comes next."""
+        needed = self._order.window_start(self.ordinal)
+        self._buffer = [portion for portion in self._buffer if portion.stop > needed]
+        while len(self._cursors) > 1 and self._cursors[1].ordinal <= needed:
+            self._cursors.popleft()
+
+
+class LiveLanes:
+    """The live lanes of one process. Several consumers may read one lane; each finds the iterator that it left.
+
+    Picklable, as an empty one.
+    """
+
+    def __init__(self, reader: LaneReader, order: LaneOrder) -> None:
+        self._reader = reader
+        self._order = order
+        self._lock = threading.Lock()
+        self._idle: list[LiveLane] = []  # least recently used first
+        self._lengths: dict[tuple[int, int], int] = {}
+
+    def length(self, epoch: int, lane: int) -> int | None:
+        """How many elements the lane has in an epoch, where a run came to its end."""
+        return self._lengths.get((epoch, lane))
+
+    def find(self, epoch: int, lane: int, start: int, cursor: Cursor) -> LiveLane:
+        """The lane, standing at an ordinal. It is the caller's until it is put back."""
+        with self._lock:
+            for index, live in enumerate(self._idle):
+                if (live.epoch, live.lane, live.ordinal) == (epoch, lane, start):
+                    return self._idle.pop(index)
+        return LiveLane(self._reader, self._order, epoch, lane, start, cursor)
+
+    def put_back(self, live: LiveLane) -> None:
+        """Keep the lane for the ticket that comes next, or close it where none will."""
+        if live.length is not None:
+            self._lengths[live.epoch, live.lane] = live.length
+        with self._lock:
+            kept = [live] if live.length is None and live.failure is None else []
+            idle = [*self._idle, *kept]
+            # lanes that moved to other actors stay behind, open; of them no more than this is kept
+            stale = [other for other in idle if other.epoch < live.epoch - 1] or idle[: -2 * self._order.num_lanes]
+            self._idle = [other for other in idle if other not in stale]
+            while len(self._lengths) > 4 * self._order.num_lanes:
+                del self._lengths[next(iter(self._lengths))]
+        for other in stale if kept else [*stale, live]:
+            other.close()
+
+    def close(self) -> None:
+        """Close all iterators; tickets open them again."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for live in idle:
+            live.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._reader, self._order)

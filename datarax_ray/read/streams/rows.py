@@ -1,0 +1,73 @@
+"""Rows: elements in the form in which a reader has them, as a list of elements or as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.elements.columns import leaves, map_leaves, spec, unstack_to_stack
+
+Rows = list[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Some rows, and where they are to stand. rows: int64 (k,) of them; places: int64 (k,) in the result."""
+
+    source: Rows
+    rows: Indices
+    places: Indices
+
+
+def gather(picks: Sequence[Pick], total: int) -> Rows:
+    """The picked rows in their places, `total` in all: columns where all are columns of one kind, else elements.
+
+    Each is copied once; a single run of rows is not copied at all.
+
+    >>> columns, rows = {"x": np.arange(5)}, np.array([3, 4])
+    >>> gather([Pick(columns, rows, np.array([0, 2])), Pick(columns, rows - 3, np.array([3, 1]))], 4)
+    {'x': array([3, 1, 4, 0])}
+    >>> gather([Pick(columns, rows[:1], np.array([1])), Pick([{"x": 7}], np.array([0]), np.array([0]))], 2)
+    [{'x': 7}, {'x': np.int64(3)}]
+    """
+    picks = [pick for pick in picks if len(pick.rows)]
+    if not picks or any(isinstance(pick.source, list) for pick in picks) or _differ(picks):
+        return _elements(picks, total)
+    sources = [(pick, _run(pick.rows), _run(pick.places)) for pick in picks]
+    if len(picks) == 1 and isinstance(sources[0][2], slice):
+        return map_leaves(lambda column: column[sources[0][1]], picks[0].source)
+    out = map_leaves(lambda column: np.empty((total, *column.shape[1:]), column.dtype), picks[0].source)
+    for pick, rows, places in sources:
+        for (_, column), (_, found) in zip(leaves(out), leaves(pick.source), strict=True):
+            column[places] = found[rows]
+    return out
+
+
+def count(rows: Rows) -> int:
+    """The number of rows."""
+    return len(rows) if isinstance(rows, list) else len(next(column for _, column in leaves(rows)))
+
+
+def _differ(picks: Sequence[Pick]) -> bool:
+    first = spec(picks[0].source)
+    return any(spec(pick.source) != first for pick in picks[1:])
+
+
+def _elements(picks: Sequence[Pick], total: int) -> list[Any]:
+    out: list[Any] = [None] * total
+    for pick in picks:
+        source = pick.source if isinstance(pick.source, list) else unstack_to_stack(pick.source, count(pick.source))
+        for row, place in zip(pick.rows.tolist(), pick.places.tolist(), strict=True):
+            out[place] = source[row]
+    return out
+
+
+def _run(indices: Indices) -> Any:
+    """The indices, as a slice where they are consecutive: then NumPy copies nothing, or all at once."""
+    if int(indices[-1]) - int(indices[0]) == len(indices) - 1 and (np.diff(indices) == 1).all():
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices
