@@ -167,7 +167,7 @@ def test_a_pipeline() -> None:
 def test_information(capsys: pytest.CaptureFixture[str]) -> None:
     source = HFEagerSource(HFEagerConfig(name="mnist", split="train"))
     info = source.get_dataset_info()
-    print(f"Description: {info.description}")
+    print(f"IndexedStream: {info.description}")
     print(f"Features: {info.features}")
     print(f"Dataset length: {len(source)}")
     out = capsys.readouterr().out

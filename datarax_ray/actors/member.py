@@ -13,8 +13,8 @@ from datarax_ray.read.block import Block
 
 
 @dataclass(eq=False)
-class Sent:
-    """A ticket on its way. ref: what it will answer, None where there was nobody to send it to.
+class InFlight:
+    """A request on its way. ref: what it will answer, None where there was nobody to send it to.
 
     node: where its actor was then. outcome: the loss or the block, where it is known before anyone asks for it.
     look_at: when to see whether it is on this node, inf once it is. waited_since: when it was first seen to be read
@@ -45,9 +45,9 @@ class Member:
     """One actor of the pool; times are those of time.monotonic.
 
     user: of the pool, as the actor knows it. ping: a pending call that answers once it runs. is_ready: whether it is
-    sent tickets. heard_at: its last answer of any kind. progress_at: when a ticket of its was last seen to end, or the
-    first was sent. num_failures: losses and failed starts since it last gave a block. start_at: when to start its next
-    process, None for no need. due_at: when another takes its place unless it is back.
+    sent requests. heard_at: its last answer of any kind. progress_at: when a request of its was last seen to end, or
+    the first was sent. num_failures: losses and failed starts since it last gave a block. start_at: when to start its
+    next process, None for no need. due_at: when another takes its place unless it is back.
     """
 
     index: int
@@ -57,7 +57,7 @@ class Member:
     pinged_at: float = 0.0
     is_ready: bool = False
     who: dict[str, Any] = field(default_factory=dict)
-    sent: dict[ray.ObjectRef, Sent] = field(default_factory=dict)
+    sent: dict[ray.ObjectRef, InFlight] = field(default_factory=dict)
     heard_at: float = 0.0
     progress_at: float = 0.0
     num_done: int = 0

@@ -13,8 +13,8 @@ class ActorOptions:
 
     name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job);
     they end with the last of these, or with the driver that made them, from which the others recover.
-    start_timeout_s: how long to wait for an actor where none runs. ticket_timeout_s: how long an actor may be at one
-    ticket before it is taken for hung, ended and replaced.
+    start_timeout_s: how long to wait for an actor where none runs. request_timeout_s: how long an actor may be at one
+    request before it is taken for hung, ended and replaced.
 
     Raises: ValueError for a timeout that is not positive.
     """
@@ -26,9 +26,9 @@ class ActorOptions:
     name: str | None = None
     start_timeout_s: float = 300.0
     runtime_env: Mapping[str, Any] | None = None
-    ticket_timeout_s: float = 300.0
+    request_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("start_timeout_s", "ticket_timeout_s"):
+        for name in ("start_timeout_s", "request_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")

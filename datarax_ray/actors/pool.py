@@ -1,7 +1,7 @@
-"""The pool of reader actors, as a stream reads through it: sends tickets, receives blocks, tells what is lost.
+"""The pool of reader actors, as a stream reads through it: sends requests, receives blocks, tells what is lost.
 
-Ray brings a killed actor back (max_restarts), but does not run its tickets again (max_task_retries is 0): a ticket is a
-pure function, so whoever lives reads it at once, where Ray would wait for the restart, retry without end, and print
+Ray brings a killed actor back (max_restarts), but does not run its requests again (max_task_retries is 0): a request is
+a pure function, so whoever lives reads it at once, where Ray would wait for the restart, retry without end, and print
 each. A pool is used by several threads; none waits for longer than a moment while it holds the roster's lock.
 """
 
@@ -18,7 +18,7 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullErro
 
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
-from datarax_ray.actors.member import Sent
+from datarax_ray.actors.member import InFlight
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.roster import ACTOR_GONE, POLL_S, Roster
@@ -27,9 +27,9 @@ from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.block import Block
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 
-# Of a description in every ticket, which has some KB of its own: less than 1 % of what sending a block costs.
+# Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
 _MAX_INLINE_NBYTES = 16 * 2**10
 # What actors that live say within.
 _ANSWER_S = 5.0
@@ -43,7 +43,7 @@ _FETCH_S = 30.0
 class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
-    def __init__(self, description: Described, num_actors: int, options: ActorOptions) -> None:
+    def __init__(self, description: Stream, num_actors: int, options: ActorOptions) -> None:
         self._connection = Connection()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
@@ -84,23 +84,23 @@ class RayPool:
 
     def weights(self) -> dict[int, float]:
         """How much an actor should own of what is even, for those that read much slower or faster than most."""
-        return self._roster.pace.weights
+        return self._roster.load_balance.weights
 
-    def send(self, part: Part) -> Sent:
+    def send(self, part: Part) -> InFlight:
         with self._held():
             member = self._members.get(part.actor)
             if member is None or not member.is_ready:
-                return Sent(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
+                return InFlight(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
             now = time.monotonic()
             if not member.sent:
                 member.progress_at = member.heard_at = now
-            trial = Trial(self._roster.ticket_timeout_s, part.ended) if part.is_trial else None
-            ref = member.handle.read.remote([self._description], part.ticket, trial)
-            sent = Sent(part, ref, member.who["node_id"], look_at=now + _LOOK_EVERY_S)
+            trial = Trial(self._roster.request_timeout_s, part.ended) if part.is_trial else None
+            ref = member.handle.read.remote([self._description], part.request, trial)
+            sent = InFlight(part, ref, member.who["node_id"], look_at=now + _LOOK_EVERY_S)
             member.sent[sent.ref] = sent
             return sent
 
-    def receive(self, sent: Mapping[Part, Sent]) -> Arrived | Lost | None:
+    def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:
         """Wait a moment for one of the parts. What the read raised is raised here; RuntimeError once closed."""
         self._check_open()
         for part, ask in sent.items():
@@ -118,11 +118,11 @@ class RayPool:
             return ask.outcome if isinstance(ask.outcome, Lost) else None
         return Arrived(ask.part, block, ask.node)
 
-    def lost(self, sent: Mapping[Part, Sent]) -> list[Lost]:
+    def lost(self, sent: Mapping[Part, InFlight]) -> list[Lost]:
         self._fetch_ahead(sent)
         return [ask.outcome for ask in sent.values() if isinstance(ask.outcome, Lost)]
 
-    def _fetch_ahead(self, sent: Mapping[Part, Sent]) -> None:
+    def _fetch_ahead(self, sent: Mapping[Part, InFlight]) -> None:
         """Have what was read on other nodes brought to this one, while something else is waited for or used.
 
         Ray brings an object where it is waited for, and goes on with that when the wait is over; one that is not made
@@ -137,7 +137,7 @@ class RayPool:
                 for ref in refs:
                     due[ref].look_at = look_at
 
-    def discard(self, sent: Mapping[Part, Sent]) -> None:
+    def discard(self, sent: Mapping[Part, InFlight]) -> None:
         if self._connection.is_forked:
             return
         with RAY_LOCK, self._lock:
@@ -163,7 +163,7 @@ class RayPool:
         return dict(sorted(found.items()))
 
     def add(self, num_actors: int) -> tuple[int, ...]:
-        """Start more actors; they take their share of the shards once they run. Returns their ids."""
+        """Start more actors; they take their share of the partitions once they run. Returns their ids."""
         with self._held():
             return self._roster.add(num_actors)
 
@@ -178,8 +178,8 @@ class RayPool:
     def rebalance(self) -> dict[int, float]:
         """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""
         with self._lock:
-            self._roster.pace.settle(self._members)
-            return self._roster.pace.weights
+            self._roster.load_balance.settle(self._members)
+            return self._roster.load_balance.weights
 
     @property
     def num_running(self) -> int:
@@ -210,7 +210,7 @@ class RayPool:
         if self._is_closed:
             raise RuntimeError("this RaySource is closed, its actors are gone; make a new one")
 
-    def _fetch(self, ask: Sent) -> Block | None:
+    def _fetch(self, ask: InFlight) -> Block | None:
         """The block that has come; None where it is lost, and then the outcome says so."""
         try:
             with self._connection.waiting():
@@ -239,10 +239,10 @@ class RayPool:
                 member.num_done = max(0, member.num_done - 1)
                 member.num_failures = 0
                 if block.read_s:  # or it is a part of what was read before
-                    self._roster.pace.read(member.index, len(block.positions), block.read_s, self._roster.ready)
+                    self._roster.load_balance.read(member.index, len(block.positions), block.read_s, self._roster.ready)
         return block
 
-    def _missing(self, asks: Mapping[ray.ObjectRef, Sent]) -> Lost | None:
+    def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:
         """One of these that was read long ago and has not come."""
         now = time.monotonic()
         with self._connection.held():
@@ -257,7 +257,7 @@ class RayPool:
                 return ask.outcome if isinstance(ask.outcome, Lost) else None
         return None
 
-    def _lose_one(self, ask: Sent, reason: str) -> None:
+    def _lose_one(self, ask: InFlight, reason: str) -> None:
         """The actor lives, but what it read is gone: evicted, or with its node or its disk."""
         member = self._members.get(ask.part.actor)
         if member is not None:
@@ -269,15 +269,15 @@ class RayPool:
 
 def _no_room(part: Part, error: Exception) -> str:
     return (
-        f"the block of positions [{part.ticket.start}, {part.ticket.stop}) fits nowhere on the node of reader actor "
+        f"the block of positions [{part.request.start}, {part.request.stop}) fits nowhere on the node of reader actor "
         f"{part.actor}: its object store is full, and Ray may not put more on its disk ({first_line(error)}). Lower "
         "RaySource's max_nbytes (of all blocks in flight), free disk for Ray to spill to, or give the nodes a larger "
         "object_store_memory; `ray memory` lists what else is in the store. The last state that was saved goes on."
     )
 
 
-def _put(description: Described) -> ray.ObjectRef | bytes:
-    """What tickets carry: the description itself where it is small, else one copy for all, whose arrays a node shares.
+def _put(description: Stream) -> ray.ObjectRef | bytes:
+    """What requests carry: the description itself where it is small, else one copy for all, whose arrays a node shares.
 
     A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
     """

@@ -1,4 +1,4 @@
-"""The Ray shell around a description: it holds a description and answers tickets."""
+"""The Ray shell around a description: it holds a description and answers requests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import ray
 
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block, timed
-from datarax_ray.read.block_cache import SharedBlocks
+from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import is_of_data
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -32,7 +32,7 @@ _SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
 
 
 class ReaderActor:
-    """Reads what tickets ask for. Holds no position, so it may die and be replaced between any two calls.
+    """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
     index: its id in the pool.
     """
@@ -43,20 +43,20 @@ class ReaderActor:
         keep_freed_memory()
         self._index = index
         self._users: set[str] = set()
-        self._description: Described | None = None
-        self._shared = SharedBlocks(_SHARED_NBYTES)
+        self._description: Stream | None = None
+        self._shared = BlockCache(_SHARED_NBYTES)
         self._reading = threading.Lock()
         self._has_ended = False
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
-    def read(self, boxed: list[ray.ObjectRef | bytes], ticket: Ticket, trial: Trial | None = None) -> Block:
-        """The block that the ticket asks for; a pure function of the ticket.
+    def read(self, boxed: list[ray.ObjectRef | bytes], request: ReadRequest, trial: Trial | None = None) -> Block:
+        """The block that the request asks for; a pure function of the request.
 
-        boxed: a list with the Description pickled, or a reference to it; taken with the first call, kept from then on.
-        Not given to the constructor: what fails there kills the actor and is retried, what fails in a call comes to the
-        caller. trial: how to try what may end this process; None to read it here.
+        boxed: a list with the IndexedStream pickled, or a reference to it; taken with the first call, kept from then
+        on. Not given to the constructor: what fails there kills the actor and is retried, what fails in a call comes to
+        the caller. trial: how to try what may end this process; None to read it here.
 
-        What reading raises is the block's failure rather than the task's: Ray would print it, and once for each ticket
+        What reading raises is the block's failure rather than the task's: Ray would print it, and once for each request
         in flight, where the driver raises it once, when the stream comes to it.
         """
         begin = time.perf_counter()
@@ -70,13 +70,13 @@ class ReaderActor:
                 make = partial(timed, self._description.read)
                 if trial is not None:
                     make = partial(try_to_read, partial(_pickled, boxed), self._description, trial)
-                block = self._shared.answer(ticket, make)
+                block = self._shared.answer(request, make)
         except ray.exceptions.ObjectLostError:
             raise  # the description did not come here: the driver asks again
         except BaseException as error:  # a SystemExit of a data source would end this actor, and the next, and the next
             if not (isinstance(error, Exception) or is_of_data(error)):
                 raise
-            block = Block(np.empty(0, np.int64), None, failure=portable(error), failure_position=ticket.start)
+            block = Block(np.empty(0, np.int64), None, failure=portable(error), failure_position=request.start)
         if block.failure is not None:
             block.failure.add_note(self._who())
         self._counters["num_blocks"] += 1

@@ -18,10 +18,10 @@ class Recovery:
     """One loss and its end.
 
     kind: "restarted" where Ray brought the actor back, "replaced" where another one took its place, "answered" where it
-    had only been silent, "hung" where it was killed for a ticket that took too long, "reread" where only an object was
+    had only been silent, "hung" where it was killed for a request that took too long, "reread" where only an object was
     gone, "benched" where its node failed at what others could read. where: the actor, its process and node. reason:
     what Ray, the clock or the node said. took_s: from the notice to the return; the others read meanwhile. num_retried:
-    tickets asked for again.
+    requests asked for again.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Recoveries:
         self.num_retried += recovery.num_retried
         self.last.append(recovery)
         logger.warning(
-            "reader actor %d %s after %.1f s, %d tickets were asked for again; it is now %s; reason: %s",
+            "reader actor %d %s after %.1f s, %d requests were asked for again; it is now %s; reason: %s",
             recovery.actor,
             recovery.kind,
             recovery.took_s,

@@ -1,9 +1,9 @@
-"""The roster: every reader actor of a pool, whether it is there, and what becomes of its tickets where it is not.
+"""The roster: every reader actor of a pool, whether it is there, and what becomes of its requests where it is not.
 
     starting -> ready -> gone (Ray says so, or silent, or hung) -> ready ...
 
 Ray brings a killed actor back; one that Ray gives up is replaced, one that hangs is ended. What is lost is told by Ray,
-or by the clock: no answer to a ping, or too long at one ticket. Nothing here waits for longer than a moment.
+or by the clock: no answer to a ping, or too long at one request. Nothing here waits for longer than a moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.starting import let_go, start_actor, when_others_start, why_none
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
-from datarax_ray.feed.load_balance import Pace
+from datarax_ray.feed.load_balance import LoadBalance
 
 logger = logging.getLogger("datarax_ray")
 
@@ -43,9 +43,9 @@ ACTOR_GONE = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 POLL_S = 0.25
 # Between two looks at all actors: a look costs 0.1 ms for each.
 _TEND_S = 0.5
-# Nothing from an actor that has tickets for so long (parts aim at a second): it is asked whether it is there. No answer
-# for _PATIENCE_S: its tickets go to others, at the cost of reading twice where it was only slow. A node that is lost
-# without a word is so noticed in 7 s; Ray takes 15 to 40 s.
+# Nothing from an actor that has requests for so long (parts aim at a second): it is asked whether it is there. No
+# answer for _PATIENCE_S: its requests go to others, at the cost of reading twice where it was only slow. A node that is
+# lost without a word is so noticed in 7 s; Ray takes 15 to 40 s.
 _QUIET_S = 2.0
 _PATIENCE_S = 5.0
 # Ray brings an actor back in 1 to 5 s, but takes up to 40 s to call a node dead, and brings none back from it before:
@@ -63,7 +63,7 @@ class Roster:
 
     def __init__(self, num_actors: int, options: ActorOptions, identity: str, *, is_managed: bool) -> None:
         self.lock = threading.RLock()
-        self.pace = Pace()
+        self.load_balance = LoadBalance()
         self.recoveries = Recoveries()
         self._bench = Bench()
         self._options = options
@@ -79,13 +79,13 @@ class Roster:
         self.add(num_actors)
 
     @property
-    def ticket_timeout_s(self) -> float:
-        """How long an actor may be at one ticket."""
-        return self._options.ticket_timeout_s
+    def request_timeout_s(self) -> float:
+        """How long an actor may be at one request."""
+        return self._options.request_timeout_s
 
     @property
     def ready(self) -> tuple[int, ...]:
-        """Ids of those that are sent tickets."""
+        """Ids of those that are sent requests."""
         return tuple(index for index, member in self.members.items() if member.is_ready)
 
     @property
@@ -155,7 +155,7 @@ class Roster:
         by_use = sorted(self.members.values(), key=lambda member: (member.is_ready, -member.index))
         for member in by_use[:num_actors]:
             del self.members[member.index]
-            self.pace.forget(member.index)
+            self.load_balance.forget(member.index)
             self._lose_all(member, "it was removed", was_read=False)
         self._let_go(by_use[:num_actors])
         return tuple(sorted(member.index for member in by_use[:num_actors]))
@@ -208,7 +208,7 @@ class Roster:
             if member.loss is not None and member.loss.kind == "hung" and who["pid"] == member.who.get("pid"):
                 return  # it is being ended, and has answered once more
             is_same = who["worker_id"] == member.who.get("worker_id")
-            if member.is_ready and not is_same:  # lost and back, before any of its tickets told of it
+            if member.is_ready and not is_same:  # lost and back, before any of its requests told of it
                 reason = out_of_memory(member.who["worker_id"], POLL_S)
                 self._take(member, "restarted", reason or "its process has ended, and another process answers")
             member.who = who
@@ -260,12 +260,12 @@ class Roster:
         if len(done) != member.num_done or len(done) == len(member.sent):
             member.num_done, member.progress_at = len(done), now
         elif now - member.progress_at > self._may_take_s(member):
-            self._kill(member, now, f"a ticket took longer than ticket_timeout_s={self._options.ticket_timeout_s:g}")
+            self._kill(member, now, f"a request took longer than request_timeout_s={self._options.request_timeout_s:g}")
 
     def _may_take_s(self, member: Member) -> float:
-        """How long the member may be at one ticket; one that is tried apart has its own clock."""
+        """How long the member may be at one request; one that is tried apart has its own clock."""
         is_trying = any(ask.part.is_trial for ask in member.sent.values())
-        return Trial(self.ticket_timeout_s).most_s if is_trying else self.ticket_timeout_s
+        return Trial(self.request_timeout_s).most_s if is_trying else self.request_timeout_s
 
     def _kill(self, member: Member, now: float, reason: str) -> None:
         """End its process; Ray sends SIGKILL after 5 s where it does not go, and starts another."""
@@ -298,10 +298,10 @@ class Roster:
         member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
 
     def _take(self, member: Member, kind: str, reason: str) -> None:
-        """Its tickets go to others. Once for a loss, however many of its tickets tell of it."""
+        """Its requests go to others. Once for a loss, however many of its requests tell of it."""
         was_ready, member.is_ready = member.is_ready, False
         if member.index in self.members:
-            self.pace.forget(member.index)
+            self.load_balance.forget(member.index)
         # who is only silent may be so by what it reads: a call that holds the interpreter's lock answers no ping either
         num_lost = self._lose_all(member, reason)
         if was_ready:
@@ -316,7 +316,7 @@ class Roster:
             member.loss = Loss(kind, member.loss.since, member.loss.reason, member.loss.num_retried + num_lost)
 
     def _lose_all(self, member: Member, reason: str, *, was_read: bool = True) -> int:
-        """Tell every ticket in flight what became of it: read before, or lost. Returns how many are lost.
+        """Tell every request in flight what became of it: read before, or lost. Returns how many are lost.
 
         was_read: whether the first of them, which the actor was at, may be why.
         """

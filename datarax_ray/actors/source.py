@@ -26,7 +26,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
@@ -34,7 +34,7 @@ logger = logging.getLogger("datarax_ray")
 class Describes(Protocol):
     """A source that can be distributed: it gives everything that decides its stream as a picklable value."""
 
-    def describe(self) -> Described: ...
+    def describe(self) -> Stream: ...
 
 
 class RaySource(Source, Closing):
@@ -46,7 +46,7 @@ class RaySource(Source, Closing):
     flight in the object store; None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
     one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
-    start_timeout_s: how long to wait where no actor runs. ticket_timeout_s: how long an actor may be at one part of a
+    start_timeout_s: how long to wait where no actor runs. request_timeout_s: how long an actor may be at one part of a
     chunk (a second is usual) before it is taken for hung and replaced. stall_after_s: how long a wait for a batch is
     before it is logged for which actors, positions and files.
 
@@ -71,7 +71,7 @@ class RaySource(Source, Closing):
         runtime_env: Mapping[str, Any] | None = None,
         name: str | None = None,
         start_timeout_s: float = 300.0,
-        ticket_timeout_s: float = 300.0,
+        request_timeout_s: float = 300.0,
         stall_after_s: float = STALL_AFTER_S,
     ) -> None:
         if isinstance(source, RaySource):
@@ -83,7 +83,7 @@ class RaySource(Source, Closing):
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
         StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
         options = ActorOptions(
-            num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env, ticket_timeout_s
+            num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env, request_timeout_s
         )
         description = source.describe()
         check_can_connect()
@@ -157,7 +157,7 @@ class RaySource(Source, Closing):
 
     @property
     def recoveries(self) -> Recoveries:
-        """What was lost and came back since this source was made: counts by kind, tickets retried, the last ones.
+        """What was lost and came back since this source was made: counts by kind, requests retried, the last ones.
 
         No part of a state, which is the same whatever was lost on the way to it.
         """

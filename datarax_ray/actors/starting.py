@@ -34,7 +34,7 @@ _SHARED: dict[str, Any] = {}
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     """The handle of a new actor, which Ray starts when it has room; with a name, of the one that is there.
 
-    identity: of what it reads. Ray starts it again where its process or node is lost, but never runs a ticket twice.
+    identity: of what it reads. Ray starts it again where its process or node is lost, but never runs a request twice.
 
     Raises: RuntimeError where the head of the cluster was started again, and knows nothing of this program.
     """

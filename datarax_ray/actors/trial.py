@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.read.block import Block
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 
 # To start Python and import what a description needs; a second on a host that has nothing else to do.
 START_S = 60.0
@@ -51,8 +51,8 @@ class Trial:
         return _NUM_RUNS * (START_S + self.timeout_s)
 
 
-def try_to_read(pickled: Callable[[], bytes], description: Described, trial: Trial, ticket: Any) -> Block:
-    """The block of the ticket; where every process ends that reads it, one whose records are broken by that.
+def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial, request: Any) -> Block:
+    """The block of the request; where every process ends that reads it, one whose records are broken by that.
 
     pickled: gives the description, as it was before anything was read.
 
@@ -61,14 +61,14 @@ def try_to_read(pickled: Callable[[], bytes], description: Described, trial: Tri
     ended = trial.ended
     if not ended:
         for _ in range(_NUM_RUNS):
-            found = _run(pickled(), ticket, trial.timeout_s)
+            found = _run(pickled(), request, trial.timeout_s)
             if isinstance(found, Block):
                 return found
             ended = found
-    return description.broken(ticket, ended)
+    return description.broken(request, ended)
 
 
-def _run(pickled: bytes, ticket: Any, timeout_s: float) -> Block | str:
+def _run(pickled: bytes, request: Any, timeout_s: float) -> Block | str:
     """The block, or what ended the process that was to read it."""
     receiver, sender = os.pipe()
     command = [sys.executable, "-c", "from datarax_ray.actors.trial import main; main()", str(sender)]
@@ -86,7 +86,7 @@ def _run(pickled: bytes, ticket: Any, timeout_s: float) -> Block | str:
             os.close(sender)
         try:
             with _at_most(START_S, process):
-                _give(process, pickle.dumps((pickled, ticket)))
+                _give(process, pickle.dumps((pickled, request)))
                 said = _answer(answer, process, num_bytes=1)
             with _at_most(timeout_s, process) as is_over:
                 block = _answer(answer, process) if said == _READY else b""
@@ -97,7 +97,7 @@ def _run(pickled: bytes, ticket: Any, timeout_s: float) -> Block | str:
             process.wait()
     if said != _READY:
         raise RuntimeError(
-            f"positions [{ticket.start}, {ticket.stop}) were lost with the actors that read them, and could not be "
+            f"positions [{request.start}, {request.stop}) were lost with the actors that read them, and could not be "
             f"tried in a process of their own: it did not start within {START_S:g} s, or ended with {_named(status)}"
         )
     if block and status == 0:
@@ -106,7 +106,7 @@ def _run(pickled: bytes, ticket: Any, timeout_s: float) -> Block | str:
             raise found
         return found
     if is_over.is_set():
-        return f"it took longer than ticket_timeout_s={timeout_s:g}, and was killed"
+        return f"it took longer than request_timeout_s={timeout_s:g}, and was killed"
     return _named(status)
 
 
@@ -177,12 +177,12 @@ def main() -> None:
     from ray import cloudpickle  # what it has pickled says so itself; this is for the answer
 
     with os.fdopen(int(sys.argv[1]), "wb") as answer:
-        pickled, ticket = pickle.loads(sys.stdin.buffer.read())
+        pickled, request = pickle.loads(sys.stdin.buffer.read())
         description = pickle.loads(pickled)
         answer.write(_READY)
         answer.flush()
         try:
-            found = description.read(ticket)
+            found = description.read(request)
         except Exception as error:  # about a file or its storage: it would be taken for what ended the process
             found = portable(error)
         answer.write(cloudpickle.dumps(found))

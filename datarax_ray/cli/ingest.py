@@ -20,7 +20,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.formats.array_record import ArrayRecordReader
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ def run(request: Request, out: Console, err: Console) -> bool:
     return is_whole
 
 
-def describe(request: Request) -> Description:
+def describe(request: Request) -> IndexedStream:
     """The stream that is asked for. Raises: FileNotFoundError, ValueError for files that cannot be read."""
     reader = ArrayRecordReader.of(list(request.paths))
     order = Order(reader.num_records, request.seed, "global" if request.shuffle else "none")
-    return Description(reader, order, request.num_epochs, request.transforms)
+    return IndexedStream(reader, order, request.num_epochs, request.transforms)
 
 
-def open_source(description: Description, num_actors: int | None) -> Source:
+def open_source(description: IndexedStream, num_actors: int | None) -> Source:
     """The source in this process for 0 actors, else a RaySource."""
     source = Source(description)
     if num_actors == 0:
@@ -94,7 +94,7 @@ def open_source(description: Description, num_actors: int | None) -> Source:
     return RaySource(source, num_actors=num_actors)
 
 
-def expected_records(description: Description, request: Request) -> int | None:
+def expected_records(description: IndexedStream, request: Request) -> int | None:
     """Records that will come, None for endless."""
     bounds = [description.stop, request.max_batches and request.max_batches * request.batch_size]
     return min((bound for bound in bounds if bound is not None), default=None)
@@ -120,14 +120,14 @@ def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) 
         progress.advance(batch.num_rows, size)
 
 
-def report(tally: Tally, description: Description, out: Console) -> None:
+def report(tally: Tally, description: IndexedStream, out: Console) -> None:
     """Print the tally as tables."""
     out.print(_stream_table(tally, description))
     if tally.actors:
         out.print(_actor_table(tally.actors))
 
 
-def _stream_table(tally: Tally, description: Description) -> Table:
+def _stream_table(tally: Tally, description: IndexedStream) -> Table:
     elapsed = max(tally.elapsed_s, 1e-9)
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column()

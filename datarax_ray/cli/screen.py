@@ -50,7 +50,7 @@ def _quieten(console: Console) -> None:
     ours.addHandler(handler)
     ours.setLevel(logging.INFO)
     ours.propagate = False
-    # The error of one ticket is raised at the consumer; Ray would print those of the tickets behind it as well.
+    # The error of one request is raised at the consumer; Ray would print those of the requests behind it as well.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # ray.init sets the level of "ray" itself, but not of the logger that says "Started a local Ray instance."
     logging.getLogger("ray._private.worker").setLevel(logging.WARNING)

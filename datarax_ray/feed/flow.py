@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.feed.opinions import Opinions
-from datarax_ray.feed.scheduling import Dealer
+from datarax_ray.feed.scheduling import Scheduler
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.read.block import Block, timed
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
@@ -79,7 +79,7 @@ class Pool(Protocol):
 class LocalPool:
     """Reads in this process, and only when a part is waited for."""
 
-    def __init__(self, description: Described) -> None:
+    def __init__(self, description: Stream) -> None:
         self._description = description
 
     def actors(self) -> tuple[int, ...]:
@@ -99,10 +99,10 @@ class LocalPool:
 
     def receive(self, sent: Mapping[Part, Any]) -> Arrived:
         part = next(iter(sent))
-        return Arrived(part, timed(self.read, part.ticket))
+        return Arrived(part, timed(self.read, part.request))
 
-    def read(self, ticket: Any) -> Block:
-        return self._description.read(ticket)
+    def read(self, request: Any) -> Block:
+        return self._description.read(request)
 
     def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
         return ()
@@ -114,8 +114,8 @@ class LocalPool:
 class Flow:
     """One window over a pool, turned by hand: `look`, then take what is ready, or `receive` where nothing is."""
 
-    def __init__(self, dealer: Dealer, window: Window, pool: Pool, stall: Stall) -> None:
-        self._dealer = dealer
+    def __init__(self, scheduler: Scheduler, window: Window, pool: Pool, stall: Stall) -> None:
+        self._scheduler = scheduler
         self._window = window
         self._pool = pool
         self._stall = stall
@@ -126,7 +126,7 @@ class Flow:
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything that the dealer has dealt, and has to deal as far as it knows, was released."""
+        """Whether everything that the scheduler has dealt, and has to deal as far as it knows, was released."""
         return self._window.is_finished
 
     @property
@@ -203,5 +203,5 @@ class Flow:
             self._pool.blame(node, said)
         part, block = found.part, found.block
         self._window.arrived(event.part, block.whole_nbytes or block.nbytes, block.read_s)
-        self._dealer.arrived(part.ticket, block)
+        self._scheduler.arrived(part.request, block)
         self._arrived.append((part, block))

@@ -1,7 +1,7 @@
 """The pace of actors: how much each should own, by how fast it reads. Nothing here waits or knows the time.
 
-A weight is an actor's share of what is even, as plan.partitions.assign takes it. It changes seldom: a shard that moves
-leaves a cache and open files behind, and how long a part takes also says how busy the host was just then.
+A weight is an actor's share of what is even, as plan.partitions.assign takes it. It changes seldom: a partition that
+moves leaves a cache and open files behind, and how long a part takes also says how busy the host was just then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOLERANCE = 1.5
 MIN_WEIGHT, MAX_WEIGHT = 1 / 8, 2.0
 
 
-class Pace:
+class LoadBalance:
     """Measures actors against the median of those that read now."""
 
     def __init__(self) -> None:

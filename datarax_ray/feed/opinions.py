@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from datarax_ray.feed.scheduling import unshared
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 
@@ -85,7 +85,7 @@ class Opinions:
     def lost(self, part: Part) -> Part | None:
         """Event: the part was lost. Who is asked for it begins anew: what for, where that is not this part itself."""
         case = self._cases.pop((part.chunk, part.index), None)
-        return None if case is None else replace(part, ticket=case.part.ticket)
+        return None if case is None else replace(part, request=case.part.request)
 
     def _checked(self, case: _Case, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
         """Another node was asked for what the block leaves out."""
@@ -105,19 +105,19 @@ class Opinions:
     def _ask(self, case: _Case, nodes: Mapping[int, str]) -> Believed | Part:
         """The next to be asked, and what for; or the end of it."""
         block = case.block
-        ticket = case.part.ticket
+        request = case.part.request
         others = [actor for actor, node in nodes.items() if node not in case.tried]
         if block.failure is None:
-            inner = unshared(ticket)
-            if not block.skipped or not isinstance(inner, Ticket):  # a lane is read forwards: that would be all of it
+            inner = unshared(request)
+            if not block.skipped or not isinstance(inner, ReadRequest):  # a shard is read forwards
                 others = []
             else:
-                ticket = replace(inner, only=tuple(skip.position for skip in block.skipped))
+                request = replace(inner, only=tuple(skip.position for skip in block.skipped))
         if not others or len(case.tried) >= MAX_NODES:
             return Believed(case.part, block, case.blamed)
         case.is_checking = block.failure is None
         self._cases[case.part.chunk, case.part.index] = case
-        return replace(case.part, actor=others[0], ticket=ticket)
+        return replace(case.part, actor=others[0], request=request)
 
 
 def _worse(one: _Case, other: _Case) -> _Case | None:

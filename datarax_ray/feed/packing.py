@@ -14,7 +14,7 @@ import numpy as np
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.intake import Intake
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.packing import Bins, ConcatThenSplit, Packing, Tape, padding, segments
+from datarax_ray.plan.packing import ConcatPlacer, ConcatThenSplit, FirstFitPlacer, Packing, padding, segments
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
@@ -158,8 +158,8 @@ class PackedBatcher:
         """Start the batch at this place; its buffers are made with the first document."""
         self._start, self._offset = start, offset
         self._after = (start, offset)
-        make = Tape if self._counts_tokens else Bins
-        self._place: Tape | Bins = make(self._batch_size, self._packing.seq_len)
+        make = ConcatPlacer if self._counts_tokens else FirstFitPlacer
+        self._place: ConcatPlacer | FirstFitPlacer = make(self._batch_size, self._packing.seq_len)
         self._buffers: dict[str, np.ndarray] | None = None
         self._pieces: list[_Pieces] = []
 

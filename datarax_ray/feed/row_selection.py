@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from datarax_ray.feed.ranks import ranks_in
-from datarax_ray.feed.scheduling import AnyTicket, Deal, Dealer
+from datarax_ray.feed.scheduling import AnyRequest, Chunk, Scheduler
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.state import Extra
 from datarax_ray.plan.trainer_rows import TrainerRows, within
 from datarax_ray.read.block import Block
-from datarax_ray.read.block_cache import Shared, merged
+from datarax_ray.read.block_cache import SharedRequest, merged
 
 
-class Picker:
+class RowSelector:
     """Takes the blocks of chunks in order, and says which of their elements are this trainer's.
 
     Of a batch that a chunk begins and does not end, nobody knows yet how many rows it has. Where that changes whose
@@ -60,7 +60,7 @@ class Picker:
 
 @dataclass(frozen=True)
 class _Places:
-    """A chunk whose elements' places are known: of each block, who made it for which ticket, and what is picked."""
+    """A chunk whose elements' places are known: of each block, who made it for which request, and what is picked."""
 
     start: int
     stop: int
@@ -69,15 +69,15 @@ class _Places:
     picks: list[Indices]
 
 
-class PickedDealer:
-    """Deals the elements that a picker picks, of chunks whose places another dealer's tickets told."""
+class SelectedRowsScheduler:
+    """Deals the elements that a selector picks, of chunks whose places another scheduler's requests told."""
 
     max_size = 2**62
     is_shared = False
 
-    def __init__(self, places: Dealer, picker: Picker) -> None:
-        self._dealer = places
-        self._picker = picker
+    def __init__(self, places: Scheduler, selector: RowSelector) -> None:
+        self._scheduler = places
+        self._selector = selector
         self._known: deque[_Places] = deque()  # not dealt yet
         self._dealt: deque[_Places] = deque()
 
@@ -88,27 +88,27 @@ class PickedDealer:
 
     @property
     def max_part_size(self) -> int:
-        return self._dealer.max_part_size
+        return self._scheduler.max_part_size
 
     @property
     def num_actors(self) -> int:
-        return self._dealer.num_actors
+        return self._scheduler.num_actors
 
     def know(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
         """Event: the places of the next chunk are there, each block for its part."""
-        self._known.append(_Places(start, stop, parts, blocks, self._picker.pick(start, stop, blocks)))
+        self._known.append(_Places(start, stop, parts, blocks, self._selector.pick(start, stop, blocks)))
 
-    def deal(self, size: int) -> Deal:
+    def next_chunk(self, size: int) -> Chunk:
         """The next chunk that is known, of any size. Each part is asked of the actor that made its block."""
         chunk = self._known.popleft()
         self._dealt.append(chunk)
-        tickets = []
+        requests = []
         for part, block, picked in zip(chunk.parts, chunk.blocks, chunk.picks, strict=True):
             if len(picked):
-                assert isinstance(part.ticket, Shared)
-                inner, num_readers = part.ticket.ticket, part.ticket.num_readers
-                tickets.append((part.actor, Shared(inner, num_readers, picked, len(block.positions))))
-        return Deal(chunk.start, chunk.stop, max(1, sum(map(len, chunk.picks))), tuple(tickets))
+                assert isinstance(part.request, SharedRequest)
+                inner, num_trainers = part.request.request, part.request.num_trainers
+                requests.append((part.actor, SharedRequest(inner, num_trainers, picked, len(block.positions))))
+        return Chunk(chunk.start, chunk.stop, max(1, sum(map(len, chunk.picks))), tuple(requests))
 
     def merged(self, blocks: Sequence[Block]) -> list[Block]:
         """The blocks of the next chunk that was dealt, whole: those told first, with the columns of these. In order."""
@@ -118,21 +118,21 @@ class PickedDealer:
             for block, picked in zip(chunk.blocks, chunk.picks, strict=True)
         ]
 
-    def owner(self, ticket: AnyTicket) -> int:
-        return self._dealer.owner(ticket)
+    def owner(self, request: AnyRequest) -> int:
+        return self._scheduler.owner(request)
 
-    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
+    def split(self, request: AnyRequest) -> Sequence[AnyRequest]:
         """Not at all: the elements were made before, when it was asked where they are."""
         return ()
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        """Nothing: the other dealer is told."""
+        """Nothing: the other scheduler is told."""
 
-    def arrived(self, ticket: AnyTicket, block: Block) -> None:
+    def arrived(self, request: AnyRequest, block: Block) -> None:
         pass
 
     def released(self, stop: int, has_elements: bool) -> None:
-        self._dealer.released(stop, has_elements)
+        self._scheduler.released(stop, has_elements)
 
     def extra_at(self, position: int) -> Extra | None:
-        return self._dealer.extra_at(position)
+        return self._scheduler.extra_at(position)

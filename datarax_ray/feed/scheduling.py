@@ -1,6 +1,6 @@
-"""Dealing: which part of the stream comes next, and who is asked for what of it. One dealer for each kind of stream.
+"""Dealing: which part of the stream comes next, and who is asked for what of it. One scheduler for each kind of stream.
 
-Dealers are machines without I/O, as the window is, which decides when.
+Schedulers are machines without I/O, as the window is, which decides when.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from datarax_ray.plan.orders.mixture import AnyOrder, Origin
-from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.partitions import Layout, Ticket, assign, owners_in
+from datarax_ray.plan.orders.mixture import AnyOrder, WeightsStart
+from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.partitions import Partitioning, ReadRequest, assign, owners_in
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.state import Extra
 from datarax_ray.plan.trainer_rows import TrainerPositions
 from datarax_ray.read.block import Block
-from datarax_ray.read.block_cache import Sharable, Shared
+from datarax_ray.read.block_cache import ShareableRequest, SharedRequest
 
 
-class AnyTicket(Protocol):
+class AnyRequest(Protocol):
     """What an actor is asked for of the chunk [start, stop)."""
 
     @property
@@ -30,43 +30,45 @@ class AnyTicket(Protocol):
 
 
 @dataclass(frozen=True)
-class Deal:
+class Chunk:
     """The chunk [start, stop) and who is asked for what of it. size: positions that may have an element."""
 
     start: int
     stop: int
     size: int
-    tickets: tuple[tuple[int, AnyTicket], ...]
+    requests: tuple[tuple[int, AnyRequest], ...]
 
 
 @dataclass(frozen=True)
 class Sharing:
     """How many trainers ask for the same, and what each wants of it first; see read.block_cache.Shared."""
 
-    num_readers: int
+    num_trainers: int
     wanted: Literal["all", "places"]
 
 
-def shared(tickets: Iterable[tuple[int, Sharable]], sharing: Sharing | None) -> tuple[tuple[int, AnyTicket], ...]:
-    """The actors and their tickets, as tickets that are shared in this way, or not at all."""
+def shared(
+    requests: Iterable[tuple[int, ShareableRequest]], sharing: Sharing | None
+) -> tuple[tuple[int, AnyRequest], ...]:
+    """The actors and their requests, as requests that are shared in this way, or not at all."""
     if sharing is None:
-        return tuple(tickets)
-    return tuple((actor, Shared(ticket, sharing.num_readers, sharing.wanted)) for actor, ticket in tickets)
+        return tuple(requests)
+    return tuple((actor, SharedRequest(request, sharing.num_trainers, sharing.wanted)) for actor, request in requests)
 
 
-def unshared(ticket: AnyTicket) -> AnyTicket:
+def unshared(request: AnyRequest) -> AnyRequest:
     """What is asked for, by however many."""
-    return ticket.ticket if isinstance(ticket, Shared) else ticket
+    return request.request if isinstance(request, SharedRequest) else request
 
 
-def with_inner(ticket: Any, **changes: Any) -> Any:
-    """The ticket with these fields of what it asks for changed, by however many it is shared."""
-    if isinstance(ticket, Shared):
-        return replace(ticket, ticket=replace(ticket.ticket, **changes))  # type: ignore[type-var]
-    return replace(ticket, **changes)
+def with_inner(request: Any, **changes: Any) -> Any:
+    """The request with these fields of what it asks for changed, by however many it is shared."""
+    if isinstance(request, SharedRequest):
+        return replace(request, request=replace(request.request, **changes))  # type: ignore[type-var]
+    return replace(request, **changes)
 
 
-class Dealer(Protocol):
+class Scheduler(Protocol):
     """Deals a stream from its start on, chunk by chunk."""
 
     @property
@@ -86,7 +88,7 @@ class Dealer(Protocol):
 
     @property
     def num_actors(self) -> int:
-        """Actors that get tickets."""
+        """Actors that get requests."""
         ...
 
     @property
@@ -94,24 +96,24 @@ class Dealer(Protocol):
         """Whether other trainers should be dealt the same chunks: of sizes that are powers of two, if not given."""
         ...
 
-    def deal(self, size: int) -> Deal:
+    def next_chunk(self, size: int) -> Chunk:
         """The next chunk, of about so many positions. Not when exhausted."""
         ...
 
-    def owner(self, ticket: AnyTicket) -> int:
-        """The actor to ask for a ticket that was lost."""
+    def owner(self, request: AnyRequest) -> int:
+        """The actor to ask for a request that was lost."""
         ...
 
-    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
-        """Tickets for fewer positions each, which together ask for the same; () for one that cannot be split."""
+    def split(self, request: AnyRequest) -> Sequence[AnyRequest]:
+        """Requests for fewer positions each, which together ask for the same; () for one that cannot be split."""
         ...
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: these are the actors from now on, with these weights; see plan.partitions.assign."""
         ...
 
-    def arrived(self, ticket: AnyTicket, block: Block) -> None:
-        """Event: a ticket's block is here."""
+    def arrived(self, request: AnyRequest, block: Block) -> None:
+        """Event: a request's block is here."""
         ...
 
     def extra_at(self, position: int) -> Extra | None:
@@ -158,7 +160,7 @@ class EmptyEpochs:
         )
 
 
-# That a ticket is split into. A record that ends its process is found in the logarithm of the chunk to this base of
+# That a request is split into. A record that ends its process is found in the logarithm of the chunk to this base of
 # dead processes: in 5 of 2**15 positions, where halving takes 15. More pieces are more objects for nothing.
 NUM_PIECES = 8
 # A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
@@ -170,8 +172,8 @@ MAX_PART_ROWS = 2**17
 MAX_CHUNK_EPOCHS = 64
 
 
-class RecordDealer:
-    """Deals positions of an order over records: each actor gets those whose record is in its shards.
+class RecordScheduler:
+    """Deals positions of an order over records: each actor gets those whose record is in its partitions.
 
     stop: None for an endless stream. rows: the one trainer's rows to ask for, None for all. documents: what to ask for
     where elements are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning.
@@ -182,20 +184,20 @@ class RecordDealer:
     def __init__(
         self,
         order: AnyOrder,
-        layout: Layout,
+        partitioning: Partitioning,
         actors: Sequence[int],
         *,
         start: int,
         stop: int | None,
         rows: TrainerPositions | None = None,
-        documents: Documents | None = None,
-        origin: Origin | None = None,
+        documents: DocumentSpec | None = None,
+        origin: WeightsStart | None = None,
         sharing: Sharing | None = None,
         drops_alike: bool = True,
     ) -> None:
         self._order = order
-        self._layout = layout
-        self._owners = assign(layout, order, actors)
+        self._partitioning = partitioning
+        self._owners = assign(partitioning, order, actors)
         self._next = start
         self._stop = stop
         self._asked = (rows, documents, origin)
@@ -204,7 +206,7 @@ class RecordDealer:
         self._last_element = start
         self._empty = EmptyEpochs(drops_alike)
         self.max_size = min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62)
-        self.max_part_size = MAX_PART_ROWS if layout.by_group else MAX_PART_RECORDS
+        self.max_part_size = MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS
 
     @property
     def is_exhausted(self) -> bool:
@@ -214,29 +216,32 @@ class RecordDealer:
     def num_actors(self) -> int:
         return len(set(self._owners))
 
-    def deal(self, size: int) -> Deal:
+    def next_chunk(self, size: int) -> Chunk:
         start = self._next
         stop = next_multiple(start, size) if self.is_shared else start + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
-        parts = owners_in(self._order, self._layout, self._owners, start, stop)
-        tickets = ((actor, Ticket(start, stop, self._layout, shards, *self._asked)) for actor, shards in parts.items())
-        return Deal(start, stop, stop - start, shared(tickets, self._sharing))
+        parts = owners_in(self._order, self._partitioning, self._owners, start, stop)
+        requests = (
+            (actor, ReadRequest(start, stop, self._partitioning, partitions, *self._asked))
+            for actor, partitions in parts.items()
+        )
+        return Chunk(start, stop, stop - start, shared(requests, self._sharing))
 
-    def owner(self, ticket: AnyTicket) -> int:
-        """The owner of its first shard."""
-        ticket = unshared(ticket)
-        assert isinstance(ticket, Ticket)
-        assert ticket.shards is not None  # none is dealt without
-        return self._owners[ticket.shards[0]]
+    def owner(self, request: AnyRequest) -> int:
+        """The owner of its first partition."""
+        request = unshared(request)
+        assert isinstance(request, ReadRequest)
+        assert request.partitions is not None  # none is dealt without
+        return self._owners[request.partitions[0]]
 
-    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
-        """By position; some may hold no record of the shards that are asked for."""
-        return [with_inner(ticket, start=lo, stop=hi) for lo, hi in pieces(ticket.start, ticket.stop, NUM_PIECES)]
+    def split(self, request: AnyRequest) -> Sequence[AnyRequest]:
+        """By position; some may hold no record of the partitions that are asked for."""
+        return [with_inner(request, start=lo, stop=hi) for lo, hi in pieces(request.start, request.stop, NUM_PIECES)]
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        self._owners = assign(self._layout, self._order, actors, self._owners, weights)
+        self._owners = assign(self._partitioning, self._order, actors, self._owners, weights)
 
-    def arrived(self, ticket: AnyTicket, block: Block) -> None:
+    def arrived(self, request: AnyRequest, block: Block) -> None:
         pass
 
     def extra_at(self, position: int) -> Extra | None:

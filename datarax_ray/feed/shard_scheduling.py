@@ -1,7 +1,7 @@
-"""Dealing the lanes of a stream: which elements of which lanes come next, who reads them, and from which cursor.
+"""Dealing the shards of a stream: which elements of which shards come next, who reads them, and from which cursor.
 
-What is known of a lane grows as blocks arrive: how far it can be taken up from, and, at its end, how long it is. Until
-then it is asked as if it never ended, and answers with nothing. An epoch is dealt until all its lanes are known to
+What is known of a shard grows as blocks arrive: how far it can be taken up from, and, at its end, how long it is. Until
+then it is asked as if it never ended, and answers with nothing. An epoch is dealt until all its shards are known to
 have ended; the next one is then dealt at once, while this one is still being delivered.
 """
 
@@ -13,52 +13,58 @@ from dataclasses import dataclass, field
 from datarax_ray.feed.scheduling import (
     MAX_PART_ROWS,
     NUM_PIECES,
-    AnyTicket,
-    Deal,
+    AnyRequest,
+    Chunk,
     EmptyEpochs,
     Sharing,
     shared,
     unshared,
     with_inner,
 )
-from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, LaneCursors, LaneOrder, LaneTicket
+from datarax_ray.plan.orders.interleaved import (
+    EPOCH_POSITIONS,
+    Cursor,
+    InterleavedOrder,
+    ShardCursors,
+    ShardReadRequest,
+)
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.partitions import Layout, assign
+from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.partitions import Partitioning, assign
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.read.block import Block
-from datarax_ray.read.streams.interleaved import LaneBlock, LaneEnd
+from datarax_ray.read.streams.interleaved import ShardBlock, ShardEnd
 
 
 @dataclass
 class _Epoch:
-    """What is known of the lanes in one epoch. places: of each lane in the rotation."""
+    """What is known of the shards in one epoch. places: of each shard in the rotation."""
 
     number: int
     places: list[int]
     cursors: dict[int, Cursor] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
 
-    def learn(self, end: LaneEnd) -> None:
-        if end.cursor.ordinal > self.cursor(end.lane).ordinal:
-            self.cursors[end.lane] = end.cursor
+    def learn(self, end: ShardEnd) -> None:
+        if end.cursor.ordinal > self.cursor(end.shard).ordinal:
+            self.cursors[end.shard] = end.cursor
         if end.length is not None:
-            self.lengths[end.lane] = end.length
+            self.lengths[end.shard] = end.length
 
     @property
-    def known(self) -> LaneCursors:
+    def known(self) -> ShardCursors:
         """What a state says of it."""
-        return LaneCursors(self.number, dict(self.cursors), dict(self.lengths))
+        return ShardCursors(self.number, dict(self.cursors), dict(self.lengths))
 
-    def cursor(self, lane: int) -> Cursor:
-        return self.cursors.get(lane, Cursor())
+    def cursor(self, shard: int) -> Cursor:
+        return self.cursors.get(shard, Cursor())
 
 
-class LaneDealer:
-    """Deals positions of an order over lanes: each actor gets those of its lanes.
+class ShardScheduler:
+    """Deals positions of an order over shards: each actor gets those of its shards.
 
-    known: what a state says of the lanes at start; None to read them from their beginning. sharing: as of a
-    RecordDealer.
+    known: what a state says of the shards at start; None to read them from their beginning. sharing: as of a
+    RecordScheduler.
     """
 
     max_size = 2**62
@@ -66,20 +72,20 @@ class LaneDealer:
 
     def __init__(
         self,
-        order: LaneOrder,
+        order: InterleavedOrder,
         actors: Sequence[int],
         *,
         start: int,
         stop: int | None,
-        known: LaneCursors | None = None,
-        documents: Documents | None = None,
+        known: ShardCursors | None = None,
+        documents: DocumentSpec | None = None,
         sharing: Sharing | None = None,
         drops_alike: bool = True,
     ) -> None:
         self._order = order
         self._sharing = sharing
         self.is_shared = sharing is not None
-        self._layout = Layout(1, order.num_lanes)
+        self._partitioning = Partitioning(1, order.num_shards)
         self._owners: tuple[int, ...] = ()
         self.reassign(actors)
         self._next = start
@@ -88,7 +94,7 @@ class LaneDealer:
         number = start // EPOCH_POSITIONS
         self._heard = {number: self._new_epoch(number, known)}
         self._delivered = self._new_epoch(number, known)
-        self._arrived: dict[int, list[LaneEnd]] = {}  # by the start of their chunk
+        self._arrived: dict[int, list[ShardEnd]] = {}  # by the start of their chunk
         self._saved = [(start, known)]  # what states say from a position on; ascending
         self._documents = documents
         self._empty = EmptyEpochs(drops_alike)
@@ -104,67 +110,68 @@ class LaneDealer:
     def num_actors(self) -> int:
         return len(set(self._owners))
 
-    def deal(self, size: int) -> Deal:
-        """Of the lanes that are not known to have ended, about `size` elements; never across the end of an epoch."""
+    def next_chunk(self, size: int) -> Chunk:
+        """Of the shards that are not known to have ended, about `size` elements; never across the end of an epoch."""
         self._pass_ended_epochs()
         number, first = divmod(self._next, EPOCH_POSITIONS)
         epoch = self._heard[number]
-        begins = {lane: self._order.count_before(place, first) for lane, place in enumerate(epoch.places)}
-        live = {lane: at for lane, at in begins.items() if at < epoch.lengths.get(lane, EPOCH_POSITIONS)}
-        span = -(-size * self._order.num_lanes // len(live))
+        begins = {shard: self._order.count_before(place, first) for shard, place in enumerate(epoch.places)}
+        live = {shard: at for shard, at in begins.items() if at < epoch.lengths.get(shard, EPOCH_POSITIONS)}
+        span = -(-size * self._order.num_shards // len(live))
         last = next_multiple(first, span) if self.is_shared else first + span
         if last > EPOCH_POSITIONS:
             raise RuntimeError(f"epoch {number} is longer than the {EPOCH_POSITIONS} positions kept for it")
-        counts = {lane: self._order.count_before(epoch.places[lane], last) - at for lane, at in live.items()}
+        counts = {shard: self._order.count_before(epoch.places[shard], last) - at for shard, at in live.items()}
         start, self._next = self._next, self._next - first + last
         asked: dict[int, list[tuple[int, Cursor]]] = {}
-        for lane, count in counts.items():
+        for shard, count in counts.items():
             if count:
-                asked.setdefault(self._owners[lane], []).append((lane, epoch.cursor(lane)))
-        tickets = (
-            (actor, LaneTicket(start, self._next, tuple(lanes), self._documents)) for actor, lanes in asked.items()
+                asked.setdefault(self._owners[shard], []).append((shard, epoch.cursor(shard)))
+        requests = (
+            (actor, ShardReadRequest(start, self._next, tuple(shards), self._documents))
+            for actor, shards in asked.items()
         )
-        return Deal(start, self._next, max(1, sum(counts.values())), shared(tickets, self._sharing))
+        return Chunk(start, self._next, max(1, sum(counts.values())), shared(requests, self._sharing))
 
-    def owner(self, ticket: AnyTicket) -> int:
-        """The owner of its first lane."""
-        ticket = unshared(ticket)
-        assert isinstance(ticket, LaneTicket)
-        return self._owners[ticket.lanes[0][0]]
+    def owner(self, request: AnyRequest) -> int:
+        """The owner of its first shard."""
+        request = unshared(request)
+        assert isinstance(request, ShardReadRequest)
+        return self._owners[request.shards[0][0]]
 
-    def split(self, ticket: AnyTicket) -> Sequence[AnyTicket]:
-        """By position, each with the lanes that have any there.
+    def split(self, request: AnyRequest) -> Sequence[AnyRequest]:
+        """By position, each with the shards that have any there.
 
         All from the cursors of the whole, which are at or before what is wanted.
         """
-        inner = unshared(ticket)
-        assert isinstance(inner, LaneTicket)
-        epoch = ticket.start // EPOCH_POSITIONS
+        inner = unshared(request)
+        assert isinstance(inner, ShardReadRequest)
+        epoch = request.start // EPOCH_POSITIONS
         places, base = self._order.places(epoch).tolist(), epoch * EPOCH_POSITIONS
 
-        def has_any(lane: int, lo: int, hi: int) -> bool:
+        def has_any(shard: int, lo: int, hi: int) -> bool:
             count_before = self._order.count_before
-            return count_before(places[lane], lo - base) < count_before(places[lane], hi - base)
+            return count_before(places[shard], lo - base) < count_before(places[shard], hi - base)
 
         found = []
-        for lo, hi in pieces(ticket.start, ticket.stop, NUM_PIECES):
-            if lanes := tuple(pair for pair in inner.lanes if has_any(pair[0], lo, hi)):
-                found.append(with_inner(ticket, start=lo, stop=hi, lanes=lanes))
+        for lo, hi in pieces(request.start, request.stop, NUM_PIECES):
+            if shards := tuple(pair for pair in inner.shards if has_any(pair[0], lo, hi)):
+                found.append(with_inner(request, start=lo, stop=hi, shards=shards))
         return found
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        order = Order(self._order.num_lanes)  # lanes are dealt round robin
-        self._owners = assign(self._layout, order, actors, self._owners, weights)
+        order = Order(self._order.num_shards)  # shards are dealt round robin
+        self._owners = assign(self._partitioning, order, actors, self._owners, weights)
 
-    def arrived(self, ticket: AnyTicket, block: Block) -> None:
-        if isinstance(block, LaneBlock):  # a block that failed as a whole says nothing of lanes
-            self._arrived.setdefault(ticket.start, []).extend(block.lanes)
-            if (epoch := self._heard.get(ticket.start // EPOCH_POSITIONS)) is not None:
-                for end in block.lanes:
+    def arrived(self, request: AnyRequest, block: Block) -> None:
+        if isinstance(block, ShardBlock):  # a block that failed as a whole says nothing of shards
+            self._arrived.setdefault(request.start, []).extend(block.shards)
+            if (epoch := self._heard.get(request.start // EPOCH_POSITIONS)) is not None:
+                for end in block.shards:
                     epoch.learn(end)
 
-    def extra_at(self, position: int) -> LaneCursors | None:
-        """Cursors at or before what comes next of each lane, and the lengths of those that have ended."""
+    def extra_at(self, position: int) -> ShardCursors | None:
+        """Cursors at or before what comes next of each shard, and the lengths of those that have ended."""
         if position == self._stop:
             return None
         while len(self._saved) > 1 and self._saved[1][0] <= position:
@@ -187,7 +194,7 @@ class LaneDealer:
         elif self._is_over(epoch, stop - epoch.number * EPOCH_POSITIONS) and epoch.number != self._last_empty:
             self._num_empty, self._last_empty = self._num_empty + 1, epoch.number
         total = sum(epoch.lengths.values())
-        what = f"epoch {epoch.number}, of {total} in {self._order.num_lanes} lanes,"
+        what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
         return self._empty.seen(self._num_empty, what, is_empty=not total)
 
     def _begin(self, number: int) -> None:
@@ -206,12 +213,12 @@ class LaneDealer:
             self._heard[number + 1] = self._new_epoch(number + 1)
 
     def _is_over(self, epoch: _Epoch, offset: int) -> bool:
-        """Whether no lane has an element at or behind an offset."""
-        return len(epoch.lengths) == self._order.num_lanes and all(
-            length <= self._order.count_before(epoch.places[lane], offset) for lane, length in epoch.lengths.items()
+        """Whether no shard has an element at or behind an offset."""
+        return len(epoch.lengths) == self._order.num_shards and all(
+            length <= self._order.count_before(epoch.places[shard], offset) for shard, length in epoch.lengths.items()
         )
 
-    def _new_epoch(self, number: int, known: LaneCursors | None = None) -> _Epoch:
+    def _new_epoch(self, number: int, known: ShardCursors | None = None) -> _Epoch:
         epoch = _Epoch(number, self._order.places(number).tolist())
         if known is not None and known.epoch == number:  # a state at the begin of an epoch tells of the last one
             epoch.cursors |= known.cursors

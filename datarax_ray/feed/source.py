@@ -14,8 +14,8 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
-from datarax_ray.read.skipped_records import ledger_of
-from datarax_ray.read.stream import Described
+from datarax_ray.read.skipped_records import skipped_records_of
+from datarax_ray.read.stream import Stream
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
@@ -29,13 +29,13 @@ class Source(Uncopied):
 
     instead = "Make another one of the same description, and give it the state: set_state(get_state())."
 
-    def __init__(self, description: Described, pool: Pool | None = None) -> None:
+    def __init__(self, description: Stream, pool: Pool | None = None) -> None:
         self.description = description
         self._pool = pool or LocalPool(description)
         self._state = StreamState()
         self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
         self._stream_options: StreamOptions | None = None
-        self._ledger = ledger_of(description)
+        self._skipped_records = skipped_records_of(description)
         self._num_skipped = 0
         self._skipped: tuple[Skipped, ...] = ()  # of the batch that was fetched last
         # elements fetched and not handed out, with the state after each
@@ -44,7 +44,7 @@ class Source(Uncopied):
     @property
     def skipped(self) -> list[Skipped]:
         """The first 1000 broken records left out of what was fetched since the last seek."""
-        return self._ledger.skipped
+        return self._skipped_records.skipped
 
     @property
     def num_skipped(self) -> int:
@@ -110,7 +110,7 @@ class Source(Uncopied):
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
         return self.description.read_at(start, max(start, stop), self._state.extra)
 
-    def describe(self) -> Described:
+    def describe(self) -> Stream:
         """Everything that decides this stream, as a picklable value."""
         return self.description
 
@@ -150,7 +150,7 @@ class Source(Uncopied):
         """
         state = position if isinstance(position, StreamState) else self._state.moved(position)
         self._drop_stream()
-        self._ledger.restart()
+        self._skipped_records.restart()
         self._num_skipped, self._skipped = 0, ()
         self._state = state
 
@@ -166,7 +166,7 @@ class Source(Uncopied):
             # what was fetched and not handed out comes again
             self._num_skipped -= sum(skip.position >= self.position for skip in self._skipped)
             self._skipped = ()
-            self._ledger.rewind(self.position)
+            self._skipped_records.rewind(self.position)
             self._stream, self._stream_options = self.batches(self._state, options), options
         try:
             batch = next(self._stream)
@@ -181,8 +181,8 @@ class Source(Uncopied):
 
     def _enter(self, skipped: tuple[Skipped, ...]) -> None:
         try:
-            self._ledger.check(skipped, self._num_skipped)
-            self._ledger.enter(skipped)
+            self._skipped_records.check(skipped, self._num_skipped)
+            self._skipped_records.enter(skipped)
         except BaseException:
             self._drop_stream()  # its batch was not handed out, and comes again
             raise

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from datarax_ray.feed.scheduling import unshared
 from datarax_ray.feed.window import Part
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 
 # Of the wait from one report to the next: a wait of a day is told 12 times, not 3,000.
 BACKOFF = 2.0
@@ -19,7 +19,7 @@ class Stall:
     after_s: how long a wait is before it is told. Told again when it has lasted twice as long, and so on.
     """
 
-    def __init__(self, description: Described, after_s: float) -> None:
+    def __init__(self, description: Stream, after_s: float) -> None:
         self._description = description
         self._after_s = after_s
         self._began: float | None = None
@@ -42,6 +42,6 @@ class Stall:
         return f"the stream has waited {waited_s:.0f} s for {named}{more}"
 
     def _name(self, part: Part) -> str:
-        ticket = part.ticket
-        where = ", ".join(self._description.names(unshared(ticket)))
-        return f"actor {part.actor}: positions [{ticket.start}, {ticket.stop}){where and f' of {where}'}"
+        request = part.request
+        where = ", ".join(self._description.names(unshared(request)))
+        return f"actor {part.actor}: positions [{request.start}, {request.stop}){where and f' of {where}'}"

@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.flow import Flow, Pool
 from datarax_ray.feed.packing import PackedBatcher
-from datarax_ray.feed.row_selection import PickedDealer, Picker
-from datarax_ray.feed.scheduling import RecordDealer, Sharing
-from datarax_ray.feed.shard_scheduling import LaneDealer
+from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler
+from datarax_ray.feed.scheduling import RecordScheduler, Sharing
+from datarax_ray.feed.shard_scheduling import ShardScheduler
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.arguments import flag, whole
-from datarax_ray.plan.orders.interleaved import LaneCursors, LaneOrder
-from datarax_ray.plan.orders.mixture import Origin
+from datarax_ray.plan.orders.interleaved import InterleavedOrder, ShardCursors
+from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.partitions import cut, smallest_run
 from datarax_ray.plan.position import MAX_POSITION
@@ -27,16 +27,16 @@ from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
 # Of blocks that wait with an actor for their rows to be asked for, and as much again while these are on their way: an
-# actor keeps four times that (SharedBlocks), and would make again what it had to drop.
+# actor keeps four times that (BlockCache), and would make again what it had to drop.
 _AHEAD_NBYTES = DEPTH * TARGET_BLOCK_NBYTES // 2
-AnyDealer: TypeAlias = RecordDealer | LaneDealer
+AnyScheduler: TypeAlias = RecordScheduler | ShardScheduler
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
 
@@ -95,7 +95,7 @@ class StreamOptions:
 
 
 def batches(
-    description: Described, pool: Pool, start: StreamState, options: StreamOptions
+    description: Stream, pool: Pool, start: StreamState, options: StreamOptions
 ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
     """The batches of the stream from here on. Reading goes on while a batch is in use, up to the bound.
 
@@ -111,25 +111,25 @@ def batches(
     if not (actors := _first_actors(description, pool, options)):
         return ()
     sharing = _sharing(description, options)
-    dealer = _dealer(description, actors, start, options, sharing)
+    scheduler = _scheduler(description, actors, start, options, sharing)
     batcher = _batcher(description, start, options)
     if sharing is not None and sharing.wanted == "places":
-        found = _picked(description, pool, dealer, _picker(description, start.offset, options), options)
+        found = _picked(description, pool, scheduler, _selector(description, start.offset, options), options)
     else:
-        found = _dealt(description, pool, dealer, options)
+        found = _dealt(description, pool, scheduler, options)
     with closing(found) as stream:
         for first, last, blocks in stream:
             for batch in batcher.add(first, last, blocks):
-                yield _with(batch, dealer.extra_at(batch.stop))
+                yield _with(batch, scheduler.extra_at(batch.stop))
     if options.is_cancelled:
         return ()
     for batch in batcher.finish():
-        yield _with(batch, dealer.extra_at(batch.stop))
+        yield _with(batch, scheduler.extra_at(batch.stop))
     return batcher.left_over
 
 
 def chunks(
-    description: Described, pool: Pool, start: int, options: StreamOptions
+    description: Stream, pool: Pool, start: int, options: StreamOptions
 ) -> Generator[tuple[int, int, list[Block]], None, None]:
     """(start, stop, blocks) of consecutive chunks, in order, for who makes no Columns of them; else see batches.
 
@@ -139,16 +139,16 @@ def chunks(
     if (stop := _stop(description, options)) is not None and start >= stop:
         return
     if actors := _first_actors(description, pool, options):
-        dealer = _dealer(description, actors, StreamState(start), options, None)
-        yield from _dealt(description, pool, dealer, options)
+        scheduler = _scheduler(description, actors, StreamState(start), options, None)
+        yield from _dealt(description, pool, scheduler, options)
 
 
-def _stop(description: Described, options: StreamOptions) -> int | None:
+def _stop(description: Stream, options: StreamOptions) -> int | None:
     """Where the stream ends; None where it does not."""
     return description.stop if options.stop is None else options.stop
 
 
-def _first_actors(description: Described, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
+def _first_actors(description: Stream, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
     """Those that read, once some do; a long wait is told. () where the stream was cancelled meanwhile."""
     stall = Stall(description, options.stall_after_s)
     while not (actors := _readers(description, pool)):
@@ -159,17 +159,17 @@ def _first_actors(description: Described, pool: Pool, options: StreamOptions) ->
     return actors
 
 
-def _readers(description: Described, pool: Pool) -> tuple[int, ...]:
+def _readers(description: Stream, pool: Pool) -> tuple[int, ...]:
     """The actors that read now: of those of the pool, as many as the description lets read at a time."""
     return pool.actors()[: description.max_actors]
 
 
 def _dealt(
-    description: Described, pool: Pool, dealer: AnyDealer, options: StreamOptions
+    description: Stream, pool: Pool, scheduler: AnyScheduler, options: StreamOptions
 ) -> Generator[tuple[int, int, list[Block]], None, None]:
-    """The chunks that the dealer deals, each when all of its blocks are there and it is the first."""
+    """The chunks that the scheduler deals, each when all of its blocks are there and it is the first."""
     stall = Stall(description, options.stall_after_s)
-    flow = Flow(dealer, _window(description, dealer, options, options.max_nbytes), pool, stall)
+    flow = Flow(scheduler, _window(description, scheduler, options, options.max_nbytes), pool, stall)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
             if flow.look(_readers(description, pool), pool.weights()):
@@ -183,19 +183,21 @@ def _dealt(
             yield start, stop, blocks
             blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             flow.release()
-            _tell_of_empty_epochs(dealer, stop, has_elements, skip)
+            _tell_of_empty_epochs(scheduler, stop, has_elements, skip)
 
 
 def _picked(
-    description: Described, pool: Pool, dealer: AnyDealer, picker: Picker, options: StreamOptions
+    description: Stream, pool: Pool, scheduler: AnyScheduler, selector: RowSelector, options: StreamOptions
 ) -> Generator[tuple[int, int, list[Block]], None, None]:
     """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
 
     Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here.
     """
     stall = Stall(description, options.stall_after_s)
-    picked = PickedDealer(dealer, picker)
-    places = Flow(dealer, _window(description, dealer, options, options.max_nbytes // 2, _AHEAD_NBYTES), pool, stall)
+    picked = SelectedRowsScheduler(scheduler, selector)
+    places = Flow(
+        scheduler, _window(description, scheduler, options, options.max_nbytes // 2, _AHEAD_NBYTES), pool, stall
+    )
     share = num_rows_in(options.rows.full) / options.batch_size
     mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, _AHEAD_NBYTES)]
     rows = Flow(picked, Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
@@ -223,13 +225,13 @@ def _picked(
             yield start, stop, blocks
             blocks.clear()
             rows.release()
-            _tell_of_empty_epochs(dealer, stop, has_elements, skip)
+            _tell_of_empty_epochs(scheduler, stop, has_elements, skip)
 
 
-def _tell_of_empty_epochs(dealer: AnyDealer, stop: int, has_elements: bool, skip: Skipped | None) -> None:
+def _tell_of_empty_epochs(scheduler: AnyScheduler, stop: int, has_elements: bool, skip: Skipped | None) -> None:
     """skip: a broken record of the chunk that ends here. Raises: RuntimeError with it, where nothing will ever come."""
     try:
-        message = dealer.released(stop, has_elements)
+        message = scheduler.released(stop, has_elements)
     except RuntimeError as error:
         if skip is not None:
             error.add_note(f"left out as broken: {skip.where} (position {skip.position}): {skip.reason}")
@@ -239,14 +241,14 @@ def _tell_of_empty_epochs(dealer: AnyDealer, stop: int, has_elements: bool, skip
 
 
 def _window(
-    description: Described,
-    dealer: AnyDealer,
+    description: Stream,
+    scheduler: AnyScheduler,
     options: StreamOptions,
     max_nbytes: int,
     max_actor_nbytes: int | None = None,
 ) -> Window:
     return Window(
-        dealer,
+        scheduler,
         chunk_size=options.chunk_size,
         # two of them are asked for before the size of an element is known
         first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(description.run_records)),
@@ -265,7 +267,7 @@ def _with(batch: HostBatch, extra: Extra | None) -> HostBatch:
     return batch if extra is None else replace(batch, state=replace(batch.state, extra=extra))
 
 
-def _batcher(description: Described, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:
+def _batcher(description: Stream, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:
     """What makes batches of this stream from there on."""
     common: dict[str, Any] = {
         "start": start.position,
@@ -278,7 +280,7 @@ def _batcher(description: Described, start: StreamState, options: StreamOptions)
     return Batcher(options.rows, may_drop=description.may_drop, may_repeat=description.may_repeat, **common)
 
 
-def _sharing(description: Described, options: StreamOptions) -> Sharing | None:
+def _sharing(description: Stream, options: StreamOptions) -> Sharing | None:
     """How trainers ask the same actors for the same; None where each has its own, or knows rows that are its alone."""
     if options.process_count == 1 or not options.shares_actors:
         return None
@@ -290,25 +292,25 @@ def _sharing(description: Described, options: StreamOptions) -> Sharing | None:
     return Sharing(num_equal, "all") if num_equal > 1 else None
 
 
-def _picker(description: Described, offset: int, options: StreamOptions) -> Picker:
+def _selector(description: Stream, offset: int, options: StreamOptions) -> RowSelector:
     is_fixed = options.drop_remainder or options.pad_remainder
-    return Picker(options.rows, stop=_stop(description, options), offset=offset, is_fixed=is_fixed)
+    return RowSelector(options.rows, stop=_stop(description, options), offset=offset, is_fixed=is_fixed)
 
 
-def _dealer(
-    description: Described,
+def _scheduler(
+    description: Stream,
     actors: Sequence[int],
     start: StreamState,
     options: StreamOptions,
     sharing: Sharing | None,
-) -> AnyDealer:
+) -> AnyScheduler:
     """What deals this kind of stream."""
     order, stop, packing, extra = description.order, _stop(description, options), options.packing, start.extra
     documents = None if packing is None else packing.documents
     drops_alike = description.drops_alike(packing is not None)
-    if isinstance(order, LaneOrder):
-        assert extra is None or isinstance(extra, LaneCursors)
-        return LaneDealer(
+    if isinstance(order, InterleavedOrder):
+        assert extra is None or isinstance(extra, ShardCursors)
+        return ShardScheduler(
             order,
             actors,
             start=start.position,
@@ -318,11 +320,11 @@ def _dealer(
             sharing=sharing,
             drops_alike=drops_alike,
         )
-    assert extra is None or isinstance(extra, Origin)
+    assert extra is None or isinstance(extra, WeightsStart)
     rows = None
     if not description.may_drop and packing is None and num_rows_in(options.rows.full) < options.batch_size:
         rows = TrainerPositions(start.position, stop, options.rows)
-    return RecordDealer(
+    return RecordScheduler(
         order,
         cut(order, description.run_records),
         actors,

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from datarax_ray.feed.scheduling import MAX_PART_RECORDS, AnyTicket, Dealer
+from datarax_ray.feed.scheduling import MAX_PART_RECORDS, AnyRequest, Scheduler
 
 # An object costs the driver 1 ms of CPU and more whatever its size. Measured with blocks of 1, 4, 8 and 16 MiB, driver,
 # actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB.
@@ -57,7 +57,7 @@ class Part:
     chunk: int
     index: int
     actor: int
-    ticket: AnyTicket
+    request: AnyRequest
     attempt: int = 0
     num_out_of_memory: int = 0
     ended: str = ""
@@ -65,7 +65,7 @@ class Part:
     @property
     def is_single(self) -> bool:
         """Whether it is one position, and cannot be made smaller."""
-        return self.ticket.stop - self.ticket.start == 1
+        return self.request.stop - self.request.start == 1
 
     @property
     def is_trial(self) -> bool:
@@ -94,30 +94,30 @@ class _Chunk:
 
 
 class Window:
-    """The ordered, bounded set of chunks in flight of what a dealer deals.
+    """The ordered, bounded set of chunks in flight of what a scheduler deals.
 
     chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes, from
     first_chunk_size on. max_nbytes: bound on what is in flight and not yet released. max_actor_nbytes: likewise, for
-    each of the actors that get tickets; None for no bound of its own.
+    each of the actors that get requests; None for no bound of its own.
     """
 
     def __init__(
         self,
-        dealer: Dealer,
+        scheduler: Scheduler,
         *,
         chunk_size: int | None = None,
         first_chunk_size: int = FIRST_CHUNK_RECORDS,
         max_nbytes: int,
         max_actor_nbytes: int | None = None,
     ) -> None:
-        self._dealer = dealer
+        self._scheduler = scheduler
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
         self._max_actor_nbytes = max_actor_nbytes
         self._chunks: deque[_Chunk] = deque()
         self._waiting: list[Part] = []
         self._num_opened = 0
-        self._size = chunk_size or min(first_chunk_size, dealer.max_size)
+        self._size = chunk_size or min(first_chunk_size, scheduler.max_size)
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
         self._read_s_per_position = 0.0  # likewise, of the slowest part
@@ -125,7 +125,7 @@ class Window:
 
     def asks(self) -> list[Part]:
         """The parts to send now, in order: lost ones first, then those of the chunks that may be opened."""
-        asks, self._waiting = sorted(self._waiting, key=lambda part: (part.chunk, part.ticket.start)), []
+        asks, self._waiting = sorted(self._waiting, key=lambda part: (part.chunk, part.request.start)), []
         while self._may_open():
             asks += self._open().parts
         return asks
@@ -150,8 +150,8 @@ class Window:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every chunk up to the dealer's stop has been released."""
-        return not self._chunks and self._dealer.is_exhausted
+        """Whether every chunk up to the scheduler's stop has been released."""
+        return not self._chunks and self._scheduler.is_exhausted
 
     @property
     def nbytes(self) -> int:
@@ -191,7 +191,7 @@ class Window:
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on."""
-        self._dealer.reassign(actors, weights)
+        self._scheduler.reassign(actors, weights)
         self._waiting = [self._ask_owner(part) for part in self._waiting]
 
     def release(self) -> None:
@@ -210,17 +210,17 @@ class Window:
                 self._size,
                 self._nbytes_per_position,
                 self._read_s_per_position,
-                num_actors=self._dealer.num_actors,
+                num_actors=self._scheduler.num_actors,
                 max_nbytes=self._bound,
-                max_part_size=self._dealer.max_part_size,
+                max_part_size=self._scheduler.max_part_size,
             )
-            if self._dealer.is_shared:
+            if self._scheduler.is_shared:
                 size = 1 << size.bit_length() - 1
             self._is_growing = size == GROWTH * self._size
-            self._size = min(size, self._dealer.max_size)
+            self._size = min(size, self._scheduler.max_size)
 
     def _may_open(self) -> bool:
-        if len(self._chunks) >= MAX_OPEN_CHUNKS or self._dealer.is_exhausted:
+        if len(self._chunks) >= MAX_OPEN_CHUNKS or self._scheduler.is_exhausted:
             return False
         if not self._chunks:
             return True  # one chunk is always in flight, or a bound below its size would stop the stream
@@ -234,11 +234,11 @@ class Window:
     def _bound(self) -> int:
         if self._max_actor_nbytes is None:
             return self._max_nbytes
-        return min(self._max_nbytes, self._max_actor_nbytes * self._dealer.num_actors)
+        return min(self._max_nbytes, self._max_actor_nbytes * self._scheduler.num_actors)
 
     def _open(self) -> _Chunk:
-        deal = self._dealer.deal(self._size)
-        parts = [Part(self._num_opened, index, actor, ticket) for index, (actor, ticket) in enumerate(deal.tickets)]
+        deal = self._scheduler.next_chunk(self._size)
+        parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(deal.requests)]
         chunk = _Chunk(self._num_opened, deal.start, deal.stop, deal.size, parts)
         self._chunks.append(chunk)
         self._num_opened += 1
@@ -254,20 +254,20 @@ class Window:
             attempt = TRY_AFTER if is_known else part.attempt + 1
             ended = reason if is_known else part.ended
             return [replace(part, attempt=attempt, num_out_of_memory=num_out_of_memory, ended=ended)]
-        tickets = self._dealer.split(part.ticket) if part.attempt + 1 >= SPLIT_AFTER else ()
-        if not tickets:
+        requests = self._scheduler.split(part.request) if part.attempt + 1 >= SPLIT_AFTER else ()
+        if not requests:
             return [replace(part, attempt=part.attempt + 1)]
-        indexes = [part.index, *range(len(chunk.parts), len(chunk.parts) + len(tickets) - 1)]
+        indexes = [part.index, *range(len(chunk.parts), len(chunk.parts) + len(requests) - 1)]
         pieces = [
-            Part(part.chunk, index, part.actor, ticket, SPLIT_AFTER - 1)
-            for index, ticket in zip(indexes, tickets, strict=True)
+            Part(part.chunk, index, part.actor, request, SPLIT_AFTER - 1)
+            for index, request in zip(indexes, requests, strict=True)
         ]
         chunk.parts += pieces[1:]
         return pieces
 
     def _ask_owner(self, part: Part) -> Part:
         """A lost part, addressed to whoever owns what it asks for now, in place of what its chunk held."""
-        asked = replace(part, actor=self._dealer.owner(part.ticket))
+        asked = replace(part, actor=self._scheduler.owner(part.request))
         self._chunks[part.chunk - self._chunks[0].number].parts[part.index] = asked
         return asked
 

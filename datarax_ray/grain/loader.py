@@ -12,7 +12,7 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
 from datarax_ray.grain.engine.outputs import Address, Outputs, depth, outputs
-from datarax_ray.grain.engine.stream import SampledDescription
+from datarax_ray.grain.engine.stream import SampledStream
 from datarax_ray.grain.iterator import DataLoaderIterator
 from datarax_ray.plan.fingerprint import check_drift, shown
 from datarax_ray.plan.state import is_count, parts_of, refuse_rest, written
@@ -70,7 +70,7 @@ class DataLoader(Closing):
         self._source: Source | None = None
         self._is_closed = False
 
-    def describe(self) -> SampledDescription:
+    def describe(self) -> SampledStream:
         """What actors are sent: everything that decides what they make, as a picklable value."""
         return self._description
 
@@ -126,7 +126,7 @@ class DataLoader(Closing):
             self._source.close()
         self._description.close()
 
-    def _describe(self) -> SampledDescription:
+    def _describe(self) -> SampledStream:
         options, operations = self._read_options, self._operations
         is_local = self._worker_count == 0
         size = translation.size_of(self._sampler)
@@ -137,7 +137,7 @@ class DataLoader(Closing):
             "order": translation.sampler_settings(self._sampler, self._shard, length),
             **operations.settings,
         }
-        return SampledDescription(
+        return SampledStream(
             reader,
             translation.sampling_of(self._sampler, size),
             length,

@@ -49,7 +49,7 @@ _LEGACY = (grain_python.MapOperation, grain_python.RandomMapOperation, grain_pyt
 
 
 @dataclass(frozen=True)
-class Operations:
+class TransformChain:
     """A loader's operations, told apart. first: on single elements. stages: batches, and groups on what they give."""
 
     first: Group
@@ -81,7 +81,7 @@ class Operations:
         return [stage for stage in self.stages if not isinstance(stage, Batching)]
 
 
-def operations_of(given: Iterable[Any]) -> Operations:
+def operations_of(given: Iterable[Any]) -> TransformChain:
     """The operations, each checked to be one.
 
     Raises: TypeError for a function, a class, or an operation over the iterator of all records.
@@ -98,7 +98,7 @@ def operations_of(given: Iterable[Any]) -> Operations:
         else:
             parts.append([operation])
     stages = tuple(part if isinstance(part, Batching) else tuple(part) for part in parts[1:])
-    return Operations(tuple(first), stages, _settings(given, found))
+    return TransformChain(tuple(first), stages, _settings(given, found))
 
 
 def _operation(given: Any, number: int) -> Operation | Batching:

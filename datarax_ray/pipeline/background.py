@@ -25,10 +25,10 @@ T = TypeVar("T")
 # How long a program that ends waits for items that are being made. Python ends a daemon thread where it asks for the
 # interpreter again; below C++, as in a transfer to the device, that aborts the process (python/cpython#87135).
 _EXIT_S = 1.0
-_OPEN: weakref.WeakSet[Ahead[Any]] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[BackgroundIterator[Any]] = weakref.WeakSet()
 
 
-class Ahead(Generic[T]):
+class BackgroundIterator(Generic[T]):
     """One run through a generator whose last item says itself that it is the last.
 
     ahead: items made while one is in use; 0 for none, then an item is made when it is asked for.

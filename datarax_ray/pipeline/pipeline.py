@@ -18,10 +18,10 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.pipeline.background import Ahead
+from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK
-from datarax_ray.pipeline.producing import Maker, Ready, Source
+from datarax_ray.pipeline.producing import BatchProducer, DeviceBatch, Source
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
@@ -32,7 +32,7 @@ from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
-from datarax_ray.read.skipped_records import Ledger, ledger_of
+from datarax_ray.read.skipped_records import SkippedRecords, skipped_records_of
 from datarax_ray.sources.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
@@ -59,7 +59,7 @@ class _Leg:
 
     def __init__(self, consumed: _Consumed, prepare: Callable[[HostBatch], Any]) -> None:
         self.consumed = consumed
-        self.session: Ahead[Ready] | None = None
+        self.session: BackgroundIterator[DeviceBatch] | None = None
         self.prepare = prepare
         self.settings = JaxSettings.of_this_thread()
 
@@ -167,13 +167,13 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
-        self._maker = Maker(source, self._options, self._stages, sharding)
+        self._maker = BatchProducer(source, self._options, self._stages, sharding)
         self._on_host = flag("on_host", on_host)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         self._run = _Run(self._maker.transfer)
         self._made_in = os.getpid()
         self._lock = threading.RLock()  # threads that share a pipeline each get batches of their own
-        self._ledger = self._new_ledger()
+        self._skipped_records = self._new_ledger()
 
     @classmethod
     def from_dag(
@@ -220,7 +220,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def skipped(self) -> list[Skipped]:
         """The first 1000 of them since this pipeline was made, or went on from elsewhere."""
-        return self._ledger.skipped
+        return self._skipped_records.skipped
 
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
@@ -279,7 +279,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         session = self._open(leg, self._maker.keep if self._on_host else made_ahead)
         with self._ended_by_errors(leg):
             ready = session.next()
-            self._ledger.check(ready.skipped, leg.consumed.num_skipped)
+            self._skipped_records.check(ready.skipped, leg.consumed.num_skipped)
             batch = ready.batch if is_finished or ready.batch is None else self._maker.finish(ready.batch)
             self._consume(leg, ready.state, ready.skipped)
         if batch is None:
@@ -354,14 +354,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _scan(self, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], init_carry: Any) -> Any:
         leg = self._run.leg
         session = self._open(leg, self._maker.feed)
-        ends: list[Ready] = []
+        ends: list[DeviceBatch] = []
 
         def take() -> FedBatch:
             ready = session.next()
             if ready.batch is None:
                 raise self._too_few(len(ends), length)
             ends.append(replace(ready, batch=None))
-            self._ledger.check(skipped(), leg.consumed.num_skipped)
+            self._skipped_records.check(skipped(), leg.consumed.num_skipped)
             return ready.batch
 
         def skipped() -> tuple[Skipped, ...]:
@@ -384,10 +384,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         if leg is not self._run.leg:
             raise RuntimeError("the pipeline went on from elsewhere, by another thread, while a batch was asked for")
-        listed = self._ledger.enter(skipped)
+        listed = self._skipped_records.enter(skipped)
         for skip in listed:
             logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
-        if listed and self._ledger.is_full:
+        if listed and self._skipped_records.is_full:
             logger.warning(
                 "%d records were skipped; those from here on are counted (num_skipped) and no longer logged. A "
                 "skipped_path lists them all, max_skipped stops",
@@ -427,7 +427,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._check_sharding(consumed.state.position)
         leg, self._run.leg = self._run.leg, _Leg(consumed, self._maker.transfer)
         _end_session(leg)
-        self._ledger.restart()
+        self._skipped_records.restart()
 
     def close(self) -> None:
         """Stop reading ahead and close the source, for good. The state can still be taken. Takes 4 s at most.
@@ -461,9 +461,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         stop = self.source.describe().stop
         return stop is not None and self.position >= stop
 
-    def _new_ledger(self) -> Ledger:
+    def _new_ledger(self) -> SkippedRecords:
         """One that counts, and for the first of the trainers, which all see the same, one that also lists."""
-        return ledger_of(self.source.describe(), is_listing=self._options.process_index == 0)
+        return skipped_records_of(self.source.describe(), is_listing=self._options.process_index == 0)
 
     def _settings(self) -> dict[str, Any]:
         packing = {} if self.packing is None else {"packing": self.packing.settings()}
@@ -510,17 +510,17 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
         )
 
-    def _open(self, leg: _Leg, prepare: Callable[[HostBatch], Any]) -> Ahead[Ready]:
+    def _open(self, leg: _Leg, prepare: Callable[[HostBatch], Any]) -> BackgroundIterator[DeviceBatch]:
         """The session that prepares batches in this way, under JAX's settings here; one that does it otherwise ends."""
         settings = JaxSettings.of_this_thread()
         if leg.prepare != prepare or leg.settings != settings:
             _end_session(leg)
         if leg.session is None:
-            self._ledger.rewind(leg.consumed.state.position)
+            self._skipped_records.rewind(leg.consumed.state.position)
             cancelled = threading.Event()
             items = self._maker.batches(leg.consumed.state, prepare, settings, cancelled.is_set)
             leg.prepare, leg.settings = prepare, settings
-            leg.session = Ahead(items, self._prefetch, cancelled)
+            leg.session = BackgroundIterator(items, self._prefetch, cancelled)
         return leg.session
 
     @contextlib.contextmanager

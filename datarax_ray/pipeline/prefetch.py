@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from datarax_ray.pipeline.background import Ahead
+from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.read.closing import Closing
 from datarax_ray.sources.device import put
@@ -92,7 +92,7 @@ class DevicePrefetcher(Closing):
     def __init__(self, iterable: Iterable[Any], size: int) -> None:
         self._iterable = iterable
         self._size = size
-        self._ahead: Ahead[_Made] | None = None
+        self._ahead: BackgroundIterator[_Made] | None = None
         self._host: _HostBatches | None = None
         self._consumed: _Made | None = None  # None until the first batch is asked for: then the state is the iterable's
         self._is_closed = False
@@ -111,7 +111,7 @@ class DevicePrefetcher(Closing):
             if self._host is None:
                 self._consumed = _Made(None, _state_of(self._iterable))
                 self._host = _HostBatches(self._iterable)
-            self._ahead = Ahead(self._host.on_device(JaxSettings.of_this_thread()), self._size)
+            self._ahead = BackgroundIterator(self._host.on_device(JaxSettings.of_this_thread()), self._size)
         try:
             made = self._ahead.next()
         except Exception:

@@ -24,7 +24,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.sniff import how_to_decode
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 from datarax_ray.sources.device import narrow, split_host
 
 logger = logging.getLogger("datarax_ray")
@@ -33,13 +33,13 @@ logger = logging.getLogger("datarax_ray")
 class Source(Protocol):
     """What a Pipeline needs of a source: what it is, and its batches from any state on."""
 
-    def describe(self) -> Described: ...
+    def describe(self) -> Stream: ...
 
     def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
 
 
 @dataclass(frozen=True)
-class Ready:
+class DeviceBatch:
     """A batch, and the state of the stream once it is consumed; no batch but the state at its end."""
 
     batch: Any
@@ -62,7 +62,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Maker:
+class BatchProducer:
     """Makes the batches of a source. stages: applied on the device. sharding: where batches go, None for the default
     device."""
 
@@ -77,7 +77,7 @@ class Maker:
         prepare: Callable[[HostBatch], Any],
         settings: JaxSettings,
         cancelled: Callable[[], bool],
-    ) -> Generator[Ready, None, None]:
+    ) -> Generator[DeviceBatch, None, None]:
         """Batches from the state on, prepared for their use, and after the last one what is left to say."""
         options = replace(self.options, cancelled=cancelled)
         is_first = True
@@ -91,7 +91,7 @@ class Maker:
                     stop = self.source.describe().stop
                     if not options.drop_remainder and stop is not None and state.position < stop:
                         state = replace(state, position=stop, offset=0)
-                    yield Ready(None, state, end.value or ())
+                    yield DeviceBatch(None, state, end.value or ())
                     return
                 state = host_batch.state
                 if is_first and (advice := _advice(host_batch.columns)):
@@ -103,7 +103,7 @@ class Maker:
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied():
                     batch = prepare(host_batch)
-                yield Ready(batch, state, host_batch.skipped)
+                yield DeviceBatch(batch, state, host_batch.skipped)
 
     def keep(self, host_batch: HostBatch) -> Any:
         """The batch as it is, for who lays it out."""

@@ -1,1 +1,1 @@
-"""Pure decisions about the stream: order, shards, ownership, position. NumPy and the standard library only."""
+"""Pure decisions about the stream: order, partitions, ownership, position. NumPy and the standard library only."""

@@ -20,7 +20,7 @@ TooLong = Literal["raise", "truncate", "split"]
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentSpec:
     """What actors make of elements before they are packed: documents.
 
     fields: of the element, arrays or lists of one length; the others are left out. max_length: tokens in a document,
@@ -69,9 +69,9 @@ class ConcatThenSplit:
             raise ValueError(f"bos_fields names {sorted(unknown)}, and the fields are {list(self.fields)}")
 
     @property
-    def documents(self) -> Documents:
+    def documents(self) -> DocumentSpec:
         """What actors are to make of elements."""
-        return Documents(_names(self.fields))
+        return DocumentSpec(_names(self.fields))
 
     def settings(self) -> dict[str, Any]:
         """What the rows depend on, in plain values."""
@@ -109,9 +109,9 @@ class FirstFitPack:
             raise ValueError(f"too_long must be 'raise', 'truncate' or 'split', got {self.too_long!r}")
 
     @property
-    def documents(self) -> Documents:
+    def documents(self) -> DocumentSpec:
         """What actors are to make of elements."""
-        return Documents(_names(self.fields), self.seq_len, self.too_long)
+        return DocumentSpec(_names(self.fields), self.seq_len, self.too_long)
 
     def settings(self) -> dict[str, Any]:
         """What the rows depend on, in plain values."""
@@ -128,7 +128,7 @@ def padding(packing: Packing) -> dict[str, int]:
 
 
 @dataclass
-class Tape:
+class ConcatPlacer:
     """Where ConcatThenSplit puts documents: behind one another. filled: tokens of the batch so far."""
 
     rows: int
@@ -159,7 +159,7 @@ class Tape:
 
 
 @dataclass
-class Bins:
+class FirstFitPlacer:
     """Where FirstFitPack puts documents: whole, in the first row with room for them."""
 
     rows: int
@@ -170,7 +170,7 @@ class Bins:
         self._used = np.zeros(self.rows, np.int64)
 
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
-        """As Tape.take; lengths are at most seq_len. Full is a batch in which the next document has no room."""
+        """As ConcatPlacer.take; lengths are at most seq_len. Full is a batch in which the next document has no room."""
         used, starts = self._used, []
         for length in lengths[index:]:
             row = int((used <= self.seq_len - length).argmax())

@@ -65,8 +65,8 @@ class StreamState:
 
     position: of the first record not delivered, or not all of it. offset: how much of that record was delivered; 0 for
     nothing. unit: what the offset counts, of what the record gives. extra: what the order needs beside the position:
-    where the weights of a mixture began to hold (Origin), how far the lanes of a stream are known (LaneCursors); None
-    where the position is all.
+    where the weights of a mixture began to hold (WeightsStart), how far the shards of a stream are known
+    (ShardCursors); None where the position is all.
     """
 
     position: int = 0

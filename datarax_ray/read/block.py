@@ -1,4 +1,4 @@
-"""Blocks: a ticket in, the decoded elements of one part of one chunk out. What an actor does, and all that it does."""
+"""Blocks: a request in, the decoded elements of one part of one chunk out. What an actor does, and all that it does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.elements.columns import (
     ColumnError,
     Columns,
@@ -31,7 +31,7 @@ from datarax_ray.read.elements.transforms import Call, OnError, Progress, Step, 
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 
 if TYPE_CHECKING:  # a description reads by what is here
-    from datarax_ray.read.stream import Description, Reader
+    from datarax_ray.read.stream import IndexedStream, Reader
 
 
 class Reads(Protocol):
@@ -72,28 +72,28 @@ class Block:
         object.__setattr__(self, "nbytes", 0 if self.columns is None else nbytes(self.columns))
 
 
-def timed(read: Callable[[Any], Block], ticket: Any) -> Block:
-    """The block that `read` gives for the ticket, with the time that took."""
+def timed(read: Callable[[Any], Block], request: Any) -> Block:
+    """The block that `read` gives for the request, with the time that took."""
     begin = time.perf_counter()
-    block = read(ticket)
+    block = read(request)
     return replace(block, read_s=time.perf_counter() - begin)
 
 
-def read_block(description: Description, ticket: Ticket) -> Block:
-    """Read, decode, transform and stack what the ticket asks for. The same block wherever and whenever it is called.
+def read_block(description: IndexedStream, request: ReadRequest) -> Block:
+    """Read, decode, transform and stack what the request asks for. The same block wherever and whenever it is called.
 
     A record that cannot be read, decoded, transformed or stacked ends the block before it, and is its failure.
 
     Raises: OSError and ValueError for a file that is gone or replaced.
     """
-    return block_at(description, *ticket.select(description.order), ticket.documents)
+    return block_at(description, *request.select(description.order), request.documents)
 
 
 def block_at(
-    description: Description,
+    description: IndexedStream,
     positions: Indices,
     records: Indices,
-    documents: Documents | None = None,
+    documents: DocumentSpec | None = None,
     ended: str = "",
 ) -> Block:
     """The block of these positions, ascending, with these records: int64 (k,) each; see read_block.
@@ -112,7 +112,7 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-def block_of(progress: Progress, columns: Columns, documents: Documents | None) -> Block:
+def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | None) -> Block:
     """The block of elements that went through the transforms. columns: theirs where they came as such, else None.
 
     documents: what they are to become for packing, None for elements.
@@ -127,15 +127,15 @@ def block_of(progress: Progress, columns: Columns, documents: Documents | None) 
     return Block(np.asarray(progress.positions, np.int64), columns, skipped, progress.failure, failed_at, lengths)
 
 
-def read_elements(description: Description, ticket: Ticket) -> list[Any]:
-    """The surviving elements that the ticket asks for, in the order of their positions, not stacked.
+def read_elements(description: IndexedStream, request: ReadRequest) -> list[Any]:
+    """The surviving elements that the request asks for, in the order of their positions, not stacked.
 
     Raises: RecordError for the first record that cannot be read, decoded or transformed, unless they are skipped.
     """
-    return elements_at(description, *ticket.select(description.order))[1]
+    return elements_at(description, *request.select(description.order))[1]
 
 
-def elements_at(description: Description, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
+def elements_at(description: IndexedStream, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
     """The surviving elements of these positions with these records, and the position of each; raises as above."""
     progress, columns = _elements(description, positions, records)
     if progress.failure is not None:
@@ -144,7 +144,7 @@ def elements_at(description: Description, positions: Indices, records: Indices) 
     return list(progress.positions), elements
 
 
-def _elements(description: Description, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
+def _elements(description: IndexedStream, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
     """Everything up to stacking; columns are there where nothing was done to single elements since they were made."""
     progress, columns = read_records(description, positions, records)
     return progress, transformed(progress, columns, steps(description.transforms), description.order.seed)

@@ -1,7 +1,7 @@
 """What several trainers ask the same actors for: blocks that are made once for all, of which each may take a part.
 
-Where the rows of a trainer are not known before the elements are (behind filters, in lanes), it asks twice: first where
-the elements are, and, knowing with that which of them are its own, for those. Nothing depends on what is kept in
+Where the rows of a trainer are not known before the elements are (behind filters, in shards), it asks twice: first
+where the elements are, and, knowing with that which of them are its own, for those. Nothing depends on what is kept in
 between but the work: a block that is not there is made again, and is the same.
 """
 
@@ -19,12 +19,12 @@ from datarax_ray.read.elements.columns import Columns, map_leaves
 
 _NO_ROWS = np.empty(0, np.int64)
 # Far more than one trainer has in flight from one actor (MAX_OPEN_CHUNKS, twice). A block that holds nothing, behind a
-# filter, costs its ticket all the same: some KB, and those whose rows nobody asks for are never taken away.
+# filter, costs its request all the same: some KB, and those whose rows nobody asks for are never taken away.
 MAX_KEPT = 256
 
 
-class Sharable(Protocol):
-    """A ticket that several trainers may have."""
+class ShareableRequest(Protocol):
+    """A request that several trainers may have."""
 
     @property
     def start(self) -> int: ...
@@ -34,33 +34,33 @@ class Sharable(Protocol):
 
     @property
     def asked(self) -> Hashable:
-        """What decides the block: equal for tickets that ask for the same."""
+        """What decides the block: equal for requests that ask for the same."""
         ...
 
 
 @dataclass(frozen=True)
-class Shared:
-    """A ticket that each of `num_readers` trainers asks for.
+class SharedRequest:
+    """A request that each of `num_trainers` trainers asks for.
 
     wanted: "all" of its block; "places", where its elements are, with columns of no rows; or int64 (m,), ascending,
     which of its elements. num_elements: of the block, where it is known; another block is none of these elements.
     """
 
-    ticket: Sharable
-    num_readers: int
+    request: ShareableRequest
+    num_trainers: int
     wanted: Literal["all", "places"] | Indices = field(default="all", compare=False)  # an array has no hash
     num_elements: int | None = None
 
     @property
     def start(self) -> int:
-        return self.ticket.start
+        return self.request.start
 
     @property
     def stop(self) -> int:
-        return self.ticket.stop
+        return self.request.stop
 
 
-class SharedBlocks:
+class BlockCache:
     """Keeps each block until all of its trainers had it, and the latest of them within bounds of bytes and number.
 
     Trainers of one job are a step or two apart, so the last one asks soon after the first; one that is so far behind
@@ -72,21 +72,21 @@ class SharedBlocks:
         self._kept: dict[Hashable, tuple[Block, int]] = {}  # with how many trainers are to come; the latest at the end
         self.nbytes = 0
 
-    def answer(self, ticket: Any, make: Callable[[Any], Block]) -> Block:
-        """What the ticket asks for; `make` makes the block of one that is not shared."""
-        if not isinstance(ticket, Shared):
-            return make(ticket)
-        kept = self._take(ticket.ticket.asked)
-        if kept is not None and ticket.num_elements not in (None, len(kept[0].positions)):
+    def answer(self, request: Any, make: Callable[[Any], Block]) -> Block:
+        """What the request asks for; `make` makes the block of one that is not shared."""
+        if not isinstance(request, SharedRequest):
+            return make(request)
+        kept = self._take(request.request.asked)
+        if kept is not None and request.num_elements not in (None, len(kept[0].positions)):
             kept = None  # made where something was missing that is there again, or other nodes have
-        block, num_left = kept or (make(ticket.ticket), ticket.num_readers)
-        if block.failure is None and ticket.num_elements not in (None, len(block.positions)):
-            return Block(_NO_ROWS, None, failure=_other(block, ticket), failure_position=ticket.start)
-        if not isinstance(ticket.wanted, str) or ticket.wanted == "all":
+        block, num_left = kept or (make(request.request), request.num_trainers)
+        if block.failure is None and request.num_elements not in (None, len(block.positions)):
+            return Block(_NO_ROWS, None, failure=_other(block, request), failure_position=request.start)
+        if not isinstance(request.wanted, str) or request.wanted == "all":
             num_left -= 1
         if num_left and block.failure is None:  # not what was broken: read anew, it may be well
-            self._keep(ticket.ticket.asked, block, num_left)
-        return part_of(block, ticket.wanted)
+            self._keep(request.request.asked, block, num_left)
+        return part_of(block, request.wanted)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -103,9 +103,9 @@ class SharedBlocks:
             self._take(next(iter(self._kept)))
 
 
-def _other(block: Block, ticket: Shared) -> RuntimeError:
+def _other(block: Block, request: SharedRequest) -> RuntimeError:
     return RuntimeError(
-        f"positions [{ticket.start}, {ticket.stop}) gave {ticket.num_elements} elements, and {len(block.positions)} "
+        f"positions [{request.start}, {request.stop}) gave {request.num_elements} elements, and {len(block.positions)} "
         "when they were read again: the data or a transform does not give the same twice, so no stream over it can be "
         "exact"
     )

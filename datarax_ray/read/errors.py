@@ -53,7 +53,7 @@ class SkippedError(RuntimeError):
 class Skipped:
     """A record that `on_error="skip"` left out of the stream.
 
-    where: file, or lane of a stream, and record index in it, as "path[17]". position: its place in the stream. reason:
+    where: file, or shard of a stream, and record index in it, as "path[17]". position: its place in the stream. reason:
     what went wrong.
     """
 

@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.streams.open_shards import LaneRun
+from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
 
 logger = logging.getLogger("datarax_ray")
 
 T = TypeVar("T")
 
-# Half a minute in all: a rate limit's window is often over then, and an actor that is longer at one ticket looks hung.
+# Half a minute in all: a rate limit's window is often over then, and an actor that is longer at one request looks hung.
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 _BUSY = (408, 429, 500, 502, 503, 504)  # asked later, a server may answer
@@ -53,21 +53,21 @@ _SAID = re.compile(
 )
 
 
-class PatientRun:
-    """A run through a lane that is opened again, behind what it gave, where the network failed it.
+class RetriedRun:
+    """A run through a shard that is opened again, behind what it gave, where the network failed it.
 
     open_run: a run from a state on.
     """
 
     def __init__(
-        self, open_run: Callable[[Mapping[str, Any] | None], LaneRun], state: Mapping[str, Any] | None
+        self, open_run: Callable[[Mapping[str, Any] | None], ShardRun], state: Mapping[str, Any] | None
     ) -> None:
         self._open = open_run
         self._state = state
-        self._run: LaneRun | None = open_run(state)
+        self._run: ShardRun | None = open_run(state)
 
     def next(self) -> list[Rows] | None:
-        return patiently(self._next)
+        return retried(self._next)
 
     def state(self) -> Mapping[str, Any]:
         assert self._state is not None  # asked for behind some elements
@@ -91,7 +91,7 @@ class PatientRun:
         return given
 
 
-def patiently(read: Callable[[], T], what: str = "the dataset") -> T:
+def retried(read: Callable[[], T], what: str = "the dataset") -> T:
     """What read() gives; called again after a while, and then after longer, where the storage failed it.
 
     what: that is read, in the log, once, and in the error.

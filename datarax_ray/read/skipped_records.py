@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from datarax_ray.read.errors import Skipped, SkippedError
 
 if TYPE_CHECKING:  # a description checks its options by what is here
-    from datarax_ray.read.stream import Described
+    from datarax_ray.read.stream import Stream
 
 
 # The count and the file go on; the list and the log are for people.
 MAX_LISTED = 1000
 
 
-class Ledger:
+class SkippedRecords:
     """Lists the records that `on_error` left out; who consumes the stream counts them. skipped: the first MAX_LISTED.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
@@ -94,12 +94,12 @@ class Ledger:
                 os.replace(part, self._path)
 
 
-def ledger_of(description: Described, *, is_listing: bool = True) -> Ledger:
+def skipped_records_of(description: Stream, *, is_listing: bool = True) -> SkippedRecords:
     """A new ledger for one who consumes this stream.
 
     is_listing: False for all trainers but the first, who all leave out the same.
     """
-    return Ledger(description.max_skipped, description.skipped_path if is_listing else None)
+    return SkippedRecords(description.max_skipped, description.skipped_path if is_listing else None)
 
 
 @contextlib.contextmanager

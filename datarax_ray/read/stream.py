@@ -13,16 +13,16 @@ import numpy as np
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.interleaved import LaneOrder
+from datarax_ray.plan.orders.interleaved import InterleavedOrder
 from datarax_ray.plan.orders.mixture import AnyOrder
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.partitions import RunRecords, Ticket
+from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.partitions import ReadRequest, RunRecords
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block, block_at, elements_at, read_block, read_elements
 from datarax_ray.read.elements.transforms import OnError, drops_alike, steps
 from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.skipped_records import ledger_of
+from datarax_ray.read.skipped_records import skipped_records_of
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
 MAX_NAMES = 4  # of files, in a line for people
@@ -63,8 +63,8 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-class Described(Protocol):
-    """What is known of a stream of any kind before it is read, and how its tickets are read. Picklable."""
+class Stream(Protocol):
+    """What is known of a stream of any kind before it is read, and how its requests are read. Picklable."""
 
     @property
     def stop(self) -> int | None:
@@ -72,8 +72,8 @@ class Described(Protocol):
         ...
 
     @property
-    def order(self) -> AnyOrder | LaneOrder:
-        """What stands at each position: records, which are read by index, or elements of lanes, read forwards."""
+    def order(self) -> AnyOrder | InterleavedOrder:
+        """What stands at each position: records, which are read by index, or elements of shards, read forwards."""
         ...
 
     @property
@@ -120,16 +120,16 @@ class Described(Protocol):
         """What it is a stream of, in a few words for people."""
         ...
 
-    def read(self, ticket: Any) -> Block:
-        """The block that a ticket of this kind asks for: the same wherever and whenever it is called."""
+    def read(self, request: Any) -> Block:
+        """The block that a request of this kind asks for: the same wherever and whenever it is called."""
         ...
 
-    def broken(self, ticket: Any, ended: str) -> Block:
-        """The block of a ticket whose records cannot be read, because that ends the process; ended: how."""
+    def broken(self, request: Any, ended: str) -> Block:
+        """The block of a request whose records cannot be read, because that ends the process; ended: how."""
         ...
 
-    def names(self, ticket: Any) -> list[str]:
-        """Some of the files or lanes in which a ticket's elements are, for people."""
+    def names(self, request: Any) -> list[str]:
+        """Some of the files or shards in which a request's elements are, for people."""
         ...
 
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
@@ -180,14 +180,14 @@ def names_of(records: Indices, locate: Callable[[int], str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Description:
+class IndexedStream:
     """What a stream is made of.
 
     num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
     becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a function of the
     RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no Exception, as a
-    SystemExit, is raised. max_skipped, skipped_path: for the Ledger of whoever consumes the stream, and no part of what
-    it is.
+    SystemExit, is raised. max_skipped, skipped_path: for the SkippedRecords of whoever consumes the stream, and no part
+    of what it is.
     """
 
     reader: Reader
@@ -203,7 +203,7 @@ class Description:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
-        ledger_of(self)
+        skipped_records_of(self)
         steps(self.transforms)
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
 
@@ -241,17 +241,17 @@ class Description:
         """What it is a stream of, in a few words for people."""
         return f"num_records={self.num_records}, shuffle={self.order.shuffle!r}"
 
-    def read(self, ticket: Ticket) -> Block:
-        """The block that the ticket asks for; see read_block. What an actor does, for every kind of description."""
-        return read_block(self, ticket)
+    def read(self, request: ReadRequest) -> Block:
+        """The block that the request asks for; see read_block. What an actor does, for every kind of description."""
+        return read_block(self, request)
 
-    def broken(self, ticket: Ticket, ended: str) -> Block:
-        """The block of a ticket whose records end every process that reads them; nothing is read."""
-        return block_at(self, *ticket.select(self.order), ticket.documents, ended)
+    def broken(self, request: ReadRequest, ended: str) -> Block:
+        """The block of a request whose records end every process that reads them; nothing is read."""
+        return block_at(self, *request.select(self.order), request.documents, ended)
 
-    def names(self, ticket: Ticket) -> list[str]:
-        """Some of the files in which the ticket's records are."""
-        return names_of(ticket.select(self.order)[1], self.locate)
+    def names(self, request: ReadRequest) -> list[str]:
+        """Some of the files in which the request's records are."""
+        return names_of(request.select(self.order)[1], self.locate)
 
     def locate(self, record: int) -> str:
         """Where a record is, for people."""
@@ -259,9 +259,9 @@ class Description:
 
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing."""
-        return read_elements(self, Ticket(start, stop))
+        return read_elements(self, ReadRequest(start, stop))
 
-    def block_at(self, positions: Indices, records: Indices, documents: Documents | None, ended: str = "") -> Block:
+    def block_at(self, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = "") -> Block:
         """The block of single positions, for a mixture that this is a component of; see blocks.block_at."""
         return block_at(self, positions, records, documents, ended)
 

@@ -15,7 +15,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.stream import Described
+from datarax_ray.read.stream import Stream
 from datarax_ray.sources.config import SourceConfig
 from datarax_ray.sources.module import SourceModule
 from datarax_ray.sources.traced import TracedBatches
@@ -24,14 +24,12 @@ from datarax_ray.sources.traced import TracedBatches
 class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description. Iteration, `next`, `get_batch` and the state share one position."""
 
-    def __init__(
-        self, config: SourceConfig, description: Described, *, rngs: nnx.Rngs | None, name: str | None
-    ) -> None:
+    def __init__(self, config: SourceConfig, description: Stream, *, rngs: nnx.Rngs | None, name: str | None) -> None:
         super().__init__(config, rngs=rngs, name=name)
         self._source = Source(description)
         self._traced = self.traced()
 
-    def describe(self) -> Described:
+    def describe(self) -> Stream:
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
         return self._source.description
 

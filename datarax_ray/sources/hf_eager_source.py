@@ -17,7 +17,7 @@ from datarax_ray.feed.source import Source, one_size
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import Shuffle
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
@@ -213,7 +213,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         description = self.describe()
         stop = start + size if description.stop is None else min(start + size, description.stop)
-        block = description.read(Ticket(start, max(start, stop)))
+        block = description.read(ReadRequest(start, max(start, stop)))
         if block.failure is not None:
             raise block.failure
         return {} if block.columns is None else _delivered(block.columns)

@@ -8,12 +8,12 @@ from typing import Any, Self
 
 from flax import nnx
 
-from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, LaneOrder
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.hugging_face import load as hugging_face
-from datarax_ray.read.formats.hugging_face.shards import HFLanes
-from datarax_ray.read.streams.interleaved import StreamDescription
+from datarax_ray.read.formats.hugging_face.shards import HFShards
+from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.sources.config import check_kind, documented_order
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
@@ -102,15 +102,15 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         if not self.is_iterable_mode:
             found = hugging_face.as_stream(found)
         label = "/".join(part for part in (self.dataset_name, self.split_name) if part)
-        reader = HFLanes(found, label or "dataset", config.host_keys)
-        order = LaneOrder(
-            reader.num_lanes,
+        reader = HFShards(found, label or "dataset", config.host_keys)
+        order = InterleavedOrder(
+            reader.num_shards,
             config.turn_size,
             config.seed,
             config.shuffle,
             config.shuffle_buffer_size if config.shuffle else 1,
         )
-        description = StreamDescription(
+        description = InterleavedStream(
             reader,
             order,
             config.num_passes,

@@ -16,12 +16,12 @@ from flax import nnx
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.order import WINDOW_BLOCKS, Order, Shuffle
-from datarax_ray.plan.orders.record_groups import Groups
+from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.cache import cached
-from datarax_ray.read.stream import Described, Description, Reader
+from datarax_ray.read.stream import IndexedStream, Reader, Stream
 from datarax_ray.sources.config import ErrorsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.tracing import Opaque
@@ -50,9 +50,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
     none. `len` is the records of one epoch.
     """
 
-    def __init__(
-        self, config: SourceConfig, description: Described, *, rngs: nnx.Rngs | None, name: str | None
-    ) -> None:
+    def __init__(self, config: SourceConfig, description: Stream, *, rngs: nnx.Rngs | None, name: str | None) -> None:
         super().__init__(config, description, rngs=rngs, name=name)
         self.total_records = nnx.Variable(description.num_records)
         self.current_index = nnx.Variable(0)
@@ -195,7 +193,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         *,
         shuffle: bool,
         block_size: int | None = None,
-        groups: Groups | None = None,
+        groups: RecordGroups | None = None,
         window_blocks: int = WINDOW_BLOCKS,
         transforms: Iterable[Any],
         rngs: nnx.Rngs | None,
@@ -214,7 +212,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             groups=groups,
             window_blocks=window_blocks,
         )
-        self._description = Description(
+        self._description = IndexedStream(
             reader,
             order,
             config.num_passes,
@@ -235,7 +233,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         start = int(self.current_epoch.get_value()) * len(self)
         return self.describe().order.records(np.arange(start, start + len(self)))
 
-    def describe(self) -> Description:
+    def describe(self) -> IndexedStream:
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
         return self._description
 

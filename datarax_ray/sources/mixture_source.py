@@ -9,8 +9,8 @@ from flax import nnx
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.mixture import whole_weights
-from datarax_ray.read.stream import Description
-from datarax_ray.read.streams.mixture import AnyDescription, MixtureDescription
+from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.mixture import AnyStream, MixtureStream
 from datarax_ray.sources.config import EpochsConfig, SourceConfig
 from datarax_ray.sources.indexed import PositionedSourceModule
 
@@ -52,7 +52,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         cipher.check_seed(seed)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         whole = whole_weights((1,) * len(components) if weights is None else tuple(weights))
-        description = MixtureDescription(components, whole, seed, length, allow_new_weights)
+        description = MixtureStream(components, whole, seed, length, allow_new_weights)
         super().__init__(SourceConfig(), description, rngs=rngs, name=name)
         self._sources = tuple(sources)
 
@@ -73,19 +73,19 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
             name=name or self.name,
         )
 
-    def describe(self) -> MixtureDescription:
+    def describe(self) -> MixtureStream:
         description = super().describe()
-        assert isinstance(description, MixtureDescription)
+        assert isinstance(description, MixtureStream)
         return description
 
     def __repr__(self) -> str:
         return f"MixtureSource({list(self._sources)!r}, weights={list(self.describe().weights)})"
 
 
-def _component(source: Any, index: int) -> AnyDescription:
+def _component(source: Any, index: int) -> AnyStream:
     describe = getattr(source, "describe", None)
     description = describe() if callable(describe) else None
-    if isinstance(source, PositionedSourceModule) and isinstance(description, Description | MixtureDescription):
+    if isinstance(source, PositionedSourceModule) and isinstance(description, IndexedStream | MixtureStream):
         return description
     raise TypeError(
         f"source {index} of the mixture is {type(source).__name__}, and a mixture takes indexed sources "

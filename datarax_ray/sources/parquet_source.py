@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.plan.orders.order import WINDOW_BLOCKS
-from datarax_ray.plan.orders.record_groups import Groups
+from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.sources.config import check_kind
@@ -141,10 +141,10 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         )
 
 
-def _window_blocks(groups: Groups, row_nbytes: int) -> int:
+def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
     """Row groups whose decoded rows are 256 MiB, by the larger of them.
 
-    >>> _window_blocks(Groups([1000] * 99), row_nbytes=4096), _window_blocks(Groups([10**6]), row_nbytes=4096)
+    >>> _window_blocks(RecordGroups([1000] * 99), 4096), _window_blocks(RecordGroups([10**6]), 4096)
     (64, 1)
     """
     typical = int(np.quantile(np.diff(groups.starts), 0.9)) * max(1, row_nbytes)

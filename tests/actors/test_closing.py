@@ -127,7 +127,7 @@ def test_while_an_actor_is_gone(files: list[Path], nothing_left: Any, number: si
     while_it_waits(source, lose)
 
 
-def test_while_actors_are_added_and_shards_move(files: list[Path], nothing_left: Any) -> None:
+def test_while_actors_are_added_and_partitions_move(files: list[Path], nothing_left: Any) -> None:
     source = distribute(make(files), chunk_size=20)
     until_all_run(source)
 

@@ -116,26 +116,26 @@ class SleepOnce:
         return element
 
 
-def test_an_actor_that_hangs_at_a_ticket_is_ended_and_the_ticket_sent_again(
+def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(
     files: list[Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(roster_module, "_QUIET_S", 0.5)
     transforms = [decode, SleepOnce(tmp_path / "hung"), AddNoise()]
     (tmp_path / "hung").touch()
     want = rows(make(files, transforms).batches(0, StreamOptions(8)))
-    with ray_source(make(files, transforms), 2, chunk_size=10, ticket_timeout_s=6.0) as source:
+    with ray_source(make(files, transforms), 2, chunk_size=10, request_timeout_s=6.0) as source:
         next(source.batches(0, StreamOptions(100)))  # the first read in a process imports, which is no hang
         before = set(pids(source).values())
         (tmp_path / "hung").unlink()
         assert rows(source.batches(0, StreamOptions(8))) == want
         until_all_run(source)
         assert set(source.recoveries.counts) == {"hung"}
-        assert "ticket_timeout_s=6" in source.recoveries.last[0].reason
+        assert "request_timeout_s=6" in source.recoveries.last[0].reason
         assert before - set(pids(source).values())
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
-@pytest.mark.parametrize("option", ["start_timeout_s", "ticket_timeout_s", "stall_after_s"])
+@pytest.mark.parametrize("option", ["start_timeout_s", "request_timeout_s", "stall_after_s"])
 def test_timeouts_out_of_range_are_refused(files: list[Path], option: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{option} must be more than 0, got {value}"):
         RaySource(make(files), **{option: value})
@@ -250,7 +250,7 @@ class SlowHost:
         return element
 
 
-def test_a_slow_actor_loses_shards_to_the_others(files: list[Path], tmp_path: Path) -> None:
+def test_a_slow_actor_loses_partitions_to_the_others(files: list[Path], tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     slow.write_text("")
     source = make(files, [decode, SlowHost(slow), AddNoise()], num_epochs=60)
@@ -325,7 +325,7 @@ def test_a_killed_actor_is_two_log_lines_and_ray_is_quiet_but_for_others(
     told = [line for line in lines if line not in lost]
     assert (len(lost), len(told)) == (2, 2), done.stderr
     assert all(
-        re.match(r"reader actor \d restarted after \d+\.\d s, \d+ tickets were asked for again", t) for t in told
+        re.match(r"reader actor \d restarted after \d+\.\d s, \d+ requests were asked for again", t) for t in told
     )
     assert "will be retried" not in done.stdout + done.stderr
     assert done.stdout.count("A worker died or was killed") <= 1  # the user's own task's, if Ray is fast enough

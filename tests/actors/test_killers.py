@@ -101,12 +101,12 @@ class Hang:
         return element
 
 
-@pytest.mark.slow  # six times ticket_timeout_s, and what Ray takes to end an actor
+@pytest.mark.slow  # six times request_timeout_s, and what Ray takes to end an actor
 def test_a_record_that_never_returns_is_found_alone(files: list[Path]) -> None:
     source = make(files, [decode, Hang(57), AddNoise()], shuffle_files=False)
     with (
-        RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40, ticket_timeout_s=5.0) as distributed,
-        pytest.raises(RecordError, match=r"\[37\] \(position 57\).*it took longer than ticket_timeout_s=5"),
+        RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40, request_timeout_s=5.0) as distributed,
+        pytest.raises(RecordError, match=r"\[37\] \(position 57\).*it took longer than request_timeout_s=5"),
     ):
         rows(distributed.batches(0, StreamOptions(4)))
 
@@ -134,7 +134,7 @@ class Silence:
 
 
 @pytest.mark.slow  # what Ray takes to end an actor, six times
-@pytest.mark.parametrize(("how", "why"), [("holds", "it took longer than ticket_timeout_s=5"), ("forks", "status 4")])
+@pytest.mark.parametrize(("how", "why"), [("holds", "it took longer than request_timeout_s=5"), ("forks", "status 4")])
 def test_a_record_that_silences_whoever_reads_it_is_found_alone(
     files: list[Path], how: str, why: str, monkeypatch: Any
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_record_that_silences_whoever_reads_it_is_found_alone(
         monkeypatch.setattr(roster, name, seconds)
     source = make(files, [decode, Silence(57, how), AddNoise()], shuffle_files=False)
     with (
-        RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=8, ticket_timeout_s=5.0) as distributed,
+        RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=8, request_timeout_s=5.0) as distributed,
         pytest.raises(RecordError, match=rf"\[37\] \(position 57\).*{why}"),
     ):
         rows(distributed.batches(0, StreamOptions(4)))

@@ -83,7 +83,7 @@ def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
 
 
 @pytest.mark.slow  # the chaos run has nodes join as well
-def test_a_node_that_joins_gets_the_actors_that_had_no_room_and_their_shards(
+def test_a_node_that_joins_gets_the_actors_that_had_no_room_and_their_partitions(
     cluster: Cluster, source: ArrayRecordSourceModule
 ) -> None:
     want = rows(source.batches(0, StreamOptions(50)))
@@ -226,7 +226,7 @@ def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_u
         stream = distributed.batches(0, StreamOptions(200, process_count=2))
         rows(itertools.islice(stream, 3))
         sent = [ask for member in distributed._actors._members.values() for ask in member.sent.values()]
-        in_flight = [ask.ref for ask in sent if not isinstance(ask.part.ticket.wanted, str)]
+        in_flight = [ask.ref for ask in sent if not isinstance(ask.part.request.wanted, str)]
         assert len(in_flight) >= 2
         ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)
         due = max((ask.look_at for ask in sent if ask.look_at < math.inf), default=0.0)

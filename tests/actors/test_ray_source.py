@@ -428,7 +428,7 @@ def test_a_ray_source_is_a_source_itself(files: list[Path]) -> None:
         assert distributed.element_spec()["values"].shape == (5,)
 
 
-def test_cached_shards_give_the_same_stream(files: list[Path]) -> None:
+def test_cached_partitions_give_the_same_stream(files: list[Path]) -> None:
     want = [on_host(batch) for batch in pipeline(make(files))]
     with ray_source(make(files, cacheable=True), 2) as cached:
         assert_equal([on_host(batch) for batch in pipeline(cached)], want)

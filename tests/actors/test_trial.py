@@ -12,7 +12,7 @@ import pytest
 from ray import cloudpickle
 
 from datarax_ray.actors.trial import Trial, try_to_read
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import decode, record, write_files
@@ -40,7 +40,7 @@ def test_what_it_forked_is_not_waited_for_and_ends_with_it(status: int | None, t
     fork = Fork(tmp_path / "child", status)
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_files(tmp_path, [3]), transforms=[decode, fork])
     description = source.describe()
-    block = try_to_read(partial(cloudpickle.dumps, description), description, Trial(200.0), Ticket(1, 2))
+    block = try_to_read(partial(cloudpickle.dumps, description), description, Trial(200.0), ReadRequest(1, 2))
     if status is None:
         assert block.columns["index"].tolist() == [1]
     else:
@@ -54,7 +54,7 @@ def test_a_file_that_is_gone_is_no_broken_record(tmp_path: Path) -> None:
     (path,) = write_files(tmp_path, [3])
     description = ArrayRecordSourceModule(ArrayRecordSourceConfig(on_error="skip"), path).describe()
     pickled = cloudpickle.dumps(description)
-    assert try_to_read(lambda: pickled, description, Trial(60.0), Ticket(1, 2)).columns.tolist() == [record(1)]
+    assert try_to_read(lambda: pickled, description, Trial(60.0), ReadRequest(1, 2)).columns.tolist() == [record(1)]
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"part-00000\.array_record: no such file"):
-        try_to_read(lambda: pickled, description, Trial(60.0), Ticket(1, 2))
+        try_to_read(lambda: pickled, description, Trial(60.0), ReadRequest(1, 2))

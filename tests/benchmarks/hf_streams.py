@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.hf_streams [--rows 400000] [--repeats 5] [--json FILE]
 
-What a reader actor does (tickets in, blocks out, over four Parquet files as lanes) beside `datasets`' own batched NumPy
-iteration of the same stream, `with_format("numpy").iter(1000)` and `iter(4000)`, whichever is faster. The two take
-turns in one process, with memory kept as actors keep it. CPU seconds, so that a busy machine does not decide.
+What a reader actor does (requests in, blocks out, over four Parquet files as shards) beside `datasets`' own batched
+NumPy iteration of the same stream, `with_format("numpy").iter(1000)` and `iter(4000)`, whichever is faster. The two
+take turns in one process, with memory kept as actors keep it. CPU seconds, so that a busy machine does not decide.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datarax_ray.actors.reader_actor import keep_freed_memory
-from datarax_ray.plan.orders.interleaved import Cursor, LaneTicket
+from datarax_ray.plan.orders.interleaved import Cursor, ShardReadRequest
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
 
 TARGET = 0.8  # of the rate of `datasets`
-LANES = 4
-# Rows of a ticket: what the window comes to ask of one actor at a time.
+SHARDS = 4
+# Rows of a request: what the window comes to ask of one actor at a time.
 KINDS = {"small": 2**17, "tokens": 2**12}
 
 
@@ -76,18 +76,18 @@ def _iterated(dataset: Any, batch_size: int) -> int:
 
 def _read(dataset: Any, chunk: int, *, shuffle: bool) -> int:
     description = HFStreamingSource(HFStreamingConfig(num_epochs=1, shuffle=shuffle), dataset=dataset).describe()
-    lanes = tuple((lane, Cursor()) for lane in range(LANES))
+    shards = tuple((shard, Cursor()) for shard in range(SHARDS))
     rows, start = 0, 0
-    while len((block := description.read(LaneTicket(start, start + chunk, lanes))).positions):
+    while len((block := description.read(ShardReadRequest(start, start + chunk, shards))).positions):
         rows, start = rows + len(block.positions), start + chunk
     return rows
 
 
 def _stream(kind: str, rows: int, directory: Path) -> Any:
     paths = []
-    for lane in range(LANES):
-        rng = np.random.default_rng(lane)
-        paths.append(str(directory / f"{lane}.parquet"))
+    for shard in range(SHARDS):
+        rng = np.random.default_rng(shard)
+        paths.append(str(directory / f"{shard}.parquet"))
         if kind == "small":
             columns = {"a": rng.integers(0, 9, rows), "b": rng.random(rows), "c": rng.integers(0, 9, rows, np.int32)}
             pq.write_table(pa.table(columns), paths[-1], row_group_size=20_000)

@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster
 from datarax_ray import RaySource
 
 RESOURCE = "reader_host"
-# What a frozen process stays frozen for: longer than the 10 s after which its tickets go to others.
+# What a frozen process stays frozen for: longer than the 10 s after which its requests go to others.
 _FROZEN_S = 12.0
 _SLOW_S = 4.0
 

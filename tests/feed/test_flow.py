@@ -9,16 +9,16 @@ import pytest
 
 from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.stream import StreamOptions, batches
-from datarax_ray.plan.orders.interleaved import LaneOrder
+from datarax_ray.plan.orders.interleaved import InterleavedOrder
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.packing import ConcatThenSplit
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.block_cache import SharedBlocks
+from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.hugging_face.shards import HFLanes
-from datarax_ray.read.stream import Description
-from datarax_ray.read.streams.interleaved import StreamDescription
-from datarax_ray.read.streams.mixture import MixtureDescription
+from datarax_ray.read.formats.hugging_face.shards import HFShards
+from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.interleaved import InterleavedStream
+from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import AddNoise, DropThirds, decode, record
 from tests.read.test_blocks import Memory
 
@@ -50,7 +50,7 @@ class Mortal(LocalPool):
         self.where = nodes or {}
         self.tried = []
         self.random = random.Random(seed)
-        self.shared = [SharedBlocks(2**20), SharedBlocks(2**20)]
+        self.shared = [BlockCache(2**20), BlockCache(2**20)]
         self.num_ended = 0
 
     def actors(self):
@@ -59,8 +59,8 @@ class Mortal(LocalPool):
     def nodes(self):
         return self.where
 
-    def read(self, ticket):
-        block = self._description.read(ticket)
+    def read(self, request):
+        block = self._description.read(request)
         if block.failure is not None or block.skipped:
             raise EndsError
         return block
@@ -71,23 +71,23 @@ class Mortal(LocalPool):
             return Lost(part, "for no reason")
         make = functools.partial(self.try_apart, part.actor) if part.is_trial else self.read
         try:
-            block = self.shared[part.actor].answer(part.ticket, make)
+            block = self.shared[part.actor].answer(part.request, make)
             return Arrived(part, block, self.where.get(part.actor, ""))
         except EndsError:
             self.num_ended += 1
             return Lost(part, "it ended")
 
-    def try_apart(self, actor, ticket):
+    def try_apart(self, actor, request):
         try:
-            return self.read(ticket)
+            return self.read(request)
         except EndsError:
             self.tried.append(actor)
-            return self._description.broken(ticket, "SIGKILL")
+            return self._description.broken(request, "SIGKILL")
 
 
 def records(transforms, shuffle="global", on_error="skip", n=50, seed=7):
     reader = Memory(map(record, range(n)))
-    return Description(reader, Order(n, seed, shuffle), 2, (decode, *transforms), on_error)
+    return IndexedStream(reader, Order(n, seed, shuffle), 2, (decode, *transforms), on_error)
 
 
 def tokens(element):
@@ -98,7 +98,7 @@ KINDS = {
     "file order": lambda end: records([end, AddNoise()], "none"),
     "shuffled": lambda end: records([end, AddNoise()]),
     "filtered": lambda end: records([end, AddNoise(), DropThirds()]),
-    "mixed": lambda end: MixtureDescription((records([end, AddNoise()]), records([AddNoise()], n=30)), (2, 1)),
+    "mixed": lambda end: MixtureStream((records([end, AddNoise()]), records([AddNoise()], n=30)), (2, 1)),
 }
 
 
@@ -158,9 +158,9 @@ def test_a_record_that_ends_its_process_is_tried_on_two_nodes_and_read_by_no_oth
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_an_element_of_a_lane_that_ends_its_process_is_an_error_that_names_lane_and_position(on_error):
-    lanes = HFLanes(datasets.IterableDataset.from_generator(indexes, gen_kwargs={"shards": [0, 1, 2]}), "lanes")
-    description = StreamDescription(lanes, LaneOrder(3, 4), 1, (EndAt(112), AddNoise()), on_error)
+def test_an_element_of_a_shard_that_ends_its_process_is_an_error_that_names_shard_and_position(on_error):
+    shards = HFShards(datasets.IterableDataset.from_generator(indexes, gen_kwargs={"shards": [0, 1, 2]}), "shards")
+    description = InterleavedStream(shards, InterleavedOrder(3, 4), 1, (EndAt(112), AddNoise()), on_error)
     got = []
 
     def collect():
@@ -170,8 +170,8 @@ def test_an_element_of_a_lane_that_ends_its_process_is_an_error_that_names_lane_
     with pytest.raises(RecordError, match=r"\[12\] \(position 40\).*process that reads it ends: SIGKILL") as error:
         collect()
     assert error.value.position == 40
-    turns = [(turn, lane) for turn in range(4) for lane in range(3)][:10]
-    assert got == [100 * lane + 4 * turn + n for turn, lane in turns for n in range(4)]
+    turns = [(turn, shard) for turn in range(4) for shard in range(3)][:10]
+    assert got == [100 * shard + 4 * turn + n for turn, shard in turns for n in range(4)]
 
 
 def indexes(shards):

@@ -10,17 +10,17 @@ from datarax_ray.feed.opinions import Believed, Opinions
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block, read_block
-from datarax_ray.read.block_cache import SharedBlocks
+from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError, Skipped
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 from tests.data import AddNoise, DropThirds, decode, record
 from tests.read.test_blocks import Memory
 
 NODES = {0: "a", 1: "a", 2: "b", 3: "c"}
-PART = Part(0, 0, 1, Ticket(0, 8))
+PART = Part(0, 0, 1, ReadRequest(0, 8))
 
 
 def good(*positions):
@@ -44,8 +44,8 @@ def tell(*said, part=PART, nodes=NODES):
         if isinstance(found, Believed):
             return found, asked
         part, node = found, nodes[found.actor]
-        asked.append((found.actor, found.ticket))
-    raise AssertionError(f"nobody believes it, and actor {part.actor} is asked for {part.ticket}")
+        asked.append((found.actor, found.request))
+    raise AssertionError(f"nobody believes it, and actor {part.actor} is asked for {part.request}")
 
 
 def test_a_good_block_is_believed_at_once():
@@ -59,10 +59,10 @@ def test_with_one_node_everything_is_believed_at_once():
 
 def test_what_failed_is_asked_for_elsewhere_and_the_node_is_blamed():
     found, asked = tell(failing(OSError("no such file")), good(1))
-    assert found.part == Part(0, 0, 2, PART.ticket)
+    assert found.part == Part(0, 0, 2, PART.request)
     assert found.block.failure is None
     assert found.blamed == {"a": "OSError: no such file"}
-    assert asked == [(2, PART.ticket)]
+    assert asked == [(2, PART.request)]
 
 
 def test_a_record_that_is_broken_on_two_nodes_is_broken():
@@ -77,7 +77,7 @@ def test_what_fails_as_a_whole_is_tried_on_a_third_node():
     found, asked = tell(failing(OSError("no file")), failing(OSError("no file")), good(1))
     assert found.part.actor == 3
     assert found.blamed == {"a": "OSError: no file"}
-    assert asked == [(2, PART.ticket), (3, PART.ticket)]
+    assert asked == [(2, PART.request), (3, PART.request)]
 
 
 def test_the_node_that_says_more_is_believed():
@@ -98,14 +98,14 @@ def test_a_broken_record_where_the_part_begins_is_believed_rather_than_a_node_th
 
 def test_records_that_are_left_out_are_asked_for_alone_and_believed_where_they_are_broken_again():
     found, asked = tell(skipping(3, 6), skipping(3, 6))
-    assert asked == [(2, Ticket(0, 8, only=(3, 6)))]
+    assert asked == [(2, ReadRequest(0, 8, only=(3, 6)))]
     assert found == Believed(PART, skipping(3, 6))
 
 
 def test_records_that_another_node_can_read_are_never_left_out():
     found, asked = tell(skipping(3, 6), skipping(6), skipping(6), skipping(6))
-    assert asked == [(2, Ticket(0, 8, only=(3, 6))), (2, PART.ticket), (3, Ticket(0, 8, only=(6,)))]
-    assert found.part == Part(0, 0, 2, PART.ticket)
+    assert asked == [(2, ReadRequest(0, 8, only=(3, 6))), (2, PART.request), (3, ReadRequest(0, 8, only=(6,)))]
+    assert found.part == Part(0, 0, 2, PART.request)
     assert [skip.position for skip in found.block.skipped] == [6]
     assert found.blamed == {"a": "gone"}
 
@@ -127,7 +127,7 @@ def test_a_second_opinion_that_is_lost_begins_anew_with_the_whole():
     opinions = Opinions()
     assert opinions.lost(PART) is None
     check = opinions.heard(PART, skipping(3), "a", NODES)
-    assert opinions.lost(check).ticket == PART.ticket
+    assert opinions.lost(check).request == PART.request
     assert opinions.heard(PART, good(1), "b", NODES) == Believed(PART, good(1))
 
 
@@ -161,9 +161,9 @@ class Hosts(LocalPool):
             return Arrived(part, Block(np.empty(0, np.int64), None, failure=gone), f"n{part.actor}")
         if is_blind:
             reader = Memory(description.reader.records, set(range(0, 40, 3)) | description.reader.unreadable)
-            description = Description(reader, description.order, 3, description.transforms, description.on_error)
+            description = IndexedStream(reader, description.order, 3, description.transforms, description.on_error)
         shared = self.shared[part.actor]
-        return Arrived(part, shared.answer(part.ticket, lambda t: read_block(description, t)), f"n{part.actor}")
+        return Arrived(part, shared.answer(part.request, lambda t: read_block(description, t)), f"n{part.actor}")
 
 
 @pytest.mark.parametrize("process_count", [1, 2])
@@ -173,7 +173,7 @@ class Hosts(LocalPool):
 def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, filters, shuffle, on_error):
     broken = [11, 17] if on_error == "skip" else []
     reader = Memory(map(record, range(40)), broken)
-    description = Description(reader, Order(40, 7, shuffle), 3, (decode, AddNoise(), *filters), on_error)
+    description = IndexedStream(reader, Order(40, 7, shuffle), 3, (decode, AddNoise(), *filters), on_error)
 
     def told(pool, rank):
         shares_actors = isinstance(pool, Hosts)
@@ -185,7 +185,7 @@ def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, f
 
     for seed in range(5):
         for rank in range(process_count):
-            pool = Hosts(description, seed, 1, [SharedBlocks(2**20) for _ in range(3)])
+            pool = Hosts(description, seed, 1, [BlockCache(2**20) for _ in range(3)])
             assert told(pool, rank) == told(LocalPool(description), rank)
             assert pool.blamed <= {"n0"}
             assert pool.blamed
@@ -193,7 +193,7 @@ def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, f
 
 def test_a_node_that_reads_all_of_it_when_it_is_asked_again_is_believed():
     opinions = Opinions()
-    assert opinions.heard(PART, failing(OSError("a moment")), "a", NODES) == Part(0, 0, 2, PART.ticket)
+    assert opinions.heard(PART, failing(OSError("a moment")), "a", NODES) == Part(0, 0, 2, PART.request)
     found = opinions.heard(PART, good(1), "a", {1: "a"})  # the other node has gone meanwhile
     assert found.block.failure is None
 
@@ -215,8 +215,8 @@ class Killed(LocalPool):
     def receive(self, sent):
         part = next(iter(sent))
         node = "abc"[part.actor]
-        if 5 not in part.ticket.select(self._description.order)[0]:
-            return Arrived(part, self.read(part.ticket), node)
+        if 5 not in part.request.select(self._description.order)[0]:
+            return Arrived(part, self.read(part.request), node)
         if part.is_trial:
             return Arrived(part, Block(np.empty(0, np.int64), None, skipping(5).skipped), node)
         if part.actor:
@@ -224,7 +224,7 @@ class Killed(LocalPool):
             assert self.num_ended < 100
             self.down[part.actor] = self.now + 2
             return Lost(part, "it was killed")
-        block = self.read(part.ticket)
+        block = self.read(part.request)
         kept = block.positions != 5
         columns = {name: column[kept] for name, column in block.columns.items()}
         return Arrived(part, Block(block.positions[kept], columns, skipping(5).skipped), node)
@@ -232,6 +232,6 @@ class Killed(LocalPool):
 
 def test_a_second_opinion_that_ends_who_gives_it_is_found_as_any_other_killer():
     memory = Memory([record(index) for index in range(64)])
-    description = Description(memory, Order(64), num_epochs=1, transforms=(decode,), on_error="skip")
+    description = IndexedStream(memory, Order(64), num_epochs=1, transforms=(decode,), on_error="skip")
     found = batches(description, Killed(description), StreamState(), StreamOptions(8, chunk_size=32))
     assert [p for batch in found for p in batch.positions] == [p for p in range(64) if p != 5]

@@ -20,10 +20,10 @@ from datarax_ray.plan.fingerprint import DriftError, without_later
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
 from datarax_ray.read.block import read_block
-from datarax_ray.read.block_cache import SharedBlocks
+from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 
@@ -43,12 +43,12 @@ def sets(tmp_path_factory) -> dict[int, list[Path]]:
 
 def describe(
     paths, shuffle="global", *, num_epochs=3, transforms=(decode,), on_error="raise", seed=SEED
-) -> Description:
+) -> IndexedStream:
     reader = ArrayRecordReader.of(paths)
-    return Description(reader, Order(reader.num_records, seed, shuffle), num_epochs, tuple(transforms), on_error)
+    return IndexedStream(reader, Order(reader.num_records, seed, shuffle), num_epochs, tuple(transforms), on_error)
 
 
-def stream(description: Description, start=0, pool=None, **options):
+def stream(description: IndexedStream, start=0, pool=None, **options):
     return Source(description, pool).batches(start, StreamOptions(**options))
 
 
@@ -161,7 +161,7 @@ class Twice:
 class TangledPool(LocalPool):
     """Answers in any order, loses every third part once and now and then all, and changes its actors all the time."""
 
-    def __init__(self, description: Description) -> None:
+    def __init__(self, description: IndexedStream) -> None:
         super().__init__(description)
         self.random = np.random.default_rng(0)
         self.roster = [0, 1, 2]
@@ -183,10 +183,10 @@ class TangledPool(LocalPool):
         part = list(parts)[self.random.integers(len(parts))]
         if self.random.random() < 0.4:
             return Lost(part, "lost on purpose")
-        return Arrived(part, self.read(part.ticket))
+        return Arrived(part, self.read(part.request))
 
-    def read(self, ticket):
-        return read_block(self._description, ticket)
+    def read(self, request):
+        return read_block(self._description, request)
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])
@@ -202,7 +202,7 @@ def test_losses_and_changing_actors_change_nothing(sets, shuffle, kind):
 class SharedPool(TangledPool):
     """A tangled pool whose actors are those of other trainers too. received_nbytes: of columns, by this trainer."""
 
-    def __init__(self, description: Description, shared: SharedBlocks, *, is_tangled: bool) -> None:
+    def __init__(self, description: IndexedStream, shared: BlockCache, *, is_tangled: bool) -> None:
         super().__init__(description)
         self.shared = shared
         self.is_tangled = is_tangled
@@ -223,8 +223,8 @@ class SharedPool(TangledPool):
             self.received_nbytes += event.block.nbytes
         return event
 
-    def read(self, ticket):
-        return self.shared.answer(ticket, self._description.read)
+    def read(self, request):
+        return self.shared.answer(request, self._description.read)
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])
@@ -236,7 +236,7 @@ def test_trainers_that_share_actors_behind_a_filter_have_their_rows_of_every_bat
 ):
     description = describe(sets[23], shuffle, transforms=TRANSFORMS["filter"])
     for batch_size, chunk_size in itertools.product((6, 36), (1, 9, 40, None)):
-        shared = SharedBlocks(2**30)
+        shared = BlockCache(2**30)
         ranks = []
         for rank in range(process_count):
             pool = SharedPool(description, shared, is_tangled=is_tangled)
@@ -258,7 +258,7 @@ def test_trainers_that_share_actors_behind_a_filter_have_their_rows_of_every_bat
 @pytest.mark.parametrize("process_count", [2, 4])
 def test_behind_a_filter_only_a_trainers_own_rows_travel_to_it(sets, process_count):
     description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=2)
-    shared, whole = SharedBlocks(2**30), SharedPool(description, SharedBlocks(0), is_tangled=False)
+    shared, whole = BlockCache(2**30), SharedPool(description, BlockCache(0), is_tangled=False)
     list(stream(description, pool=whole, batch_size=20, chunk_size=100))
     pools = [SharedPool(description, shared, is_tangled=False) for _ in range(process_count)]
     for rank, pool in enumerate(pools):
@@ -272,13 +272,13 @@ def test_behind_a_filter_only_a_trainers_own_rows_travel_to_it(sets, process_cou
 class ClockedPool(LocalPool):
     """One actor on a clock of its own: a second to read a block, and one to bring a trainer's rows of it here."""
 
-    def __init__(self, description: Description) -> None:
+    def __init__(self, description: IndexedStream) -> None:
         super().__init__(description)
-        self.shared = SharedBlocks(2**30)
+        self.shared = BlockCache(2**30)
         self.now = self.read_at = self.here_at = 0.0
 
     def send(self, part):
-        if isinstance(part.ticket.wanted, str):  # where elements are
+        if isinstance(part.request.wanted, str):  # where elements are
             self.read_at = max(self.now, self.read_at) + 1.0
             return self.read_at
         self.here_at = max(self.now, self.read_at, self.here_at) + 1.0  # an actor answers in order
@@ -287,7 +287,7 @@ class ClockedPool(LocalPool):
     def receive(self, sent):
         part = min(sent, key=sent.get)
         self.now = max(self.now, sent[part])
-        return Arrived(part, self.shared.answer(part.ticket, self._description.read))
+        return Arrived(part, self.shared.answer(part.request, self._description.read))
 
 
 def test_behind_a_filter_one_chunk_is_read_while_rows_of_another_come_and_of_a_third_are_used(sets):
@@ -304,16 +304,16 @@ def test_behind_a_filter_one_chunk_is_read_while_rows_of_another_come_and_of_a_t
 class EagerPool(LocalPool):
     """One actor that answers what it is asked at once, and keeps as much as a reader actor, in these units."""
 
-    def __init__(self, description: Description, shared: SharedBlocks, made: list) -> None:
+    def __init__(self, description: IndexedStream, shared: BlockCache, made: list) -> None:
         super().__init__(description)
         self.shared, self.made = shared, made
 
     def send(self, part):
-        return self.shared.answer(part.ticket, self.read)
+        return self.shared.answer(part.request, self.read)
 
-    def read(self, ticket):
-        self.made.append((ticket.start, ticket.stop))
-        return super().read(ticket)
+    def read(self, request):
+        self.made.append((request.start, request.stop))
+        return super().read(request)
 
     def receive(self, sent):
         part, block = next(iter(sent.items()))
@@ -326,7 +326,7 @@ def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, monkeypa
     monkeypatch.setattr("datarax_ray.feed.window.TARGET_BLOCK_NBYTES", target)
     monkeypatch.setattr("datarax_ray.feed.stream._AHEAD_NBYTES", DEPTH * target // 2)
     description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=2)
-    shared, made = SharedBlocks(2 * DEPTH * target), []
+    shared, made = BlockCache(2 * DEPTH * target), []
     options = {"batch_size": 4, "process_count": 2, "max_nbytes": num_actor_bounds * DEPTH * target}
     trainers = [
         stream(
@@ -342,7 +342,7 @@ def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, monkeypa
 @pytest.mark.parametrize("share", [Share(1, (0,), 2), Share(4, (0, 3), 2)])
 def test_trainers_with_the_same_rows_have_each_of_them_read_once(sets, share):
     description = describe(sets[1000], num_epochs=2)
-    shared, made = SharedBlocks(2**30), []
+    shared, made = BlockCache(2**30), []
     trainers = [
         stream(description, pool=EagerPool(description, shared, made), batch_size=20, process_count=2,
                process_index=rank, shares_actors=True, share=share)
@@ -360,7 +360,7 @@ def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(s
     description = describe(sets[10], transforms=[decode, Twice()], num_epochs=2)
     whole = list(stream(description, batch_size=6))
     for rank, number in itertools.product(range(2), range(len(whole) - 1)):
-        pool = SharedPool(description, SharedBlocks(2**30), is_tangled=True)
+        pool = SharedPool(description, BlockCache(2**30), is_tangled=True)
         options = StreamOptions(batch_size=6, process_index=rank, process_count=2, shares_actors=True, chunk_size=3)
         rest = list(Source(description, pool).batches(whole[number].state, options))
         for got, want in zip(rest, whole[number + 1 :], strict=True):
@@ -373,7 +373,7 @@ def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(s
 def test_a_failure_behind_a_filter_comes_to_every_trainer_after_the_same_batches(sets):
     description = describe(sets[23], "none", transforms=[decode, FailAt(17), DropThirds()])
     for rank in range(2):
-        pool = SharedPool(description, SharedBlocks(2**30), is_tangled=False)
+        pool = SharedPool(description, BlockCache(2**30), is_tangled=False)
         options = {"batch_size": 4, "process_index": rank, "process_count": 2, "chunk_size": 6}
         batches, shares = [], stream(description, pool=pool, shares_actors=True, **options)
         with pytest.raises(RecordError, match="17"):
@@ -396,7 +396,7 @@ class Forgetful:
 
 def test_a_filter_that_is_no_function_of_its_element_is_an_error_and_no_wrong_row(sets):
     description = describe(sets[10], "none", transforms=[decode, Forgetful()], num_epochs=1)
-    pool = SharedPool(description, SharedBlocks(0), is_tangled=False)  # every block is made again
+    pool = SharedPool(description, BlockCache(0), is_tangled=False)  # every block is made again
     shares = stream(description, pool=pool, shares_actors=True, batch_size=4, process_count=2, chunk_size=10)
     with pytest.raises(RuntimeError, match="from position 0 on were others when they were read again"):
         list(shares)
@@ -836,7 +836,7 @@ def test_a_state_stays_small_whatever_the_dataset_and_position(sets):
 
     for name in ("T" * 500, "变换" * 250, '"' * 100):
         transforms = tuple(Named(name) for _ in range(100))
-        source = Source(Description(reader, Order(reader.num_records, 2**32 - 1, "global"), -1, transforms))
+        source = Source(IndexedStream(reader, Order(reader.num_records, 2**32 - 1, "global"), -1, transforms))
         source.seek(10**12)
         assert len(json.dumps(source.get_state())) < 4096
         source.seek(2**62)
@@ -848,7 +848,7 @@ def test_numpy_numbers_in_the_settings_make_a_plain_state(sets):
         filename=sets[23][0], skip=np.int64(2), take=np.int64(5), examples_in_shard=np.int64(11)
     )
     reader = ArrayRecordReader.of([described])
-    description = Description(reader, Order(reader.num_records, np.uint32(7), "global"), np.int64(3), (decode,))
+    description = IndexedStream(reader, Order(reader.num_records, np.uint32(7), "global"), np.int64(3), (decode,))
     source = Source(description)
     source.get_batch(np.int64(2))
     assert json.loads(json.dumps(source.get_state())) == source.get_state()

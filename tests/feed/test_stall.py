@@ -4,25 +4,25 @@ import datasets
 
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.orders.interleaved import Cursor, LaneOrder, LaneTicket
+from datarax_ray.plan.orders.interleaved import Cursor, InterleavedOrder, ShardReadRequest
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Layout, Ticket
+from datarax_ray.plan.partitions import Partitioning, ReadRequest
 from datarax_ray.read.formats.array_record import ArrayRecordReader
-from datarax_ray.read.formats.hugging_face.shards import HFLanes
-from datarax_ray.read.stream import Description
-from datarax_ray.read.streams.interleaved import StreamDescription
-from datarax_ray.read.streams.mixture import MixtureDescription
+from datarax_ray.read.formats.hugging_face.shards import HFShards
+from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.interleaved import InterleavedStream
+from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import write_files
 
 PARTS = [
-    Part(0, index, actor, Ticket(0, 12, Layout(2, 6), shards))
-    for index, (actor, shards) in enumerate([(3, (0, 1)), (5, (2,))])
+    Part(0, index, actor, ReadRequest(0, 12, Partitioning(2, 6), partitions))
+    for index, (actor, partitions) in enumerate([(3, (0, 1)), (5, (2,))])
 ]
 
 
 def described(directory):
     reader = ArrayRecordReader.of(write_files(directory, (4, 8)))
-    return Description(reader, Order(12))
+    return IndexedStream(reader, Order(12))
 
 
 def test_a_wait_is_told_after_its_time_and_then_at_twice_that(tmp_path):
@@ -51,25 +51,25 @@ def test_many_parts_are_counted_and_none_at_all_is_said(tmp_path):
     assert stall.waited(9.0, []) == "the stream has waited 9 s for an actor that runs"
 
 
-def test_lanes_of_a_stream_are_named_with_their_files(tmp_path):
+def test_shards_of_a_stream_are_named_with_their_files(tmp_path):
     paths = [tmp_path / f"{name}.jsonl" for name in "abc"]
     for path in paths:
         path.write_text('{"x": 1}\n')
     lines = datasets.load_dataset("json", data_files=list(map(str, paths)), split="train", streaming=True)
-    stall = Stall(StreamDescription(HFLanes(lines, "lines"), LaneOrder(3, 2)), 1.0)
-    part = Part(0, 0, 3, LaneTicket(0, 8, ((0, Cursor()), (2, Cursor())), None))
+    stall = Stall(InterleavedStream(HFShards(lines, "lines"), InterleavedOrder(3, 2)), 1.0)
+    part = Part(0, 0, 3, ShardReadRequest(0, 8, ((0, Cursor()), (2, Cursor())), None))
     stall.waited(0.0, [part])
     assert stall.waited(1.0, [part]) == (
-        "the stream has waited 1 s for actor 3: positions [0, 8) of lines, lane 0 (a.jsonl), lines, lane 2 (c.jsonl)"
+        "the stream has waited 1 s for actor 3: positions [0, 8) of lines, shard 0 (a.jsonl), lines, shard 2 (c.jsonl)"
     )
 
 
 def test_files_of_a_mixture_are_those_of_its_components(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    inner = MixtureDescription((described(tmp_path / "two"),), (1,))
-    stall = Stall(MixtureDescription((described(tmp_path / "one"), inner), (1, 1)), 1.0)
-    part = Part(0, 0, 3, Ticket(20, 24))
+    inner = MixtureStream((described(tmp_path / "two"),), (1,))
+    stall = Stall(MixtureStream((described(tmp_path / "one"), inner), (1, 1)), 1.0)
+    part = Part(0, 0, 3, ReadRequest(20, 24))
     stall.waited(0.0, [part])
     one, two = (tmp_path / name / "part-00001.array_record" for name in ("one", "two"))
     told = stall.waited(1.0, [part]) or ""

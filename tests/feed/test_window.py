@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from datarax_ray.feed.scheduling import MAX_CHUNK_EPOCHS, RecordDealer, Sharing
+from datarax_ray.feed.scheduling import MAX_CHUNK_EPOCHS, RecordScheduler, Sharing
 from datarax_ray.feed.window import (
     FIRST_CHUNK_RECORDS,
     MAX_OPEN_CHUNKS,
@@ -20,18 +20,18 @@ from datarax_ray.feed.window import (
     next_chunk_size,
 )
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Layout, Ticket
+from datarax_ray.plan.partitions import Partitioning, ReadRequest
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
-from datarax_ray.read.block_cache import Shared
+from datarax_ray.read.block_cache import SharedRequest
 
-LAYOUT = Layout(run_records=2, num_shards=4)
+PARTITIONING = Partitioning(run_records=2, num_partitions=4)
 BIG = 2**40
 
 
 def window(actors=(7, 8), *, n=100, start=0, stop=40, chunk_size=8, max_nbytes=BIG, shuffle="none", rows=None):
     order = Order(n, shuffle=shuffle)
-    dealer = RecordDealer(order, LAYOUT, actors, start=start, stop=stop, rows=rows)
-    return Window(dealer, chunk_size=chunk_size, max_nbytes=max_nbytes)
+    scheduler = RecordScheduler(order, PARTITIONING, actors, start=start, stop=stop, rows=rows)
+    return Window(scheduler, chunk_size=chunk_size, max_nbytes=max_nbytes)
 
 
 def complete_head(machine: Window, nbytes: int = 10) -> None:
@@ -42,16 +42,16 @@ def complete_head(machine: Window, nbytes: int = 10) -> None:
 def test_parts_are_asked_of_the_owners_by_chunk():
     asked = window().asks()
     assert asked == [
-        Part(0, 0, 7, Ticket(0, 8, LAYOUT, (0, 2))),
-        Part(0, 1, 8, Ticket(0, 8, LAYOUT, (1, 3))),
-        Part(1, 0, 7, Ticket(8, 16, LAYOUT, (0, 2))),
-        Part(1, 1, 8, Ticket(8, 16, LAYOUT, (1, 3))),
+        Part(0, 0, 7, ReadRequest(0, 8, PARTITIONING, (0, 2))),
+        Part(0, 1, 8, ReadRequest(0, 8, PARTITIONING, (1, 3))),
+        Part(1, 0, 7, ReadRequest(8, 16, PARTITIONING, (0, 2))),
+        Part(1, 1, 8, ReadRequest(8, 16, PARTITIONING, (1, 3))),
     ]
 
 
-def test_a_trainers_rows_ride_on_every_ticket():
+def test_a_trainers_rows_ride_on_every_request():
     rows = TrainerPositions(0, 40, TrainerRows(4, share_of_rank(1, 2)))
-    assert {part.ticket.rows for part in window(rows=rows).asks()} == {rows}
+    assert {part.request.rows for part in window(rows=rows).asks()} == {rows}
 
 
 def test_the_head_is_what_is_missing_of_the_first_chunk():
@@ -87,7 +87,7 @@ def test_an_endless_stream_is_never_finished():
         complete_head(machine)
         machine.release()
     assert not machine.is_finished
-    assert machine.asks()[-1].ticket.stop > 10**15 + 800
+    assert machine.asks()[-1].request.stop > 10**15 + 800
 
 
 def test_a_lost_part_is_asked_again_before_anything_new():
@@ -123,7 +123,7 @@ def test_after_reassigning_new_chunks_go_to_new_owners_and_parts_in_flight_stay(
     machine.release()
     opened = machine.asks()
     assert {part.actor for part in opened} == {5, 6}
-    assert [p.ticket.shards for p in opened if p.chunk == 2] == [(0, 2), (1, 3)]
+    assert [p.request.partitions for p in opened if p.chunk == 2] == [(0, 2), (1, 3)]
 
 
 def test_a_part_that_is_lost_twice_is_asked_for_in_pieces_of_whoever_owns_it():
@@ -135,7 +135,8 @@ def test_a_part_that_is_lost_twice_is_asked_for_in_pieces_of_whoever_owns_it():
     machine.lost(again)
     pieces = machine.asks()
     assert pieces == [
-        Part(0, index, 9, Ticket(2 * n, 2 * n + 2, LAYOUT, (0, 2)), 1) for n, index in enumerate([0, *range(2, 9)])
+        Part(0, index, 9, ReadRequest(2 * n, 2 * n + 2, PARTITIONING, (0, 2)), 1)
+        for n, index in enumerate([0, *range(2, 9)])
     ]
     assert machine.head == [pieces[0], second, *pieces[1:]]
     for part in machine.head:
@@ -150,7 +151,7 @@ def test_a_part_that_only_stood_in_line_stays_whole_however_often_it_is_lost():
     for _ in range(100):
         machine.lost(part, was_read=False)
         (part,) = machine.asks()
-    assert part == Part(0, 0, 7, Ticket(0, 8, LAYOUT, (0, 2)))
+    assert part == Part(0, 0, 7, ReadRequest(0, 8, PARTITIONING, (0, 2)))
 
 
 def test_every_piece_that_is_lost_is_split_at_once():
@@ -162,7 +163,7 @@ def test_every_piece_that_is_lost_is_split_at_once():
     one, other, *_ = machine.asks()
     machine.lost(other)
     machine.lost(one)
-    ranges = [(part.ticket.start, part.ticket.stop) for part in machine.asks()]
+    ranges = [(part.request.start, part.request.stop) for part in machine.asks()]
     assert ranges == [(n, n + 1) for n in range(10)]
 
 
@@ -264,7 +265,7 @@ def test_an_illegal_event_is_refused_and_names_the_part(event, message):
 
 def test_an_event_before_anything_was_asked_is_refused():
     with pytest.raises(RuntimeError, match="not in flight"):
-        window().arrived(Part(0, 0, 7, Ticket(0, 8)), 1)
+        window().arrived(Part(0, 0, 7, ReadRequest(0, 8)), 1)
 
 
 def test_a_chunk_is_not_released_before_it_is_complete():
@@ -402,7 +403,7 @@ def test_slow_transforms_with_tiny_results_get_chunks_of_two_seconds_of_two_acto
 
 def test_what_inflates_is_found_out_by_a_small_chunk():
     machine = window(n=10**9, stop=None, chunk_size=None, max_nbytes=2**30)
-    opened = [part.ticket.stop - part.ticket.start for part in machine.asks()]
+    opened = [part.request.stop - part.request.start for part in machine.asks()]
     assert max(opened) <= 16  # of 10 MB each: within the bound, where 256 would be 5 GB
 
 
@@ -426,15 +427,15 @@ class Scheduler:
         # not tiny where it is shuffled: each epoch would cost milliseconds
         num_records = self.random.choice([1, 3, 50, 1000] if shuffle == "none" else [1000, 9000])
         self.order = Order(num_records, shuffle=shuffle)
-        self.layout = Layout(self.random.choice([1, 4, 16]), self.random.choice([1, 5, 12]))
+        self.partitioning = Partitioning(self.random.choice([1, 4, 16]), self.random.choice([1, 5, 12]))
         self.actors = [0, 1, 2]
         self.next_actor = 3
         self.max_nbytes = max_nbytes
         self.per_position = 10
         self.position = 5
         self.stop = stop
-        dealer = RecordDealer(self.order, self.layout, self.actors, start=5, stop=stop)
-        self.window = Window(dealer, chunk_size=chunk_size, max_nbytes=max_nbytes)
+        scheduler = RecordScheduler(self.order, self.partitioning, self.actors, start=5, stop=stop)
+        self.window = Window(scheduler, chunk_size=chunk_size, max_nbytes=max_nbytes)
         self.in_flight: list[Part] = []
         self.asked: Counter = Counter()
         self.delivered: dict[tuple[int, int], Part] = {}  # (chunk, index) of open chunks
@@ -452,16 +453,16 @@ class Scheduler:
     def ask(self) -> None:
         before = set(self.bounds)
         for part in self.window.asks():
-            key = (part.chunk, part.index, part.attempt, part.ticket)
+            key = (part.chunk, part.index, part.attempt, part.request)
             assert not self.asked[key], f"{part} asked twice"
             self.asked[key] += 1
             assert part.actor in self.actors, "asked of one who is gone"
             self.in_flight.append(part)
             if part.chunk not in self.bounds:
                 assert part.attempt == 0
-                assert part.ticket.start == self.opened_to, "a gap or overlap between chunks"
-                self.opened_to = part.ticket.stop
-                self.bounds[part.chunk] = (part.ticket.start, part.ticket.stop)
+                assert part.request.start == self.opened_to, "a gap or overlap between chunks"
+                self.opened_to = part.request.stop
+                self.bounds[part.chunk] = (part.request.start, part.request.stop)
         if set(self.bounds) - before and len(self.bounds) > 1 and self.num_released:
             in_flight = sum(stop - start for start, stop in self.bounds.values()) * self.per_position
             assert in_flight <= self.max_nbytes, "more than one chunk is open only if all of them fit"
@@ -475,7 +476,7 @@ class Scheduler:
         key = (part.chunk, part.index)
         assert key not in self.delivered, "delivered twice"
         self.delivered[key] = part
-        self.positions[part] = part.ticket.select(self.order)[0].tolist()
+        self.positions[part] = part.request.select(self.order)[0].tolist()
         read_s = self.random.choice([0.0, 1e-4, 0.01]) * len(self.positions[part])
         self.window.arrived(part, self.per_position * len(self.positions[part]), read_s)
 
@@ -487,7 +488,7 @@ class Scheduler:
         was_read = self.random.random() < 0.8  # or it only stood in line
         self.window.lost(part, was_read=was_read)
         if not was_read:
-            self.asked[part.chunk, part.index, part.attempt, part.ticket] -= 1
+            self.asked[part.chunk, part.index, part.attempt, part.request] -= 1
 
     def join(self) -> None:
         if len(self.actors) < 6:
@@ -572,11 +573,13 @@ def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
 
 def test_chunks_that_trainers_share_meet_wherever_each_began():
     def chunks(start: int, chunk_size: int | None) -> set[tuple[int, int]]:
-        dealer = RecordDealer(Order(10_000), LAYOUT, (7, 8), start=start, stop=9_000, sharing=Sharing(2, "all"))
-        machine = Window(dealer, chunk_size=chunk_size, max_nbytes=BIG)
+        scheduler = RecordScheduler(
+            Order(10_000), PARTITIONING, (7, 8), start=start, stop=9_000, sharing=Sharing(2, "all")
+        )
+        machine = Window(scheduler, chunk_size=chunk_size, max_nbytes=BIG)
         found = set()
         while not machine.is_finished:
-            assert all(isinstance(part.ticket, Shared) for part in machine.asks())
+            assert all(isinstance(part.request, SharedRequest) for part in machine.asks())
             first, last = machine.head_range
             complete_head(machine, nbytes=50_000 * (last - first))  # 100 KB for a position: chunks of 335 at most
             found.add(machine.head_range)

@@ -7,11 +7,11 @@ import random
 from pathlib import Path
 
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeFields
 from datarax_ray.read.formats.array_record import ArrayRecordReader
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 from tests.data import record, write_file
 from tests.fuzz import outcomes, riegeli
 from tests.fuzz.mutations import MUTATIONS, splice, truncate_at
@@ -77,7 +77,7 @@ class ArrayRecordTarget:
         try:
             start = rng.choice([0, 64])
             if start:
-                description.read(Ticket(0, start))
+                description.read(ReadRequest(0, start))
             mutation = rng.choice([kind for kind in self.mutations if kind not in (_FORGED, _SPLICED)])
             mutant = self.mutations[mutation](self._file, rng)
             if how == "overwritten in place":
@@ -96,22 +96,22 @@ class ArrayRecordTarget:
         finally:
             reader.close()
 
-    def _description(self, reader: ArrayRecordReader, rng: random.Random) -> Description:
+    def _description(self, reader: ArrayRecordReader, rng: random.Random) -> IndexedStream:
         order = Order(reader.num_records, rng.randrange(100), rng.choice(["none", "global"]))
-        return Description(reader, order, 1, self._transforms, rng.choice(["raise", "skip"]))
+        return IndexedStream(reader, order, 1, self._transforms, rng.choice(["raise", "skip"]))
 
     def _outcome(
-        self, description: Description, start: int, rng: random.Random, rows: list[bytes], wrong: str
+        self, description: IndexedStream, start: int, rng: random.Random, rows: list[bytes], wrong: str
     ) -> tuple[str, str]:
         step = rng.choice([1, 40, _RECORDS])
         stop = _RECORDS if step > 1 else start + 40
-        tickets = [Ticket(at, min(at + step, _RECORDS)) for at in range(start, stop, step)]
+        requests = [ReadRequest(at, min(at + step, _RECORDS)) for at in range(start, stop, step)]
         return read_through(
-            description, tickets, str(self._path), _ALLOWED, lambda block: _difference(description, block, rows), wrong
+            description, requests, str(self._path), _ALLOWED, lambda block: _difference(description, block, rows), wrong
         )
 
 
-def _difference(description: Description, block: Block, rows: list[bytes]) -> str:
+def _difference(description: IndexedStream, block: Block, rows: list[bytes]) -> str:
     """The first row of a block that is not the stored one, "" where there is none."""
     records = description.order.records(block.positions).tolist()
     for row, index in enumerate(records):

@@ -17,10 +17,10 @@ import msgpack
 import numpy as np
 
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import decode
 from datarax_ray.read.decode.example_proto import example_class
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS
 
@@ -64,7 +64,7 @@ class DecoderTarget:
 
     def check_record(self, record: bytes) -> tuple[str, str]:
         try:
-            block = Description(_OneRecord(record), Order(1), 1, (self._decoder,)).read(Ticket(0, 1))
+            block = IndexedStream(_OneRecord(record), Order(1), 1, (self._decoder,)).read(ReadRequest(0, 1))
             pickle.dumps(block)  # as it goes into the object store
         except Exception as error:
             return outcomes.refusal(error, _NAME, ())

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.formats.parquet.reader import ParquetReader
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS, Mutation, splice, truncate_at
 from tests.fuzz.reading import read_through
@@ -79,13 +79,13 @@ class ParquetTarget:
     def _outcome(
         self, reader: ParquetReader, first: int, start: int, rng: random.Random, wrong: str
     ) -> tuple[str, str]:
-        description = Description(reader, Order(_ROWS), 1, (), rng.choice(["raise", "skip"]))
+        description = IndexedStream(reader, Order(_ROWS), 1, (), rng.choice(["raise", "skip"]))
         step = rng.choice([7, 50, 300])
-        tickets = [Ticket(at, min(at + step, _ROWS)) for at in range(start, _ROWS, step)]
+        requests = [ReadRequest(at, min(at + step, _ROWS)) for at in range(start, _ROWS, step)]
         try:
             return read_through(
                 description,
-                tickets,
+                requests,
                 str(self._path),
                 _ALLOWED,
                 lambda block: _difference(block.columns, block.positions + first),

@@ -1,28 +1,28 @@
-"""Reading what may be damaged, ticket by ticket, and what came of it: one rule for every format with records."""
+"""Reading what may be damaged, request by request, and what came of it: one rule for every format with records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 from tests.fuzz import outcomes
 
 
 def read_through(
-    description: Description,
-    tickets: Sequence[Ticket],
+    description: IndexedStream,
+    requests: Sequence[ReadRequest],
     path: str,
     allowed: tuple[type[Exception], ...],
     difference: Callable[[Block], str],
     wrong: str,
 ) -> tuple[str, str]:
-    """The outcome of reading all the tickets. difference: of a block to what was written, "" for none; else `wrong`."""
+    """The outcome of reading all requests. difference: of a block to what was written, "" for none; else `wrong`."""
     failures = 0
-    for ticket in tickets:
+    for request in requests:
         try:
-            block = description.read(ticket)
+            block = description.read(request)
         except Exception as error:
             outcome = outcomes.refusal(error, path, allowed)
             if outcome[0] != outcomes.REFUSED:

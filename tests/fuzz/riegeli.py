@@ -110,10 +110,10 @@ def _packet(rest: bytes) -> bytes:
     return bytes(packet)
 
 
-def _update(state: tuple[list[int], ...], lanes: tuple[int, ...]) -> None:
+def _update(state: tuple[list[int], ...], shards: tuple[int, ...]) -> None:
     v0, v1, mul0, mul1 = state
     for i in range(4):
-        v1[i] = (v1[i] + mul0[i] + lanes[i]) & _MASK
+        v1[i] = (v1[i] + mul0[i] + shards[i]) & _MASK
         mul0[i] ^= (v1[i] & 0xFFFFFFFF) * (v0[i] >> 32)
         v0[i] = (v0[i] + mul1[i]) & _MASK
         mul1[i] ^= (v0[i] & 0xFFFFFFFF) * (v1[i] >> 32)

@@ -16,7 +16,7 @@ import numpy as np
 from grain.experimental import index_shuffle
 
 from datarax_ray.plan.orders.mixture import Mixture
-from tests import lanes_oracle
+from tests import shards_oracle
 from tests.fuzz.stream_cases import (
     BUFFER,
     NUM_SHARDS,
@@ -129,7 +129,7 @@ class Chain:
 def _stored(case: Case, order_of_groups: Any) -> Iterator[tuple[int, int, int, Any]]:
     """(component, position, position of the component's own, element) of every record of the stream."""
     if case.kind == "hf stream":
-        yield from ((0, position, position, {"x": x}) for position, x in _lanes(case))
+        yield from ((0, position, position, {"x": x}) for position, x in _shards(case))
         return
     if case.kind == "mixture":
         parts = components(case)
@@ -179,22 +179,22 @@ def _shuffled(index: int, count: int, seed: int, rounds: int) -> int:
     return int(index_shuffle(index, max_index=count - 1, seed=seed, rounds=rounds)) if count > 1 else 0
 
 
-def _lanes(case: Case) -> list[tuple[int, int]]:
+def _shards(case: Case) -> list[tuple[int, int]]:
     """(position, record) of every element of the shards, which datasets cuts into runs of nearly one length."""
     count = min(NUM_SHARDS, case.num_records)
     seed = None if case.shuffle == "none" else case.seed
     small, more = divmod(case.num_records, count)
-    lengths = [small + (lane < more) for lane in range(count)]
+    lengths = [small + (shard < more) for shard in range(count)]
     starts = np.cumsum([0, *lengths]).tolist()
     out = []
     for epoch in range(case.num_epochs):
-        for place, lane in enumerate(lanes_oracle.lanes(count, epoch, seed)):
-            inside = list(range(lengths[lane]))
+        for place, shard in enumerate(shards_oracle.shards(count, epoch, seed)):
+            inside = list(range(lengths[shard]))
             if seed is not None:
-                inside = lanes_oracle.window_order(lengths[lane], BUFFER, seed=seed, epoch=epoch, lane=lane)
+                inside = shards_oracle.window_order(lengths[shard], BUFFER, seed=seed, epoch=epoch, shard=shard)
             for ordinal, index in enumerate(inside):
                 offset = (ordinal // TURN * count + place) * TURN + ordinal % TURN
-                out.append((epoch * EPOCH_POSITIONS + offset, starts[lane] + index))
+                out.append((epoch * EPOCH_POSITIONS + offset, starts[shard] + index))
     return sorted(out)
 
 

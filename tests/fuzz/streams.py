@@ -38,7 +38,7 @@ from datarax_ray import Pipeline
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.source import Source
 from datarax_ray.read.block import Block
-from datarax_ray.read.block_cache import SharedBlocks
+from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
 from tests.fuzz import stream_oracle
 from tests.fuzz.stream_cases import SOURCES, Case, Leg, draw, make_source, packing_of, smaller
@@ -52,15 +52,15 @@ class Actors:
 
     def __init__(self, description: Any) -> None:
         self._pickled = cloudpickle.dumps(description)
-        self._made: dict[int, tuple[Any, SharedBlocks]] = {}
+        self._made: dict[int, tuple[Any, BlockCache]] = {}
         self._lock = threading.Lock()  # trainers ask from threads of their own
 
-    def read(self, actor: int, ticket: Any) -> Any:
+    def read(self, actor: int, request: Any) -> Any:
         with self._lock:
             if actor not in self._made:
-                self._made[actor] = pickle.loads(self._pickled), SharedBlocks(2**20)
+                self._made[actor] = pickle.loads(self._pickled), BlockCache(2**20)
             description, shared = self._made[actor]
-            return shared.answer(ticket, description.read)
+            return shared.answer(request, description.read)
 
     def lose(self, actor: int) -> None:
         with self._lock:
@@ -110,8 +110,8 @@ class TangledPool:
         node = _node(part.actor)
         if node == _node(1) and self._random.random() < self._fails:
             failure = FileNotFoundError("no such mount")
-            return Arrived(part, Block(np.empty(0, np.int64), None, (), failure, part.ticket.start), node)
-        return Arrived(part, self._actors.read(part.actor, part.ticket), node)
+            return Arrived(part, Block(np.empty(0, np.int64), None, (), failure, part.request.start), node)
+        return Arrived(part, self._actors.read(part.actor, part.request), node)
 
     def lost(self, sent: Any) -> list[Any]:
         if self._random.random() < 0.9:

@@ -49,7 +49,7 @@ class PicklingPool:
 
     def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
         part = list(sent)[-1]
-        block = self._descriptions[part.actor].read(part.ticket)
+        block = self._descriptions[part.actor].read(part.request)
         buffers: list[Any] = []
         data = pickle.dumps(block, protocol=5, buffer_callback=buffers.append)
         # as from Ray's object store: arrays that lie outside may not be written to

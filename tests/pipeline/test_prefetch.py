@@ -15,7 +15,7 @@ from flax import nnx
 
 from datarax_ray import Pipeline
 from datarax_ray.pipeline import prefetch_to_device
-from datarax_ray.pipeline.background import Ahead
+from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, FailAt, decode
@@ -266,7 +266,7 @@ class TestClosing:
 
     @SIZES
     def test_who_asks_of_one_that_another_thread_closes_is_told_and_does_not_wait_for_ever(self, size: int) -> None:
-        ahead = Ahead((number for number in range(100)), size)
+        ahead = BackgroundIterator((number for number in range(100)), size)
         assert ahead.next() == 0
         ahead.close(None)
         told: list[BaseException] = []

@@ -20,7 +20,7 @@ import pytest
 
 import datarax_ray.grain as ours
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline
-from datarax_ray.read.formats.hugging_face import shards as hf_lanes
+from datarax_ray.read.formats.hugging_face import shards as hf_shards
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -68,9 +68,9 @@ class FailOnFives:
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that cursors of lanes stand inside them."""
-    monkeypatch.setattr(hf_lanes, "_MAX_ROWS", 16)
-    monkeypatch.setattr(hf_lanes, "_PORTION_ELEMENTS", 16)
+    """So that cursors of shards stand inside them."""
+    monkeypatch.setattr(hf_shards, "_MAX_ROWS", 16)
+    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 16)
 
 
 def array_records(directory: Path, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
@@ -87,7 +87,7 @@ def random_access(*transforms: Any, size: int = N, **config: Any) -> RandomAcces
 
 
 def stream(*transforms: Any) -> HFStreamingSource:
-    """Three lanes of unequal lengths, in windows of 5 elements; states stand in the middle of one."""
+    """Three shards of unequal lengths, in windows of 5 elements; states stand in the middle of one."""
     data = datasets.Dataset.from_dict({"index": list(range(400))}).to_iterable_dataset(num_shards=3)
     config = HFStreamingConfig(shuffle=True, turn_size=2, shuffle_buffer_size=5, num_epochs=1)
     return HFStreamingSource(config, dataset=data, transforms=transforms or [number])
@@ -214,7 +214,7 @@ def test_a_state_written_today_says_all_that_version_1_said(kind: str, tmp_path:
         pipeline.step()
     today = json.loads(json.dumps(pipeline.get_state()))
     state = made_with(PINNED[kind]["state"], today, kind)
-    for one in (today, state):  # how far lanes are known to be, beside where they stand, depends on the size of chunks
+    for one in (today, state):  # how far shards are known to be, beside where they stand, depends on the size of chunks
         one.get("rest", {}).pop("cursors", None)
     for key in ("version", "position", "rest", "statistics"):
         assert today.get(key) == state.get(key), key

@@ -1,4 +1,4 @@
-"""Orders over groups of different sizes, against a plain walk over whole epochs, and who gets a ticket of them."""
+"""Orders over groups of different sizes, against a plain walk over whole epochs, and who gets a request of them."""
 
 import itertools
 import pickle
@@ -8,15 +8,15 @@ import pytest
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.orders.record_groups import Groups
-from datarax_ray.plan.partitions import Layout, Ticket, assign, cut, owners_in
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.partitions import Partitioning, ReadRequest, assign, cut, owners_in
 
 SIZES = (5, 1, 7, 3, 3, 9, 2, 4)
 N = sum(SIZES)
 
 
 def blocks(seed=3, window_blocks=3, sizes=SIZES):
-    return Order(sum(sizes), seed=seed, shuffle="block", groups=Groups(sizes), window_blocks=window_blocks)
+    return Order(sum(sizes), seed=seed, shuffle="block", groups=RecordGroups(sizes), window_blocks=window_blocks)
 
 
 @pytest.mark.parametrize("window_blocks", [1, 2, 3, 8, 64])
@@ -47,17 +47,17 @@ def test_any_positions_alone_are_those_of_the_whole():
         assert np.array_equal(order.records(np.arange(start, stop, 3)), whole[start:stop:3])
 
 
-@pytest.mark.parametrize("order", [Order(N, groups=Groups(SIZES)), blocks(), blocks(window_blocks=1)])
+@pytest.mark.parametrize("order", [Order(N, groups=RecordGroups(SIZES)), blocks(), blocks(window_blocks=1)])
 @pytest.mark.parametrize("num_shards", [1, 3, 1024])
-def test_tickets_of_the_owners_partition_every_chunk_and_no_group_has_two_owners(order, num_shards):
-    layout = Layout(1, num_shards, by_group=True)
+def test_requests_of_the_owners_partition_every_chunk_and_no_group_has_two_owners(order, num_shards):
+    layout = Partitioning(1, num_shards, by_group=True)
     owners = assign(layout, order, [0, 1, 2])
     read_by: dict[int, set[int]] = {}
     for start, stop in [(0, N), (3, 9), (N - 4, N + 6), (0, 3 * N), (2 * N, 2 * N + 1)]:
         parts = owners_in(order, layout, owners, start, stop)
         positions = []
         for actor, shards in parts.items():
-            mine, records = Ticket(start, stop, layout, shards).select(order)
+            mine, records = ReadRequest(start, stop, layout, shards).select(order)
             assert np.array_equal(order.records(mine), records)
             positions += mine.tolist()
             for group in order.groups.of(records).tolist():
@@ -66,19 +66,19 @@ def test_tickets_of_the_owners_partition_every_chunk_and_no_group_has_two_owners
     assert all(len(actors) == 1 for actors in read_by.values())
 
 
-def test_only_owners_of_groups_in_the_window_get_a_ticket():
+def test_only_owners_of_groups_in_the_window_get_a_request():
     order = blocks(window_blocks=1)
     layout = cut(order, run_records=99)
     assert layout.by_group
     owners = assign(layout, order, list(range(8)))
     assert len(owners_in(order, layout, owners, 0, 1)) == 1
     assert len(owners_in(order, layout, owners, 0, N)) == 8
-    in_file_order = Order(N, groups=Groups(SIZES))
+    in_file_order = Order(N, groups=RecordGroups(SIZES))
     assert owners_in(in_file_order, layout, owners, 5, 7) == {1: (1,), 2: (2,)}
 
 
 def test_a_global_shuffle_does_not_depend_on_groups():
-    grouped, plain = Order(N, shuffle="global", groups=Groups(SIZES)), Order(N, shuffle="global")
+    grouped, plain = Order(N, shuffle="global", groups=RecordGroups(SIZES)), Order(N, shuffle="global")
     assert cut(grouped, 4) == cut(plain, 4)
     assert np.array_equal(grouped.records(np.arange(2 * N)), plain.records(np.arange(2 * N)))
 
@@ -86,10 +86,13 @@ def test_a_global_shuffle_does_not_depend_on_groups():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Groups([]), "at least one record each, got sizes \\[\\]"),
-        (lambda: Groups([3, 0]), "at least one record each, got sizes \\[3, 0\\]"),
-        (lambda: Order(4, groups=Groups([3])), "groups of 3 records in all and block_size=1 do not fit num_records=4"),
-        (lambda: Order(4, shuffle="block", block_size=2, groups=Groups([4])), "and block_size is 1 then"),
+        (lambda: RecordGroups([]), "at least one record each, got sizes \\[\\]"),
+        (lambda: RecordGroups([3, 0]), "at least one record each, got sizes \\[3, 0\\]"),
+        (
+            lambda: Order(4, groups=RecordGroups([3])),
+            "groups of 3 records in all and block_size=1 do not fit num_records=4",
+        ),
+        (lambda: Order(4, shuffle="block", block_size=2, groups=RecordGroups([4])), "and block_size is 1 then"),
         (lambda: Order(4, shuffle="block", window_blocks=0), "window_blocks must be at least 1, got 0"),
     ],
 )
@@ -99,16 +102,16 @@ def test_what_does_not_fit_is_refused(call, message):
 
 
 def test_groups_pickle_and_are_equal_by_their_sizes():
-    groups = Groups(SIZES)
+    groups = RecordGroups(SIZES)
     copied = pickle.loads(pickle.dumps(groups))
     assert copied == groups
     assert hash(copied) == hash(groups)
     assert copied.of(np.arange(N)).tolist() == groups.of(np.arange(N)).tolist()
-    assert groups != Groups(SIZES[::-1])
+    assert groups != RecordGroups(SIZES[::-1])
 
 
 @pytest.mark.parametrize("sizes", [SIZES, (2**17, 1, 2**17), (1000,) * 50, (5, 10**9)])
 def test_the_group_of_a_record_is_found_by_table_as_by_search(sizes):
-    groups = Groups(sizes)
+    groups = RecordGroups(sizes)
     records = np.unique(np.concatenate([groups.starts[:-1], groups.starts[1:] - 1, np.arange(0, N)]))
     assert groups.of(records).tolist() == (np.searchsorted(groups.starts, records, side="right") - 1).tolist()

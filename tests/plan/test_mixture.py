@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder, Origin, origin_of, whole_weights
+from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder, WeightsStart, origin_of, whole_weights
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.state import StreamState
 
@@ -98,7 +98,7 @@ def test_new_weights_go_on_from_where_the_components_stand_and_repeat_nothing(be
 
 
 def test_positions_before_the_weights_began_are_refused():
-    mixture = Mixture((1, 1), 0, Origin(10, (6, 4)))
+    mixture = Mixture((1, 1), 0, WeightsStart(10, (6, 4)))
     with pytest.raises(ValueError, match="position 9 is before 10, where these weights begin to hold"):
         mixture.place(np.arange(9, 12))
 
@@ -152,6 +152,6 @@ def test_records_of_components_are_numbered_one_after_the_other():
 
 
 def test_before_the_record_that_other_weights_began_in_its_component_stands_at_it():
-    mixture = Mixture((1, 1), seed=0, origin=Origin(101, (75, 26), inside=1))
+    mixture = Mixture((1, 1), seed=0, origin=WeightsStart(101, (75, 26), inside=1))
     assert mixture.counts(101) == (75, 26)
     assert mixture.counts(100) == (75, 25)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, LaneCursors, LaneOrder
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, Origin
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardCursors
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.state import StreamState, num_skipped_in
 
@@ -27,7 +27,7 @@ RECORDS = Stream(Order(10))
 FANNED = Stream(Order(10), may_repeat=True)
 MIXED = Stream(MixtureOrder(Mixture((2, 1), seed=3), (Order(5), Order(7))))
 REWEIGHTED = Stream(MixtureOrder(Mixture((1, 1), seed=3), (Order(5), Order(7)), allow_new_weights=True), True)
-LANES = Stream(LaneOrder(2, turn_size=2))
+SHARDS = Stream(InterleavedOrder(2, turn_size=2))
 SETTINGS = {"mixture": {"weights": [2, 1]}, "batch_size": 4}
 E = EPOCH_POSITIONS
 
@@ -43,12 +43,12 @@ def state(position: int, settings: Any = SETTINGS, **rest: Any) -> dict[str, Any
         (FANNED, "elements", StreamState(7, 2)),
         (RECORDS, "tokens", StreamState(7, 2, "tokens")),
         (RECORDS, "documents", StreamState(7, 2, "documents")),
-        (MIXED, "elements", StreamState(7, extra=Origin(3, (2, 1)))),
-        (MIXED, "tokens", StreamState(7, 5, "tokens", Origin(3, (2, 1), inside=0))),
-        (MIXED, "tokens", StreamState(2, 5, "tokens", Origin(3, (2, 1), inside=0))),
-        (LANES, "elements", StreamState(E + 12, extra=LaneCursors(1, {0: Cursor(4, {"at": [4]})}, {1: 3}))),
-        (LANES, "elements", StreamState(E + 12, extra=LaneCursors(1, {0: Cursor(4, None), 1: Cursor(2)}, {1: 3}))),
-        (LANES, "tokens", StreamState(12, 3, "tokens", LaneCursors(0, {}, {}))),
+        (MIXED, "elements", StreamState(7, extra=WeightsStart(3, (2, 1)))),
+        (MIXED, "tokens", StreamState(7, 5, "tokens", WeightsStart(3, (2, 1), inside=0))),
+        (MIXED, "tokens", StreamState(2, 5, "tokens", WeightsStart(3, (2, 1), inside=0))),
+        (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, {"at": [4]})}, {1: 3}))),
+        (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, None), 1: Cursor(2)}, {1: 3}))),
+        (SHARDS, "tokens", StreamState(12, 3, "tokens", ShardCursors(0, {}, {}))),
     ],
 )
 def test_what_was_written_is_read(stream: Stream, unit: Any, wanted: StreamState) -> None:
@@ -62,8 +62,8 @@ def test_a_position_alone_says_no_more() -> None:
     assert StreamState(7, 0, "tokens").to_json(SETTINGS) == state(7)
 
 
-def test_where_a_lane_stood_that_has_no_more_to_give_is_not_saved() -> None:
-    extra = LaneCursors(0, {0: Cursor(4), 1: Cursor(4)}, {0: 4, 1: 5})
+def test_where_a_shard_stood_that_has_no_more_to_give_is_not_saved() -> None:
+    extra = ShardCursors(0, {0: Cursor(4), 1: Cursor(4)}, {0: 4, 1: 5})
     assert set(extra.plain()["cursors"]) == {"1"}
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_state_is_refused(state, error, message):
         (RECORDS, "elements", {"cursors": 7}, r"this state has {'cursors': 7}; it is damaged, or another stream's"),
         (RECORDS, "elements", {"origin": None}, "this state has {'origin': None}"),
         (MIXED, "elements", {"epoch": 0}, "this state has {'epoch': 0}"),
-        (LANES, "elements", {"origin": {}}, "this state has {'origin': {}}"),
+        (SHARDS, "elements", {"origin": {}}, "this state has {'origin': {}}"),
         (
             RECORDS,
             "elements",
@@ -185,7 +185,7 @@ WHOLE = [
     (FANNED, state(7, offset=2)),
     (MIXED, state(7, origin={"position": 3, "components": [2, 1], "inside": None})),
     (REWEIGHTED, state(7, offset=2, origin={"position": 3, "components": [2, 1], "inside": 0})),
-    (LANES, state(12, epoch=0, cursors={"0": {"ordinal": 4, "state": {"at": 4}}}, lengths={"1": 3})),
+    (SHARDS, state(12, epoch=0, cursors={"0": {"ordinal": 4, "state": {"at": 4}}}, lengths={"1": 3})),
 ]
 
 

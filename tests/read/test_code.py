@@ -108,7 +108,7 @@ class Holder:
         return element
 
 
-class Slots:
+class EpochGroups:
     __slots__ = ("value",)
 
     def __init__(self, value):
@@ -171,17 +171,17 @@ VALUES = [
     functools.partial(max, key=len),
     Holder(1),
     Holder(2),
-    Slots(1),
-    Slots(2),
+    EpochGroups(1),
+    EpochGroups(2),
     Holder,
-    Slots,
+    EpochGroups,
     Holder(1).map,
     Holder(1).other,
     Holder(2).map,
 ]
 
 
-@pytest.mark.parametrize("wrap", [Holder, Slots, closure, lambda value: functools.partial(max, value)])
+@pytest.mark.parametrize("wrap", [Holder, EpochGroups, closure, lambda value: functools.partial(max, value)])
 def test_every_value_that_a_transform_holds_counts(wrap):
     found = [fingerprint(wrap(value)) for value in VALUES]
     same = [(VALUES[i], VALUES[j]) for i in range(len(found)) for j in range(i) if found[i] == found[j]]
@@ -192,7 +192,7 @@ def test_equal_values_made_anew_are_the_same():
     def make():
         text = "".join(["a", "b"])
         return Holder(
-            [np.arange(3), re.compile("x" * 2), pathlib.Path("/a/b"), {text: Slots(1)}, np.array([text], object)]
+            [np.arange(3), re.compile("x" * 2), pathlib.Path("/a/b"), {text: EpochGroups(1)}, np.array([text], object)]
         )
 
     left, right = make(), make()

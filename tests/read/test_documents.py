@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block, read_block
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
-from datarax_ray.read.stream import Description
+from datarax_ray.read.stream import IndexedStream
 
 
-def read(elements: Any, documents: Documents, **options: Any) -> Block:
+def read(elements: Any, documents: DocumentSpec, **options: Any) -> Block:
     reader = ArraysReader(elements) if isinstance(elements, dict) else RandomAccessReader(elements)
-    description = Description(reader, Order(reader.num_records), **options)
-    return read_block(description, Ticket(0, reader.num_records, documents=documents))
+    description = IndexedStream(reader, Order(reader.num_records), **options)
+    return read_block(description, ReadRequest(0, reader.num_records, documents=documents))
 
 
 def plain(block: Block) -> tuple[list[int], list[int], dict[str, list[Any]]]:
@@ -33,19 +33,19 @@ LISTS = [{"x": [1, 2, 3], "y": [0, 1, 0], "name": "a"}, {"x": [], "y": []}, {"x"
 
 
 def test_fields_are_laid_end_to_end_and_empty_documents_and_other_fields_left_out() -> None:
-    block = read(LISTS, Documents(("x", "y")))
+    block = read(LISTS, DocumentSpec(("x", "y")))
     assert plain(block) == ([0, 2], [3, 1], {"x": [1, 2, 3, 4], "y": [0, 1, 0, 1]})
     assert {column.dtype for column in block.columns.values()} == {np.dtype(np.int64)}
-    assert plain(read([{"x": []}], Documents(("x",)))) == ([], [], {})
+    assert plain(read([{"x": []}], DocumentSpec(("x",)))) == ([], [], {})
 
 
 def test_a_longer_document_is_refused_cut_or_split() -> None:
-    refused = read(LISTS, Documents(("x",), max_length=2))
+    refused = read(LISTS, DocumentSpec(("x",), max_length=2))
     assert plain(refused) == ([], [], {})
     assert "[0] (position 0): packing raised ValueError: 'x' has 3 tokens, and a row has 2" in str(refused.failure)
-    assert plain(read(LISTS, Documents(("x",), 2, "truncate"))) == ([0, 2], [2, 1], {"x": [1, 2, 4]})
-    assert plain(read(LISTS, Documents(("x",), 2, "split"))) == ([0, 0, 2], [2, 1, 1], {"x": [1, 2, 3, 4]})
-    skipped = read(LISTS, Documents(("x",), max_length=2), on_error="skip")
+    assert plain(read(LISTS, DocumentSpec(("x",), 2, "truncate"))) == ([0, 2], [2, 1], {"x": [1, 2, 4]})
+    assert plain(read(LISTS, DocumentSpec(("x",), 2, "split"))) == ([0, 0, 2], [2, 1, 1], {"x": [1, 2, 3, 4]})
+    skipped = read(LISTS, DocumentSpec(("x",), max_length=2), on_error="skip")
     assert plain(skipped) == ([2], [1], {"x": [4]})
     assert [skip.position for skip in skipped.skipped] == [0]
 
@@ -54,7 +54,7 @@ def test_a_longer_document_is_refused_cut_or_split() -> None:
 @pytest.mark.parametrize("too_long", ["truncate", "split"])
 def test_columns_of_documents_of_one_length_give_what_single_elements_give(limit: int | None, too_long: Any) -> None:
     data = {"x": np.arange(24, dtype=np.int16).reshape(6, 4), "y": np.arange(48).reshape(6, 4, 2), "z": np.arange(6)}
-    documents = Documents(("x", "y"), limit, too_long)
+    documents = DocumentSpec(("x", "y"), limit, too_long)
     rows = [{"x": data["x"][i], "y": data["y"][i]} for i in range(6)]
     assert plain(read(data, documents)) == plain(read(rows, documents))
     assert read(data, documents).columns["x"].dtype == np.int16
@@ -72,7 +72,7 @@ def test_columns_of_documents_of_one_length_give_what_single_elements_give(limit
     ],
 )
 def test_what_is_no_document_is_a_failure_of_its_record(element: Any, message: str) -> None:
-    block = read([LISTS[0], element], Documents(("x", "y")))
+    block = read([LISTS[0], element], DocumentSpec(("x", "y")))
     assert block.positions.tolist() == [0]
     assert block.failure is not None
     with pytest.raises(ValueError, match=message):
@@ -80,6 +80,6 @@ def test_what_is_no_document_is_a_failure_of_its_record(element: Any, message: s
 
 
 def test_documents_of_another_dtype_end_the_block_before_them() -> None:
-    block = read([{"x": np.arange(3, dtype=np.int32)}, {"x": np.arange(2)}], Documents(("x",)))
+    block = read([{"x": np.arange(3, dtype=np.int32)}, {"x": np.arange(2)}], DocumentSpec(("x",)))
     assert block.positions.tolist() == [0]
     assert "field 'x' is int32 with rows of shape () in one document, int64 () in another" in str(block.failure)

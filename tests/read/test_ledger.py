@@ -17,9 +17,9 @@ from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
-from datarax_ray.read.skipped_records import Ledger
+from datarax_ray.read.skipped_records import SkippedRecords
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, HFStreamingConfig, HFStreamingSource
 from tests.data import FailAt, decode
 
@@ -33,7 +33,7 @@ def listed(path: Path) -> list[dict[str, Any]]:
 
 def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "new" / "skipped.jsonl"
-    ledger = Ledger(None, str(path))
+    ledger = SkippedRecords(None, str(path))
     ledger.enter(())
     assert not path.exists()
     ledger.enter(TWO)
@@ -45,17 +45,17 @@ def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
 
 def test_going_back_strikes_out_what_comes_again_and_what_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "skipped.jsonl"
-    Ledger(None, str(path)).enter(TWO)
+    SkippedRecords(None, str(path)).enter(TWO)
     with path.open("a") as file:
         file.write('{"position": 2, "fi')  # its writer was killed
-    Ledger(None, str(path)).rewind(6)
+    SkippedRecords(None, str(path)).rewind(6)
     assert [entry["position"] for entry in listed(path)] == [5]
-    Ledger(None, str(path)).rewind(0)
+    SkippedRecords(None, str(path)).rewind(0)
     assert path.read_text() == ""
 
 
 def test_more_than_allowed_is_an_error_and_not_entered() -> None:
-    ledger = Ledger(1)
+    ledger = SkippedRecords(1)
     ledger.check(TWO[:1], 0)
     ledger.enter(TWO[:1])
     ledger.check((), 1)
@@ -65,7 +65,7 @@ def test_more_than_allowed_is_an_error_and_not_entered() -> None:
         ledger.check(TWO[:1], 9)  # as of a state that was written with a larger cap
     assert ledger.skipped == [TWO[0]]
     with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
-        Ledger(-1)
+        SkippedRecords(-1)
 
 
 def of_files(files: list[Path], transforms: Any = (decode, *BAD), **config: Any) -> ArrayRecordSourceModule:
@@ -81,7 +81,7 @@ def of_stream(files: list[Path], transforms: Any = BAD, **config: Any) -> HFStre
 
 WHERE = {
     of_files: {("part-00002.array_record", 1), ("part-00003.array_record", 30), ("part-00003.array_record", 31)},
-    of_stream: {("dataset, lane 0", 13), ("dataset, lane 1", 20), ("dataset, lane 1", 21)},
+    of_stream: {("dataset, shard 0", 13), ("dataset, shard 1", 20), ("dataset, shard 1", 21)},
 }
 
 
@@ -213,7 +213,7 @@ def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> Non
     assert [e["index"] for e in source.get_batch_at(45, 8)] == [45, 46, 47, 48, 49, 52]
     two = [decode, FailAt(50), FailAt(13), FailAt(51), FailAt(5)]  # what is skipped after a failure ends nothing
     mixed = ArrayRecordSourceModule(ArrayRecordSourceConfig(on_error=of_small), files, transforms=two)
-    block = mixed.describe().read(Ticket(0, 100))
+    block = mixed.describe().read(ReadRequest(0, 100))
     assert block.positions.tolist() == [p for p in range(50) if p not in (5, 13)]
     assert [skip.position for skip in block.skipped] == [5, 13]
     assert block.failure_position == 50

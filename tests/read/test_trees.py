@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax_ray.grain.engine.pytrees import Boxed, Stacked, batch, gather
+from datarax_ray.grain.engine.pytrees import ObjectList, Stacked, batch, gather
 from tests.grain_transforms import Point, assert_same
 
 ALIKE: dict[str, list[Any]] = {
@@ -68,7 +68,7 @@ def test_like_elements_are_arrays_and_come_back_as_they_were(name: str) -> None:
 def test_others_are_kept_as_they_are(name: str) -> None:
     elements = UNLIKE[name]
     made = gather(elements)
-    assert isinstance(made, Boxed)
+    assert isinstance(made, ObjectList)
     assert batch([(made, 0, 2)]) is NotImplemented
     back = pickle.loads(pickle.dumps(made, 5))
     assert [type(back.element(row)) for row in range(2)] == [type(element) for element in elements]
@@ -101,14 +101,14 @@ def test_what_is_handed_out_may_be_written_to_and_keeps_no_block() -> None:
 
 def test_a_box_is_one_buffer_and_its_arrays_may_be_written_to() -> None:
     buffers: list[Any] = []
-    data = pickle.dumps(Boxed([np.zeros(n) for n in range(100)]), 5, buffer_callback=buffers.append)
+    data = pickle.dumps(ObjectList([np.zeros(n) for n in range(100)]), 5, buffer_callback=buffers.append)
     assert buffers == []
     assert pickle.loads(data).element(3).flags.writeable
 
 
 def test_a_box_of_what_pickle_cannot_is_left_to_the_pickler_around_it() -> None:
-    reduced = Boxed([lambda: 1]).__reduce__()
-    assert reduced[0] is Boxed
+    reduced = ObjectList([lambda: 1]).__reduce__()
+    assert reduced[0] is ObjectList
 
 
 def test_bytes_are_counted() -> None:

@@ -86,7 +86,7 @@ def hf_eager(
 
 
 def hf_stream(directory: Path, **config: Any) -> HFStreamingSource:
-    """Three lanes, of unequal lengths."""
+    """Three shards, of unequal lengths."""
     stream = squares().to_iterable_dataset(num_shards=3)
     config |= {"turn_size": 4, "shuffle_buffer_size": 5}
     return HFStreamingSource(HFStreamingConfig(**config), dataset=stream)
@@ -159,7 +159,7 @@ def pipeline(source: Any, batch_size: int = 10, **options: Any) -> Pipeline:
 def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: bool) -> None:
     source = make(shuffle=shuffle)
     got = [int(i) for batch in pipeline(source) for i in batch["index"]]
-    # these have oracles of their own, in tests/plan and tests/lanes_oracle.py
+    # these have oracles of their own, in tests/plan and tests/shards_oracle.py
     has_other_order = isinstance(source, HFStreamingSource) or source.describe().order.shuffle == "block"
     if has_other_order:
         assert [sorted(got[e * N : (e + 1) * N]) for e in range(3)] == [list(range(N))] * 3

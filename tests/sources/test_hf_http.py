@@ -119,7 +119,7 @@ def test_a_server_that_stays_busy_is_an_error_that_says_so(server: Server, monke
     monkeypatch.setattr(datasets.config, "STREAMING_OPEN_RETRY_INTERVAL", 0.001)
     source = make(server)
     server.refusals = 10**6
-    with pytest.raises(RecordError, match=r"lane 0 \(part-0.jsonl\)\[0\] \(position 0\): reading raised"):
+    with pytest.raises(RecordError, match=r"shard 0 \(part-0.jsonl\)\[0\] \(position 0\): reading raised"):
         source.get_batch(10)
 
 
@@ -148,7 +148,7 @@ def test_only_what_may_be_over_later_is_waited_for(error: Exception, is_transien
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_all_actors_together_read_no_more_lanes_at_once_than_max_connections(server: Server) -> None:
+def test_all_actors_together_read_no_more_shards_at_once_than_max_connections(server: Server) -> None:
     source = make(server, max_connections=1)
     server.peak = 0
     server.refusals = 1

@@ -31,9 +31,9 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.hugging_face import shards as hf_lanes
+from datarax_ray.read.formats.hugging_face import shards as hf_shards
 from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig, HFStreamingSource
-from tests import lanes_oracle
+from tests import shards_oracle
 from tests.resume import assert_equal, on_host, run_saving
 
 MODULES = (random, heapq, bisect, textwrap)  # 1,000, 600, 100 and 500 lines
@@ -55,9 +55,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many portions in a lane, so that cursors stand inside it. The number travels to the actors with the reader."""
-    monkeypatch.setattr(hf_lanes, "_MAX_ROWS", 16)
-    monkeypatch.setattr(hf_lanes, "_PORTION_ELEMENTS", 16)
+    """Many portions in a shard, so that cursors stand inside it. The number travels to the actors with the reader."""
+    monkeypatch.setattr(hf_shards, "_MAX_ROWS", 16)
+    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 16)
 
 
 def stream(corpus: list[str]) -> datasets.IterableDataset:
@@ -75,7 +75,7 @@ def pipeline(source: Any, batch_size: int = 64, **options: Any) -> Pipeline:
 
 def plain(dataset: Any, num_epochs: int = NUM_EPOCHS, **options: Any) -> Iterator[Any]:
     options = {"turn_size": TURN, "seed": SEED, "window": WINDOW} | options
-    return lanes_oracle.hugging_face(dataset, num_epochs, **options)
+    return shards_oracle.hugging_face(dataset, num_epochs, **options)
 
 
 def texts(batches: Any) -> list[tuple[str, int, str]]:
@@ -146,7 +146,7 @@ def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpu
     source = make(dataset, transforms, shuffle=kind != "plain")
     batches, states = run_saving(pipeline(source))
     assert max(len(state) for state in states) < 1024 + 500 * len(corpus)
-    assert any('"state": {' in state for state in states)  # cursors inside lanes are really used
+    assert any('"state": {' in state for state in states)  # cursors inside shards are really used
     if kind != "transforms":
         assert_plain(batches, dataset, **({"seed": None} if kind == "plain" else {}))
     for num_actors, chunk_size in ((1, 30), (3, None), (5, 77)):
@@ -278,7 +278,7 @@ def test_a_state_of_another_stream_is_refused(corpus: list[str]) -> None:
         (make(dataset, shuffle=False), "order.shuffle"),
         (make(dataset, shuffle_buffer_size=51), "order.window_size"),
         (make(dataset, turn_size=9), "order.turn_size"),
-        (make(stream(corpus[:3])), "files.num_lanes"),
+        (make(stream(corpus[:3])), "files.num_shards"),
         (make(stream([*corpus[:3], corpus[0]])), "files.digest"),
         (make(dataset.filter(even)), "files.digest"),
         (make(dataset, [Noise()]), "transforms.digest"),
@@ -376,20 +376,20 @@ def test_a_line_that_cannot_be_read_is_an_error_in_its_place(corpus: list[str], 
     dataset = datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": [0, 1]})
     source = make(dataset, shuffle=False, turn_size=4)
     seen = []
-    where = r"lane 1\[13\] \(position 29\): reading raised OSError: the cable was cut"
+    where = r"shard 1\[13\] \(position 29\): reading raised OSError: the cable was cut"
     with pytest.raises(RecordError, match=where):
         seen.extend((element["shard"], element["number"]) for element in source)
-    rotation = lanes_oracle.rotation([20, 20], 4)
+    rotation = shards_oracle.rotation([20, 20], 4)
     assert seen == rotation[: rotation.index((1, 13))]
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_a_transform_that_fails_names_lane_element_position_and_actor(corpus: list[str]) -> None:
+def test_a_transform_that_fails_names_shard_element_position_and_actor(corpus: list[str]) -> None:
     def fail(element: dict[str, Any]) -> dict[str, Any]:
         return {"x": 1 // (int(element["number"]) - 21)}
 
     source = make(stream(corpus[1:]), [fail], shuffle=False)
-    where = r"json/train, lane 0 \(heapq.jsonl\)\[21\] \(position 53\): transform .*fail raised ZeroDivisionError"
+    where = r"json/train, shard 0 \(heapq.jsonl\)\[21\] \(position 53\): transform .*fail raised ZeroDivisionError"
     with RaySource(source, num_actors=2, num_cpus=0.5) as distributed, pytest.raises(RecordError, match=where) as info:
         list(pipeline(distributed))
     assert any("in reader actor" in note for note in info.value.__notes__)
@@ -444,12 +444,12 @@ def test_a_picture_that_does_not_decode_is_left_out_or_named(kind: str) -> None:
     state = source.get_state()
     second = list(source)
     assert len(second) == 39
-    assert ["lane 0[13]" in skip.where for skip in source.skipped] == [True, True]
+    assert ["shard 0[13]" in skip.where for skip in source.skipped] == [True, True]
     resumed = source.copy()
     resumed.set_state(state)
     assert_equal(list(resumed), second)
     named = make(dataset(), [as_arrays], shuffle=False, turn_size=20)
-    with pytest.raises(RecordError, match=r"lane 0\[13\] \(position 13\): decoding raised UnidentifiedImageError"):
+    with pytest.raises(RecordError, match=r"shard 0\[13\] \(position 13\): decoding raised UnidentifiedImageError"):
         list(named)
     assert named.get_state()["position"] == 13
     for each in (source, resumed, named):
@@ -489,10 +489,10 @@ def test_a_state_from_when_pictures_were_no_arrays_is_refused() -> None:
     assert "images" not in make(dataset.with_format("numpy")).get_state()["settings"]["files"]  # they were arrays
 
 
-def test_what_a_map_inside_raises_ends_the_lane_and_says_what_to_do() -> None:
+def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do() -> None:
     numbers = datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset()
     source = make(numbers.map(lambda e: {"y": 1 // (e["x"] - 13)}), shuffle=False, on_error="skip")
-    with pytest.raises(RecordError, match=r"lane 0\[13\] \(position 13\): reading raised ZeroDivision") as info:
+    with pytest.raises(RecordError, match=r"shard 0\[13\] \(position 13\): reading raised ZeroDivision") as info:
         list(source)
     assert any("one of the transforms instead" in note for note in info.value.__notes__)
     assert (source.get_state()["position"], source.skipped) == (13, [])
@@ -519,9 +519,9 @@ def test_what_cannot_be_resumed_is_refused_at_construction(
 
 
 def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:
-    with pytest.raises(RuntimeError, match=r"no element of epoch 0, of \d+ in 4 lanes, was kept: the filters"):
+    with pytest.raises(RuntimeError, match=r"no element of epoch 0, of \d+ in 4 shards, was kept: the filters"):
         make(stream(corpus), [type("Nothing", (), {"filter": lambda self, e: False})()], num_epochs=-1).get_batch(4)
-    with pytest.raises(RuntimeError, match=r"no element of epoch 0, of 0 in 4 lanes, was kept: the data is empty"):
+    with pytest.raises(RuntimeError, match=r"no element of epoch 0, of 0 in 4 shards, was kept: the data is empty"):
         make(stream(corpus).filter(lambda e: False), num_epochs=-1).get_batch(4)
 
 
@@ -561,14 +561,14 @@ class Seen:
         return "Seen"
 
 
-def test_a_state_in_the_last_window_of_its_lanes_reads_none_of_them_again_from_the_beginning() -> None:
+def test_a_state_in_the_last_window_of_its_shards_reads_none_of_them_again_from_the_beginning() -> None:
     seen = Seen()
     data = datasets.Dataset.from_dict({"x": list(range(460))}).to_iterable_dataset(num_shards=2).map(seen)
     config = HFStreamingConfig(shuffle=True, num_epochs=1, turn_size=4, shuffle_buffer_size=100)
     source = HFStreamingSource(config, dataset=data)
     found = list(source.batches(0, StreamOptions(30, chunk_size=10)))
     want = np.concatenate([batch.columns["x"] for batch in found]).tolist()
-    for number in (14, 15):  # the lanes hold 230: their last windows begin at element 400 of both together
+    for number in (14, 15):  # the shards hold 230: their last windows begin at element 400 of both together
         resumed = HFStreamingSource(config, dataset=data)
         state = found[number - 1].state.to_json(source.describe().settings())
         resumed.set_state(json.loads(json.dumps(state)))

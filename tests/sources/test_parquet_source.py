@@ -173,12 +173,12 @@ def test_a_file_that_datasets_wrote_is_read_as_datasets_reads_it(tmp_path: Path)
 
 
 def test_a_window_is_as_many_row_groups_as_there_is_memory_for(tmp_path: Path) -> None:
-    from datarax_ray.plan.orders.record_groups import Groups
+    from datarax_ray.plan.orders.record_groups import RecordGroups
     from datarax_ray.sources.parquet_source import _window_blocks
 
-    assert _window_blocks(Groups([10_000] * 50), row_nbytes=1000) == 26  # of 10 MB: 256 MiB
-    assert _window_blocks(Groups([10] * 50), row_nbytes=1) == 64
-    assert _window_blocks(Groups([10**6]), row_nbytes=1000) == 1
+    assert _window_blocks(RecordGroups([10_000] * 50), row_nbytes=1000) == 26  # of 10 MB: 256 MiB
+    assert _window_blocks(RecordGroups([10] * 50), row_nbytes=1) == 64
+    assert _window_blocks(RecordGroups([10**6]), row_nbytes=1000) == 1
     write_tables(tmp_path, (90,))
     assert make(tmp_path, shuffle=True, shuffle_window=5).describe().order.window_blocks == 5
 

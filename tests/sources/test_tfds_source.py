@@ -17,7 +17,7 @@ import pytest
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import read_elements
 from datarax_ray.read.decode import PadTo
 from datarax_ray.read.decode.tfds import DecodeTfds, Leaf, tfds_leaves
@@ -236,7 +236,7 @@ def test_its_description_travels_and_says_the_same_after_reading() -> None:
     source = make("test")
     state = source.get_state()
     again = pickle.loads(pickle.dumps(source.describe()))
-    assert [plain(e) for e in read_elements(again, Ticket(0, 4))] == values(SAID["elements"]["test"])
+    assert [plain(e) for e in read_elements(again, ReadRequest(0, 4))] == values(SAID["elements"]["test"])
     assert again.settings() == source.describe().settings() == state["settings"]
 
 

@@ -31,7 +31,7 @@ class _UnlikeError(Exception):
     """Elements that no arrays hold without changing one's type."""
 
 
-class Boxed:
+class ObjectList:
     """A list of any Python objects. Pickled in one piece: a thousand small arrays are one buffer, and are writable."""
 
     def __init__(self, values: list[Any]) -> None:
@@ -51,11 +51,11 @@ class Boxed:
         try:
             return _unbox, (pickle.dumps(self.values, pickle.HIGHEST_PROTOCOL),)
         except Exception:  # a class of __main__, say: the pickler around this one may know how (cloudpickle does)
-            return Boxed, (self.values,)
+            return ObjectList, (self.values,)
 
 
-def _unbox(data: bytes) -> Boxed:
-    return Boxed(pickle.loads(data))
+def _unbox(data: bytes) -> ObjectList:
+    return ObjectList(pickle.loads(data))
 
 
 @dataclass(frozen=True)
@@ -83,30 +83,30 @@ class Stacked:
 class Elements:
     """The elements of a block. indices, rngs: of each, where operations on batches need them."""
 
-    values: Stacked | Boxed
+    values: Stacked | ObjectList
     indices: Indices | None = None
-    rngs: Boxed | None = None
+    rngs: ObjectList | None = None
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nbytes", self.values.nbytes)  # taken once: a box is counted element by element
 
 
-def gather(elements: list[Any]) -> Stacked | Boxed:
+def gather(elements: list[Any]) -> Stacked | ObjectList:
     """At least one element, as arrays if they are all alike.
 
     >>> gather([{"x": 1}, {"x": 2}]).leaves
     (array([1, 2]),)
     >>> type(gather([{"x": 1}, {"x": 2.0}])).__name__
-    'Boxed'
+    'ObjectList'
     """
     try:
         return _stack(elements)
     except _UnlikeError:
-        return Boxed(elements)
+        return ObjectList(elements)
 
 
-def batch(parts: Sequence[tuple[Stacked | Boxed, int, int]]) -> Any:
+def batch(parts: Sequence[tuple[Stacked | ObjectList, int, int]]) -> Any:
     """Rows [lo, hi) of each part, stacked as Grain stacks them: new arrays of shape (rows, ...) in the elements' tree.
 
     Returns NotImplemented where they are not all alike, and Grain's own function must say what becomes of them.

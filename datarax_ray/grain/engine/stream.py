@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from datarax_ray.grain.engine.pytrees import Boxed, Elements, gather
+from datarax_ray.grain.engine.pytrees import Elements, ObjectList, gather
 from datarax_ray.grain.engine.sampler import Sampling
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Ticket
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block, read_records
 from datarax_ray.read.errors import RecordError
@@ -30,7 +30,7 @@ _MAX_RUN_RECORDS = 16
 
 
 @dataclass(frozen=True)
-class SampledDescription:
+class SampledStream:
     """What the stream of a loader is made of.
 
     sampler: a Sampling, or any object with `[index]` that gives what has index, record_key and rng. length: positions;
@@ -93,7 +93,7 @@ class SampledDescription:
     def about(self) -> str:
         return f"{self.length} positions of {self.reader.num_records} records by a sampler"
 
-    def names(self, ticket: Ticket) -> list[str]:
+    def names(self, request: ReadRequest) -> list[str]:
         """None: to say which records they are, the sampler would be asked again."""
         return []
 
@@ -110,9 +110,9 @@ class SampledDescription:
     def settings(self) -> dict[str, Any]:
         return dict(self.identity)
 
-    def read(self, ticket: Ticket) -> Block:
-        """The elements of the ticket's positions, up to the first that fails; a flat_map's share their position."""
-        positions, _ = ticket.select(self.order)
+    def read(self, request: ReadRequest) -> Block:
+        """The elements of the request's positions, up to the first that fails; a flat_map's share their position."""
+        positions, _ = request.select(self.order)
         if not positions.size:
             return Block(positions, None)
         chosen = self._choose(positions)
@@ -136,12 +136,12 @@ class SampledDescription:
         at = 0 if failure is None else failure.position
         return Block(np.array(where, np.int64), self._elements(items) if items else None, (), failure, at)
 
-    def broken(self, ticket: Ticket, ended: str) -> Block:
-        """A block that fails at the first record of the ticket, which ends every process that reads it."""
-        positions, _ = ticket.select(self.order)
+    def broken(self, request: ReadRequest, ended: str) -> Block:
+        """A block that fails at the first record of the request, which ends every process that reads it."""
+        positions, _ = request.select(self.order)
         chosen = self._choose(positions)
         if not len(chosen.records):
-            return Block(positions[:0], None, (), chosen.failure, ticket.start)
+            return Block(positions[:0], None, (), chosen.failure, request.start)
         error = ChildProcessError(f"every process that reads it ends: {ended}")
         where, position = self.reader.locate(int(chosen.records[0])), int(positions[0])
         failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {error}", error)
@@ -149,11 +149,11 @@ class SampledDescription:
 
     def _elements(self, items: list[Item]) -> Elements:
         data = [item.data for item in items]
-        values = gather(data) if self.stacks else Boxed(data)
+        values = gather(data) if self.stacks else ObjectList(data)
         if not self.carries:
             return Elements(values)
         indices = np.array([item.index for item in items], np.int64)
-        return Elements(values, indices, Boxed([item.rng for item in items]))
+        return Elements(values, indices, ObjectList([item.rng for item in items]))
 
     def _choose(self, positions: Indices) -> _Chosen:
         indices = positions * self.shard_count + self.shard_index

@@ -37,7 +37,7 @@ MAX_DEVIATION = 4
 
 
 @dataclass(frozen=True)
-class Origin:
+class WeightsStart:
     """Where weights begin to hold: position, and the position of each component there.
 
     inside: the component of position - 1, where part of its record is still to be delivered; else None.
@@ -51,7 +51,7 @@ class Origin:
         """As plain values, for a state."""
         return {"origin": {"position": self.position, "components": list(self.components), "inside": self.inside}}
 
-    def at(self, position: int) -> Origin | None:
+    def at(self, position: int) -> WeightsStart | None:
         """Itself; None at 0, where a stream begins again by the weights that it has now. See Extra."""
         first = self.position - (self.inside is not None)
         if 0 < position < first:
@@ -78,7 +78,7 @@ class Mixture:
 
     weights: tuple[int, ...]
     seed: int
-    origin: Origin | None = None
+    origin: WeightsStart | None = None
 
     def place(self, positions: Indices) -> tuple[Indices, Indices]:
         """The component at each position and its own position: two int64 arrays (k,). positions: int64 (k,).
@@ -121,15 +121,15 @@ class Mixture:
         index = own - (0 if self.origin is None else self.origin.components[component])
         return _position_of(_tree(self.weights, self.seed), component, index)
 
-    def origin_at(self, position: int, is_inside: bool) -> Origin:
+    def origin_at(self, position: int, is_inside: bool) -> WeightsStart:
         """Where other weights begin, when the stream stands here; is_inside: with part of this record delivered.
 
         That record is then still given at its position, and the weights hold from the next one on.
         """
         if not is_inside:
-            return Origin(position, self.counts(position))
+            return WeightsStart(position, self.counts(position))
         component = int(self.place(np.array([position]))[0][0])
-        return Origin(position + 1, self.counts(position + 1), component)
+        return WeightsStart(position + 1, self.counts(position + 1), component)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class MixtureOrder:
         """See StatefulOrder."""
         return ("mixture.weights",) if self.allow_new_weights else ()
 
-    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Origin | None:
+    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> WeightsStart | None:
         """Where the weights begin to hold; None for the beginning of the stream. See StatefulOrder.
 
         With allow_new_weights, that is at the state itself where it has others, which have left the components there.
@@ -236,7 +236,7 @@ def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:
     return tuple(w // divisor for w in whole)
 
 
-def origin_of(plain: Any, num_components: int, state: StreamState) -> Origin:
+def origin_of(plain: Any, num_components: int, state: StreamState) -> WeightsStart:
     """The origin that a saved state names. state: its position and offset.
 
     Raises: ValueError for what is none, or none of a stream that stands there.
@@ -253,7 +253,7 @@ def origin_of(plain: Any, num_components: int, state: StreamState) -> Origin:
         raise ValueError(
             f"the state's origin must have the positions of {num_components} components, got {shown(plain)}"
         )
-    origin = Origin(position, tuple(components), inside)
+    origin = WeightsStart(position, tuple(components), inside)
     if sum(components) != position:
         raise ValueError(
             f"the state's origin stands at position {position}, and its components at {shown(components)}, which are "

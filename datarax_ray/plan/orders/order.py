@@ -12,7 +12,7 @@ import numpy as np
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.record_groups import Groups, slots
+from datarax_ray.plan.orders.record_groups import RecordGroups, slots
 from datarax_ray.plan.state import StreamState, refuse_rest
 
 Shuffle = Literal["none", "global", "block"]
@@ -54,7 +54,7 @@ class Order:
     shuffle: Shuffle = "none"
     rounds: int = 8
     block_size: int = 1
-    groups: Groups | None = None
+    groups: RecordGroups | None = None
     window_blocks: int = WINDOW_BLOCKS
 
     may_differ: ClassVar[tuple[str, ...]] = ()  # see StatefulOrder

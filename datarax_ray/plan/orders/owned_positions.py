@@ -22,7 +22,7 @@ from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.orders.record_groups import slots
 
 if TYPE_CHECKING:  # who selects by what is here
-    from datarax_ray.plan.partitions import Layout
+    from datarax_ray.plan.partitions import Partitioning
 
 # 32 MiB for the two arrays of a span, of which two are remembered; it takes half a second to make.
 _MAX_HELD = 2**21
@@ -50,26 +50,26 @@ class _Held:
     records: Indices
 
 
-def held(
-    order: Order, layout: Layout, shards: tuple[int, ...], start: int, stop: int
+def owned_positions(
+    order: Order, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
 ) -> tuple[Indices, Indices] | None:
-    """The positions in [start, stop) whose records are in these shards, ascending, and the records; two int64 (k,).
+    """The positions in [start, stop) whose records are in these partitions, ascending, and the records; two int64 (k,).
 
     None where the forward way is to be taken: it is cheaper, or this owner was not asked for these positions before. A
-    ticket that another owner lost is asked once, and must not cost a table.
+    request that another owner lost is asked once, and must not cost a table.
     """
-    if order.shuffle == "none" or (order.shuffle == "block" and not layout.by_group):
+    if order.shuffle == "none" or (order.shuffle == "block" and not partitioning.by_group):
         return None
-    if len(shards) > _MAX_SHARE * layout.num_shards:
+    if len(partitions) > _MAX_SHARE * partitioning.num_partitions:
         return None
     spans = list(_spans(order, start, stop))
-    share = len(shards) / layout.num_shards
+    share = len(partitions) / partitioning.num_partitions
     if any(span.size <= _MIN_SIZE or span.size * share > _MAX_HELD for span in spans):
         return None
-    were_asked = [_was_asked(order, layout, shards, span) for span in spans]  # each of them is noted
+    were_asked = [_was_asked(order, partitioning, partitions, span) for span in spans]  # each of them is noted
     if not all(were_asked):
         return None
-    parts = [_part(_table(order, layout, shards, span), span, start, stop) for span in spans]
+    parts = [_part(_table(order, partitioning, partitions, span), span, start, stop) for span in spans]
     return np.concatenate([positions for positions, _ in parts]), np.concatenate([records for _, records in parts])
 
 
@@ -93,9 +93,9 @@ def _part(table: _Held, span: _Span, start: int, stop: int) -> tuple[Indices, In
     return table.offsets[lo:hi] + span.start, table.records[lo:hi]
 
 
-def _was_asked(order: Order, layout: Layout, shards: tuple[int, ...], span: _Span) -> bool:
+def _was_asked(order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span) -> bool:
     """Whether this is not the first time."""
-    asked = _asked(order, layout, shards, span)
+    asked = _asked(order, partitioning, partitions, span)
     if asked.is_set():
         return True
     asked.set()
@@ -103,39 +103,39 @@ def _was_asked(order: Order, layout: Layout, shards: tuple[int, ...], span: _Spa
 
 
 @functools.lru_cache(maxsize=64)
-def _asked(order: Order, layout: Layout, shards: tuple[int, ...], span: _Span) -> threading.Event:
+def _asked(order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span) -> threading.Event:
     """Set once this owner was asked for positions of this span."""
     return threading.Event()
 
 
 @functools.lru_cache(maxsize=2)  # a chunk may lie across the border of two
-def _table(order: Order, layout: Layout, shards: tuple[int, ...], span: _Span) -> _Held:
+def _table(order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span) -> _Held:
     seed = (order.seed + span.epoch) % 2**32
     if order.groups is None:
-        places = records = _in_shards(layout, shards, order.num_records)
+        places = records = _in_partitions(partitioning, partitions, order.num_records)
     else:
-        places, records = _in_window(order, layout, shards, span, seed)
+        places, records = _in_window(order, partitioning, partitions, span, seed)
         seed = order.window_seed(seed, span.number)
     offsets = cipher.invert(places, span.size, seed=seed, rounds=order.rounds)
     ascending = np.argsort(offsets)
     return _Held(offsets[ascending], records[ascending])
 
 
-def _in_shards(layout: Layout, shards: tuple[int, ...], num_records: int) -> Indices:
-    """The records of these shards, each of which is one run (see shards.cut)."""
-    starts = np.array(shards, np.int64) * layout.run_records
-    return _ranges(starts, np.minimum(starts + layout.run_records, num_records) - starts)
+def _in_partitions(partitioning: Partitioning, partitions: tuple[int, ...], num_records: int) -> Indices:
+    """The records of these partitions, each of which is one run (see partitions.cut)."""
+    starts = np.array(partitions, np.int64) * partitioning.run_records
+    return _ranges(starts, np.minimum(starts + partitioning.run_records, num_records) - starts)
 
 
 def _in_window(
-    order: Order, layout: Layout, shards: tuple[int, ...], span: _Span, seed: int
+    order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span, seed: int
 ) -> tuple[Indices, Indices]:
-    """The places in a window of the records whose groups are in these shards, and the records."""
+    """The places in a window of the records whose groups are in these partitions, and the records."""
     assert order.groups is not None
     table = slots(order.groups, seed, order.rounds)
     first = span.number * order.window_blocks
     window = np.arange(first, min(first + order.window_blocks, len(table.order)))
-    mine = window[np.isin(table.order[window] % layout.num_shards, shards)]
+    mine = window[np.isin(table.order[window] % partitioning.num_partitions, partitions)]
     sizes = table.begins[mine + 1] - table.begins[mine]
     offsets = _ranges(table.begins[mine], sizes)
     return offsets - table.begins[first], offsets + np.repeat(table.shift[mine], sizes)

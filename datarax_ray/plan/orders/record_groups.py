@@ -1,4 +1,4 @@
-"""Groups: records that are stored and read together, of any sizes, and how an epoch permutes them.
+"""Record groups: records that are stored and read together, of any sizes, and how an epoch permutes them.
 
 Legend: group g is the records [starts[g], starts[g + 1]); slot j of an epoch holds group `order[j]`; slots follow one
 another without a gap, so slot j is the offsets [begins[j], begins[j + 1]) of the epoch.
@@ -19,10 +19,10 @@ from datarax_ray.plan.orders.cipher import Indices
 _MAX_BUCKETS = 2**16  # a table of 512 KiB stays in a core's cache
 
 
-class Groups:
+class RecordGroups:
     """Consecutive groups of records, each at least 1 record long. Equal where their sizes are; pickles.
 
-    >>> groups = Groups([3, 2])
+    >>> groups = RecordGroups([3, 2])
     >>> groups.starts.tolist(), groups.of(np.array([0, 2, 3])).tolist()
     ([0, 3, 5], [0, 0, 1])
     """
@@ -47,21 +47,21 @@ class Groups:
         """The group of each record. records: int64 (k,), in [0, num_records)."""
         return self._finder.of(records)
 
-    def __reduce__(self) -> tuple[type[Groups], tuple[Indices]]:
-        return Groups, (np.diff(self.starts),)  # what searches them is made anew
+    def __reduce__(self) -> tuple[type[RecordGroups], tuple[Indices]]:
+        return RecordGroups, (np.diff(self.starts),)  # what searches them is made anew
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Groups) and self.digest == other.digest
+        return isinstance(other, RecordGroups) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"Groups({len(self)} of {self.num_records} records, {self.digest})"
+        return f"RecordGroups({len(self)} of {self.num_records} records, {self.digest})"
 
 
 @dataclass(frozen=True)
-class Slots:
+class EpochGroups:
     """One epoch's permutation of the groups. order: int64 (g,). begins: int64 (g + 1,). shift: of slot to records."""
 
     order: Indices
@@ -79,11 +79,11 @@ class Slots:
 
 
 @functools.lru_cache(maxsize=8)  # chunks of at most a few epochs are in flight; each table is 24 bytes a group
-def slots(groups: Groups, seed: int, rounds: int) -> Slots:
+def slots(groups: RecordGroups, seed: int, rounds: int) -> EpochGroups:
     """The epoch's slots under this seed."""
     order = cipher.permute(np.arange(len(groups)), len(groups), seed=seed, rounds=rounds)
     begins = np.concatenate([[0], np.cumsum(np.diff(groups.starts)[order])])
-    return Slots(order, begins, groups.starts[order] - begins[:-1], _Finder(begins))
+    return EpochGroups(order, begins, groups.starts[order] - begins[:-1], _Finder(begins))
 
 
 class _Finder:

@@ -1,4 +1,4 @@
-"""Documents: what is packed. Elements in, their fields laid end to end out, with the length of each."""
+"""DocumentSpec: what is packed. Elements in, their fields laid end to end out, with the length of each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.read.elements.columns import Columns, is_host_only, unstack
 from datarax_ray.read.elements.transforms import Call, Progress
 
 
-def join(progress: Progress, columns: Columns, documents: Documents) -> tuple[Columns, Indices]:
+def join(progress: Progress, columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices]:
     """The fields of all documents, each end to end: {name: (sum of lengths, ...)}, and the lengths, int64 (k,).
 
     columns: the elements where they came as such, else None. The positions in `progress` are those of the documents
@@ -32,7 +32,7 @@ def join(progress: Progress, columns: Columns, documents: Documents) -> tuple[Co
     return {name: np.concatenate([element[name] for element in elements]) for name in documents.fields}, lengths
 
 
-def _whole(columns: Columns, documents: Documents) -> tuple[Columns, Indices] | None:
+def _whole(columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices] | None:
     """Columns whose rows are documents of one length, without a look at each; None where they are not."""
     found: list[Any] = [columns.get(name) for name in documents.fields] if isinstance(columns, Mapping) else [None]
     if any(column is None or column.ndim < 2 or is_host_only(column.dtype) for column in found):
@@ -48,7 +48,7 @@ def _whole(columns: Columns, documents: Documents) -> tuple[Columns, Indices] | 
     return flat, np.full(count, length, np.int64)
 
 
-def _documents(element: Any, documents: Documents) -> Iterator[dict[str, np.ndarray]]:
+def _documents(element: Any, documents: DocumentSpec) -> Iterator[dict[str, np.ndarray]]:
     """The documents of one element: one, or none where it is empty, or several where it is split."""
     if not isinstance(element, Mapping):
         raise TypeError(f"an element to pack is a dict, got {type(element).__name__}")
@@ -88,7 +88,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _cut_at_the_first_odd(progress: Progress, documents: Documents) -> None:
+def _cut_at_the_first_odd(progress: Progress, documents: DocumentSpec) -> None:
     """np.concatenate would make one dtype of several in silence."""
     for name in documents.fields:
         first = progress.elements[0][name] if progress.elements else None

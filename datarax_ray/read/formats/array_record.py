@@ -30,7 +30,7 @@ from datarax_ray.read.forked import OneProcess, ThreadLock
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
-from datarax_ray.read.retry import patiently
+from datarax_ray.read.retry import retried
 
 # Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
 # group of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
@@ -181,7 +181,7 @@ class ArrayRecordReader:
 
     def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
-        return patiently(lambda: self._read_alone(index, wanted), self.files[index].path)
+        return retried(lambda: self._read_alone(index, wanted), self.files[index].path)
 
     def _read_alone(self, index: int, wanted: Indices) -> list[bytes]:
         """What no other thread may close the file under; it may while a failed read waits to be tried again."""
@@ -372,7 +372,7 @@ def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | N
 
 def _try_inspect(part: FileSlice) -> RecordFile | Exception:
     try:
-        return patiently(lambda: _inspect(part), f"{part.path} while it was opened")
+        return retried(lambda: _inspect(part), f"{part.path} while it was opened")
     except (OSError, ValueError) as error:
         return error  # every broken file is reported, not only the first
 

@@ -21,7 +21,7 @@ def cached(reader: Reader) -> Reader:
 class CachedReader:
     """Another reader's records, kept as they are stored; the cache grows up to all the records that are asked for.
 
-    Those that a transform could change are given as copies. In an actor they are the records of its shards, so the
+    Those that a transform could change are given as copies. In an actor they are the records of its partitions, so the
     cluster's memory holds the dataset once. The cache is not pickled, and no part of a fingerprint.
     """
 

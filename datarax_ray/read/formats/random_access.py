@@ -19,7 +19,7 @@ from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.identity.code import value_digest
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
-from datarax_ray.read.retry import patiently
+from datarax_ray.read.retry import retried
 
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
 _GUESSED_NBYTES = 1024  # of an element that says nothing of its size
@@ -94,7 +94,7 @@ class RandomAccessReader:
     def read(self, records: Indices) -> list[Any]:
         """Raises: StorageError where the network or storage under it failed for long; what it raises itself."""
         read = self._read_within if self.is_managed else self._read
-        return patiently(lambda: read(records), f"elements of a {type(self._data).__qualname__}")
+        return retried(lambda: read(records), f"elements of a {type(self._data).__qualname__}")
 
     def _read_within(self, records: Indices) -> list[Any]:
         """As _read, in the context of the data source."""

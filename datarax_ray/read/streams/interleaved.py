@@ -1,4 +1,4 @@
-"""The description of a stream that is read lane by lane, and what an actor does with its tickets."""
+"""The description of a stream that is read shard by shard, and what an actor does with its requests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, LaneOrder, LaneTicket
-from datarax_ray.plan.packing import Documents
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardReadRequest
+from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
@@ -18,38 +18,38 @@ from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_
 from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.column_types import settle
 from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.skipped_records import ledger_of
+from datarax_ray.read.skipped_records import skipped_records_of
 from datarax_ray.read.stream import MAX_NAMES, MAX_RUN_RECORDS, check_settings, on_error_setting
-from datarax_ray.read.streams.open_shards import LaneReader, LiveLanes, Portion
+from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
 from datarax_ray.read.streams.rows import Pick, gather
 
 
 @dataclass(frozen=True)
-class LaneEnd:
-    """Where a lane stands behind a ticket. length: of the lane in this epoch, None where its end was not met."""
+class ShardEnd:
+    """Where a shard stands behind a request. length: of the shard in this epoch, None where its end was not met."""
 
-    lane: int
+    shard: int
     cursor: Cursor
     length: int | None
 
 
 @dataclass(frozen=True)
-class LaneBlock(Block):
-    """A block, with where the lanes that it was read from stand behind it."""
+class ShardBlock(Block):
+    """A block, with where the shards that it was read from stand behind it."""
 
-    lanes: tuple[LaneEnd, ...] = ()
+    shards: tuple[ShardEnd, ...] = ()
 
 
 @dataclass(frozen=True)
-class StreamDescription:
-    """What a stream of lanes is made of; see Description for num_epochs, transforms, on_error and the ledger's options.
+class InterleavedStream:
+    """What a stream of shards is made of; see IndexedStream for its other fields.
 
-    What is broken in a way that the lane cannot be read on is an error also with on_error="skip".
-    max_actors: those that read it at the same time, each a lane; None for all. No part of the stream.
+    What is broken in a way that the shard cannot be read on is an error also with on_error="skip".
+    max_actors: those that read it at the same time, each a shard; None for all. No part of the stream.
     """
 
-    reader: LaneReader
-    order: LaneOrder
+    reader: ShardReader
+    order: InterleavedOrder
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
@@ -57,21 +57,21 @@ class StreamDescription:
     skipped_path: str | None = None
     max_actors: int | None = None
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
-    _live: LiveLanes = field(init=False, repr=False, compare=False)
+    _live: OpenShards = field(init=False, repr=False, compare=False)
 
     run_records = MAX_RUN_RECORDS  # nothing is known of the size of elements before they are read
-    may_drop = True  # whether a position has an element is known only when the lanes were read
+    may_drop = True  # whether a position has an element is known only when the shards were read
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
-        ledger_of(self)
+        skipped_records_of(self)
         for step in steps(self.transforms):
             if step.kind == "decode":
                 raise TypeError(
                     f"transform {step.name} decodes stored records, and this stream gives elements; map them"
                 )
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
-        object.__setattr__(self, "_live", LiveLanes(self.reader, self.order))
+        object.__setattr__(self, "_live", OpenShards(self.reader, self.order))
 
     @property
     def stop(self) -> int | None:
@@ -96,24 +96,24 @@ class StreamDescription:
     def about(self) -> str:
         """What it is a stream of, in a few words for people."""
         shuffle = "window" if self.order.is_shuffled else "none"
-        return f"num_lanes={self.order.num_lanes}, shuffle={shuffle!r}"
+        return f"num_shards={self.order.num_shards}, shuffle={shuffle!r}"
 
-    def read(self, ticket: LaneTicket) -> Block:
-        """The elements that the ticket asks for, by position. The same block wherever and whenever it is read."""
-        return _read_lanes(self, self._live, ticket)
+    def read(self, request: ShardReadRequest) -> Block:
+        """The elements that the request asks for, by position. The same block wherever and whenever it is read."""
+        return _read_shards(self, self._live, request)
 
-    def broken(self, ticket: LaneTicket, ended: str) -> Block:
-        """A block that fails at the ticket's start, whatever on_error says: what ended the process may be the lane."""
-        epoch, first = divmod(ticket.start, EPOCH_POSITIONS)
-        ((lane, _),) = ticket.lanes
-        ordinal = self.order.count_before(int(self.order.places(epoch)[lane]), first)
+    def broken(self, request: ShardReadRequest, ended: str) -> Block:
+        """A block that fails at the request's start, whatever on_error says: the shard may have ended the process."""
+        epoch, first = divmod(request.start, EPOCH_POSITIONS)
+        ((shard, _),) = request.shards
+        ordinal = self.order.count_before(int(self.order.places(epoch)[shard]), first)
         error = ChildProcessError(f"every process that reads it ends: {ended}")
-        failure = _end(self, lane, ordinal, ticket.start, error)
-        return LaneBlock(np.empty(0, np.int64), None, failure=failure, failure_position=ticket.start)
+        failure = _end(self, shard, ordinal, request.start, error)
+        return ShardBlock(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
 
-    def names(self, ticket: LaneTicket) -> list[str]:
-        """Some of the lanes that the ticket asks for."""
-        return [self.reader.locate(lane, 0).rpartition("[")[0] for lane, _ in ticket.lanes[:MAX_NAMES]]
+    def names(self, request: ShardReadRequest) -> list[str]:
+        """Some of the shards that the request asks for."""
+        return [self.reader.locate(shard, 0).rpartition("[")[0] for shard, _ in request.shards[:MAX_NAMES]]
 
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """Raises: TypeError."""
@@ -144,9 +144,9 @@ class StreamDescription:
 
 @dataclass
 class _Piece:
-    """What a ticket gets of one lane. sources: where each row is in the lane, as stored."""
+    """What a request gets of one shard. sources: where each row is in the shard, as stored."""
 
-    lane: int
+    shard: int
     positions: Indices
     sources: Indices
     portions: list[Portion]
@@ -158,46 +158,46 @@ class _Piece:
             yield Pick(portion.rows, self.sources[inside] - portion.start, places[inside])
 
 
-def _read_lanes(description: StreamDescription, live_lanes: LiveLanes, ticket: LaneTicket) -> Block:
+def _read_shards(description: InterleavedStream, open_shards: OpenShards, request: ShardReadRequest) -> Block:
     order = description.order
-    epoch, first = divmod(ticket.start, EPOCH_POSITIONS)
-    last = first + ticket.stop - ticket.start
+    epoch, first = divmod(request.start, EPOCH_POSITIONS)
+    last = first + request.stop - request.start
     places = order.places(epoch)
     pieces: list[_Piece] = []
-    ends: list[LaneEnd] = []
+    ends: list[ShardEnd] = []
     failures: list[RecordError] = []
-    for lane, cursor in ticket.lanes:
-        place = int(places[lane])
+    for shard, cursor in request.shards:
+        place = int(places[shard])
         start, stop = order.count_before(place, first), order.count_before(place, last)
-        length = live_lanes.length(epoch, lane)
+        length = open_shards.length(epoch, shard)
         if length is not None and length <= start:
-            ends.append(LaneEnd(lane, cursor, length))
+            ends.append(ShardEnd(shard, cursor, length))
             continue
-        live = live_lanes.find(epoch, lane, start, cursor)
+        live = open_shards.find(epoch, shard, start, cursor)
         sources, portions = live.take(stop)
         positions = order.positions(epoch, place, np.arange(start, start + len(sources)))
-        pieces.append(_Piece(lane, positions, sources, portions))
-        ends.append(LaneEnd(lane, live.cursor, live.length))
+        pieces.append(_Piece(shard, positions, sources, portions))
+        ends.append(ShardEnd(shard, live.cursor, live.length))
         if live.failure is not None:
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
-            failures.append(_end(description, lane, live.ordinal, position, live.failure))
-        live_lanes.put_back(live)
-    block = _block(description, pieces, ticket.documents)
+            failures.append(_end(description, shard, live.ordinal, position, live.failure))
+        open_shards.put_back(live)
+    block = _block(description, pieces, request.documents)
     failures += [block.failure] if isinstance(block.failure, RecordError) else []
     failure = min(failures, key=lambda error: error.position, default=None)
-    return LaneBlock(
+    return ShardBlock(
         block.positions,
         block.columns,
         block.skipped,
         failure,
         0 if failure is None else failure.position,
         block.lengths,
-        lanes=tuple(ends),
+        shards=tuple(ends),
     )
 
 
-def _block(description: StreamDescription, pieces: list[_Piece], documents: Documents | None) -> Block:
-    """The rows of all lanes in the order of their positions, through the transforms."""
+def _block(description: InterleavedStream, pieces: list[_Piece], documents: DocumentSpec | None) -> Block:
+    """The rows of all shards in the order of their positions, through the transforms."""
     positions = np.concatenate([np.empty(0, np.int64), *(piece.positions for piece in pieces)])
     by_position = np.argsort(positions, kind="stable")
     places = np.empty_like(by_position)
@@ -213,7 +213,7 @@ def _block(description: StreamDescription, pieces: list[_Piece], documents: Docu
 
     def locate(position: int) -> str:  # asked only for what failed
         piece = next(piece for piece in pieces if position in piece.positions)
-        return description.reader.locate(piece.lane, int(piece.sources[np.searchsorted(piece.positions, position)]))
+        return description.reader.locate(piece.shard, int(piece.sources[np.searchsorted(piece.positions, position)]))
 
     is_table = isinstance(rows, Mapping)
     loose = description.reader.loose(rows) if is_table else {}
@@ -243,13 +243,13 @@ def _settled(progress: Progress, rows: Columns, positions: Indices, loose: Mappi
     return None
 
 
-def _end(description: StreamDescription, lane: int, ordinal: int, position: int, error: BaseException) -> RecordError:
-    """Why the lane gives nothing from here on."""
-    where = description.reader.locate(lane, ordinal)
+def _end(description: InterleavedStream, shard: int, ordinal: int, position: int, error: BaseException) -> RecordError:
+    """Why the shard gives nothing from here on."""
+    where = description.reader.locate(shard, ordinal)
     failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {message_of(error)}", error)
     if description.on_error != "raise":
         failure.add_note(
-            "The lane cannot be read on behind this, so on_error has no say in it. What a map or a filter inside the "
+            "The shard cannot be read on behind this, so on_error has no say in it. What a map or a filter inside the "
             "dataset raises can be left out where it is one of the transforms instead."
         )
     return failure

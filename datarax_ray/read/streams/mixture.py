@@ -16,31 +16,31 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest, later, without_later
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, Origin, whole_weights
-from datarax_ray.plan.packing import Documents
-from datarax_ray.plan.partitions import RunRecords, Ticket
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, whole_weights
+from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.partitions import ReadRequest, RunRecords
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.stream import Description, names_of
+from datarax_ray.read.stream import IndexedStream, names_of
 
-AnyDescription: TypeAlias = "Description | MixtureDescription"
+AnyStream: TypeAlias = "IndexedStream | MixtureStream"
 
 # Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
 _MAX_WHOLE_SETTINGS = 4
 
 
 @dataclass(frozen=True)
-class MixtureDescription:
-    """What a mixed stream is made of; a Description to all who read.
+class MixtureStream:
+    """What a mixed stream is made of; a IndexedStream to all who read.
 
     components: each with its own order, epochs, transforms and on_error. weights, seed: see
     plan.orders.mixture.Mixture. length: where the stream ends, None where a component does, or never.
     allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
-    components: tuple[AnyDescription, ...]
+    components: tuple[AnyStream, ...]
     weights: tuple[int, ...]
     seed: int = 42
     length: int | None = None
@@ -122,34 +122,34 @@ class MixtureDescription:
         """Whether every component that is in the stream does."""
         return all(c.drops_alike(is_packed) for c, weight in zip(self.components, self.weights, strict=True) if weight)
 
-    def read(self, ticket: Ticket) -> Block:
-        """The block that the ticket asks for, of all components."""
-        order = self._order_from(ticket.origin)
-        return self._read(order, *ticket.select(order), ticket.documents)
+    def read(self, request: ReadRequest) -> Block:
+        """The block that the request asks for, of all components."""
+        order = self._order_from(request.origin)
+        return self._read(order, *request.select(order), request.documents)
 
-    def broken(self, ticket: Ticket, ended: str) -> Block:
-        """The block of a ticket whose records end every process that reads them; nothing is read."""
-        order = self._order_from(ticket.origin)
-        return self._read(order, *ticket.select(order), ticket.documents, ended)
+    def broken(self, request: ReadRequest, ended: str) -> Block:
+        """The block of a request whose records end every process that reads them; nothing is read."""
+        order = self._order_from(request.origin)
+        return self._read(order, *request.select(order), request.documents, ended)
 
-    def names(self, ticket: Ticket) -> list[str]:
-        """Some of the files in which the ticket's records are."""
-        return names_of(ticket.select(self._order_from(ticket.origin))[1], self.locate)
+    def names(self, request: ReadRequest) -> list[str]:
+        """Some of the files in which the request's records are."""
+        return names_of(request.select(self._order_from(request.origin))[1], self.locate)
 
     def locate(self, record: int) -> str:
         """Where a record is, for people. record: numbered through all components."""
         index = int(np.searchsorted(self.order.bases, record, "right")) - 1
         return self.components[index].locate(record - int(self.order.bases[index]))
 
-    def block_at(self, positions: Indices, records: Indices, documents: Documents | None, ended: str = "") -> Block:
+    def block_at(self, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = "") -> Block:
         """The block of single positions, for a mixture that this is a component of."""
         return self._read(self.order, positions, records, documents, ended)
 
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked, by the weights that hold with this extra."""
-        assert extra is None or isinstance(extra, Origin)
+        assert extra is None or isinstance(extra, WeightsStart)
         order = self._order_from(extra)
-        return self._elements(order, *Ticket(start, stop).select(order))[1]
+        return self._elements(order, *ReadRequest(start, stop).select(order))[1]
 
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
         """The elements of single positions, and the position of each."""
@@ -177,14 +177,14 @@ class MixtureDescription:
         for component in self.components:
             component.close()
 
-    def _order_from(self, origin: Origin | None) -> MixtureOrder:
+    def _order_from(self, origin: WeightsStart | None) -> MixtureOrder:
         if origin is None:
             return self.order
         return replace(self.order, mixture=replace(self.order.mixture, origin=origin))
 
     def _parts(
         self, order: MixtureOrder, positions: Indices, records: Indices
-    ) -> Iterator[tuple[AnyDescription, Indices, Indices, Indices]]:
+    ) -> Iterator[tuple[AnyStream, Indices, Indices, Indices]]:
         """Of each component that has any: itself, its positions in the mixture, its own positions, its own records."""
         components, own = order.mixture.place(positions)
         for index in np.unique(components).tolist():
@@ -192,7 +192,7 @@ class MixtureDescription:
             yield self.components[index], positions[mine], own[mine], records[mine] - order.bases[index]
 
     def _read(
-        self, order: MixtureOrder, positions: Indices, records: Indices, documents: Documents | None, ended: str = ""
+        self, order: MixtureOrder, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = ""
     ) -> Block:
         blocks = [
             _moved(component.block_at(own, its_records, documents, ended), own, its_positions)

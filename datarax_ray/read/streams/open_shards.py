@@ -1,9 +1,9 @@
-"""Lanes being read: iterators that stand somewhere in a lane, and go on from there where the next ticket begins there.
+"""Open shards: iterators that stand somewhere in a shard, and go on where the next request begins there.
 
-What a ticket gets depends on the ticket alone; the iterators kept here only save reading a lane again up to it.
+What a request gets depends on the request alone; the iterators kept here only save reading a shard again up to it.
 
-Legend: ordinals are those of plan.orders.interleaved, in the order of delivery; a lane is read in the order in which it
-is stored, so elements of the window that is being delivered wait in a buffer.
+Legend: ordinals are those of plan.orders.interleaved, in the order of delivery; a shard is read in the order in which
+it is stored, so elements of the window that is being delivered wait in a buffer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.interleaved import Cursor, LaneOrder
+from datarax_ray.plan.orders.interleaved import Cursor, InterleavedOrder
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.streams.rows import Rows, count
 
 
-class LaneRun(Protocol):
-    """One pass through a lane, forwards."""
+class ShardRun(Protocol):
+    """One pass through a shard, forwards."""
 
     def next(self) -> list[Rows] | None:
-        """The elements that come next, at least one, in as many parts as they are stored in; None at the lane's end."""
+        """The elements that come next, at least one, in the parts in which they are stored; None at the end."""
         ...
 
     def state(self) -> Mapping[str, Any]:
@@ -35,14 +35,14 @@ class LaneRun(Protocol):
     def close(self) -> None: ...
 
 
-class LaneReader(Protocol):
-    """Host-side code that reads the lanes of one source. Picklable; opens what it needs when it needs it."""
+class ShardReader(Protocol):
+    """Host-side code that reads the shards of one source. Picklable; opens what it needs when it needs it."""
 
     @property
-    def num_lanes(self) -> int: ...
+    def num_shards(self) -> int: ...
 
-    def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
-        """A pass through the lane as it is in this epoch, from a state of such a pass on; None for the beginning.
+    def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
+        """A pass through the shard as it is in this epoch, from a state of such a pass on; None for the beginning.
 
         The same elements in the same portions wherever it is called: a run from a state goes on as the first would.
         """
@@ -57,8 +57,8 @@ class LaneReader(Protocol):
         """Of the columns of a run, those of values that are decoded first, or stacked as they are, by name."""
         ...
 
-    def locate(self, lane: int, index: int) -> str:
-        """Where an element is, for people. index: of the elements that the lane's run gives."""
+    def locate(self, shard: int, index: int) -> str:
+        """Where an element is, for people. index: of the elements that the shard's run gives."""
         ...
 
     def fingerprint(self) -> dict[str, Any]:
@@ -72,40 +72,42 @@ class LaneReader(Protocol):
 
 @dataclass(frozen=True)
 class Portion:
-    """The elements [start, stop) of a lane, as stored."""
+    """The elements [start, stop) of a shard, as stored."""
 
     start: int
     stop: int
     rows: Rows
 
 
-class LiveLane:
-    """A lane at one place of one epoch, which gives its elements in the order of delivery.
+class OpenShard:
+    """A shard at one place of one epoch, which gives its elements in the order of delivery.
 
-    ordinal: of the next element to give. length: of the lane, None until its end was seen. failure: what reading
-    raised; then the lane gives what is before it, and nothing more.
+    ordinal: of the next element to give. length: of the shard, None until its end was seen. failure: what reading
+    raised; then the shard gives what is before it, and nothing more.
     """
 
-    def __init__(self, reader: LaneReader, order: LaneOrder, epoch: int, lane: int, start: int, cursor: Cursor) -> None:
-        self.epoch, self.lane, self.ordinal = epoch, lane, start
+    def __init__(
+        self, reader: ShardReader, order: InterleavedOrder, epoch: int, shard: int, start: int, cursor: Cursor
+    ) -> None:
+        self.epoch, self.shard, self.ordinal = epoch, shard, start
         self.length: int | None = None
         self.failure: BaseException | None = None
         self._order = order
         self._begin = order.window_start(start)  # what is stored before it is not wanted
         if cursor.ordinal > self._begin:
             raise ValueError(
-                f"lane {lane} is wanted from element {self._begin} of epoch {epoch} on, and the cursor stands at "
+                f"shard {shard} is wanted from element {self._begin} of epoch {epoch} on, and the cursor stands at "
                 f"{cursor.ordinal}: the state was not written by this stream"
             )
-        self._run = reader.run(epoch, lane, cursor.state)
-        self._read = cursor.ordinal  # elements of the lane that the run has given or passed over
+        self._run = reader.run(epoch, shard, cursor.state)
+        self._read = cursor.ordinal  # elements of the shard that the run has given or passed over
         self._cursors = deque([cursor])
         self._buffer: list[Portion] = []
 
     def take(self, stop: int) -> tuple[Indices, list[Portion]]:
-        """The elements up to an ordinal, or to the lane's end or failure: where each is in the lane as stored.
+        """The elements up to an ordinal, or to the shard's end or failure: where each is in the shard as stored.
 
-        And the portions of the lane that hold them.
+        And the portions of the shard that hold them.
         """
         self._fill(self._order.window_stop(stop))
         if self.length is not None:
@@ -113,7 +115,7 @@ class LiveLane:
         elif self.failure is not None:
             stop = min(stop, self._order.window_start(self._read))  # of a window that is not whole, nothing is known
         start, self.ordinal = self.ordinal, max(self.ordinal, stop)
-        sources = self._order.sources(self.epoch, self.lane, start, self.ordinal, self.length)
+        sources = self._order.sources(self.epoch, self.shard, start, self.ordinal, self.length)
         portions = list(self._buffer)
         self._forget()
         return sources, portions
@@ -153,48 +155,48 @@ class LiveLane:
             self._cursors.popleft()
 
 
-class LiveLanes:
-    """The live lanes of one process. Several consumers may read one lane; each finds the iterator that it left.
+class OpenShards:
+    """The live shards of one process. Several consumers may read one shard; each finds the iterator that it left.
 
     Picklable, as an empty one.
     """
 
-    def __init__(self, reader: LaneReader, order: LaneOrder) -> None:
+    def __init__(self, reader: ShardReader, order: InterleavedOrder) -> None:
         self._reader = reader
         self._order = order
         self._lock = threading.Lock()
-        self._idle: list[LiveLane] = []  # least recently used first
+        self._idle: list[OpenShard] = []  # least recently used first
         self._lengths: dict[tuple[int, int], int] = {}
 
-    def length(self, epoch: int, lane: int) -> int | None:
-        """How many elements the lane has in an epoch, where a run came to its end."""
-        return self._lengths.get((epoch, lane))
+    def length(self, epoch: int, shard: int) -> int | None:
+        """How many elements the shard has in an epoch, where a run came to its end."""
+        return self._lengths.get((epoch, shard))
 
-    def find(self, epoch: int, lane: int, start: int, cursor: Cursor) -> LiveLane:
-        """The lane, standing at an ordinal. It is the caller's until it is put back."""
+    def find(self, epoch: int, shard: int, start: int, cursor: Cursor) -> OpenShard:
+        """The shard, standing at an ordinal. It is the caller's until it is put back."""
         with self._lock:
             for index, live in enumerate(self._idle):
-                if (live.epoch, live.lane, live.ordinal) == (epoch, lane, start):
+                if (live.epoch, live.shard, live.ordinal) == (epoch, shard, start):
                     return self._idle.pop(index)
-        return LiveLane(self._reader, self._order, epoch, lane, start, cursor)
+        return OpenShard(self._reader, self._order, epoch, shard, start, cursor)
 
-    def put_back(self, live: LiveLane) -> None:
-        """Keep the lane for the ticket that comes next, or close it where none will."""
+    def put_back(self, live: OpenShard) -> None:
+        """Keep the shard for the request that comes next, or close it where none will."""
         if live.length is not None:
-            self._lengths[live.epoch, live.lane] = live.length
+            self._lengths[live.epoch, live.shard] = live.length
         with self._lock:
             kept = [live] if live.length is None and live.failure is None else []
             idle = [*self._idle, *kept]
-            # lanes that moved to other actors stay behind, open; of them no more than this is kept
-            stale = [other for other in idle if other.epoch < live.epoch - 1] or idle[: -2 * self._order.num_lanes]
+            # shards that moved to other actors stay behind, open; of them no more than this is kept
+            stale = [other for other in idle if other.epoch < live.epoch - 1] or idle[: -2 * self._order.num_shards]
             self._idle = [other for other in idle if other not in stale]
-            while len(self._lengths) > 4 * self._order.num_lanes:
+            while len(self._lengths) > 4 * self._order.num_shards:
                 del self._lengths[next(iter(self._lengths))]
         for other in stale if kept else [*stale, live]:
             other.close()
 
     def close(self) -> None:
-        """Close all iterators; tickets open them again."""
+        """Close all iterators; requests open them again."""
         with self._lock:
             idle, self._idle = self._idle, []
         for live in idle:

@@ -14,7 +14,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.code import code_fingerprint
 
 # Those whose state_dict was found to be exact behind every batch and every element, with datasets 5.2: a run from it
-# gives what was left, in plain reading and under map, filter and interleave (tests/read/test_hf_lanes.py).
+# gives what was left, in plain reading and under map, filter and interleave (tests/read/test_hf_shards.py).
 _EXACT = {
     "ExamplesIterable",
     "ArrowExamplesIterable",

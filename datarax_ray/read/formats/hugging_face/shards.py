@@ -1,8 +1,8 @@
-"""Reads a Hugging Face IterableDataset lane by lane: a lane is one of its shards, a cursor holds its own state_dict.
+"""Reads a Hugging Face IterableDataset shard by shard; a cursor holds its own state_dict.
 
-Where the dataset reads Arrow tables, lanes give columns, in portions of batch_size rows: its state is exact behind such
-a portion, and the portions of a resumed run must be those of the first. Else elements are read one by one, and lanes
-give columns of a portion of them all the same, unless they are no table or the dataset has a format of arrays.
+Where the dataset reads Arrow tables, shards give columns, in portions of batch_size rows: its state is exact behind
+such a portion, and the portions of a resumed run must be those of the first. Else elements are read one by one, and
+shards give columns of a portion of them all the same, unless they are no table or the dataset has a format of arrays.
 
 Images and audio are decoded when they are delivered: a window holds them as they are stored, and one that is broken
 does not end the dataset's iterator.
@@ -25,8 +25,8 @@ from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
 from datarax_ray.read.formats.hugging_face import iterable_tree
-from datarax_ray.read.retry import PatientRun, patiently
-from datarax_ray.read.streams.open_shards import LaneRun
+from datarax_ray.read.retry import RetriedRun, retried
+from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
 
 # A portion costs 0.5 ms whatever its size, so it should hold many rows. Of Parquet and Arrow files it costs no memory:
@@ -38,11 +38,11 @@ _PORTION_ELEMENTS = 64
 _FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
 
 
-class HFLanes:
-    """The lanes of a datasets.IterableDataset, one for each of its shards, with what it does inside (map, filter).
+class HFShards:
+    """The shards of a datasets.IterableDataset, with what it does inside (map, filter).
 
     What a column becomes is decided by the table in read.formats.arrow.column_types, by the first rows, or by the first
-    elements of the first lane. A row that does not fit is an error in its place.
+    elements of the first shard. A row that does not fit is an error in its place.
 
     name: what the data is called, for people. on_host: columns that are objects whatever the first rows are.
 
@@ -62,17 +62,17 @@ class HFLanes:
             self.decode, self._dataset = _Decoder(dataset), dataset.decode(False).with_format(None)
         iterable_tree.check_resumable(self._dataset)
         self._name = name
-        self.num_lanes = int(dataset.num_shards)
+        self.num_shards = int(dataset.num_shards)
         self._types: ColumnTypes | None = None
         self._element_types: ElementTypes | None = None
         self._batch_size = _PORTION_ELEMENTS
         differences: list[list[str]] = []
-        if self.num_lanes and iterable_tree.has_arrow(self._dataset) and not holds_files:
+        if self.num_shards and iterable_tree.has_arrow(self._dataset) and not holds_files:
             self._look(on_host)
-        elif self.num_lanes and not _gives_arrays(dataset):
+        elif self.num_shards and not _gives_arrays(dataset):
             differences = self._look_at_elements(dataset.features or {}, tuple(on_host))
         self._fingerprint = {
-            "num_lanes": self.num_lanes,
+            "num_lanes": self.num_shards,
             "columns": digest(str(dataset.features)),
             "batch_size": self._batch_size,
             "on_host": [] if self._types is None else list(self._types.on_host),
@@ -84,20 +84,22 @@ class HFLanes:
         if holds_files and not _gives_arrays(dataset):
             self._fingerprint["images"] = "arrays"
 
-    def run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
-        return PatientRun(functools.partial(self._run, epoch, lane), state)
+    def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
+        return RetriedRun(functools.partial(self._run, epoch, shard), state)
 
-    def _run(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> LaneRun:
+    def _run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
         if state is not None and state.get("epoch") != epoch:  # `datasets` would begin at the start, and say nothing
-            raise ValueError(f"the cursor of lane {lane} is of epoch {state.get('epoch')!r}, and epoch {epoch} is read")
-        open_at = functools.partial(self._open, epoch, lane)
+            raise ValueError(
+                f"the cursor of shard {shard} is of epoch {state.get('epoch')!r}, and epoch {epoch} is read"
+            )
+        open_at = functools.partial(self._open, epoch, shard)
         if self._types is not None:
             return _TableRun(open_at(state), self._batch_size, self._types)
         return _ElementRun(open_at, state, self._batch_size, self._element_types)
 
-    def _open(self, epoch: int, lane: int, state: Mapping[str, Any] | None) -> Any:
-        """The lane's part of the dataset, an object for each run: its state is of what it was last iterated for."""
-        dataset = self._dataset.shard(self.num_lanes, lane)
+    def _open(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> Any:
+        """The shard's part of the dataset, an object for each run: its state is of what it was last iterated for."""
+        dataset = self._dataset.shard(self.num_shards, shard)
         dataset = dataset.with_format("arrow") if self._types is not None else _without_tables(dataset)
         dataset.set_epoch(epoch)
         if state is not None:
@@ -109,13 +111,13 @@ class HFLanes:
         names = () if self._element_types is None else self._element_types.loose
         return {name: columns[name] for name in names}
 
-    def locate(self, lane: int, index: int) -> str:
-        files = iterable_tree.files_of(self._dataset.shard(self.num_lanes, lane))
+    def locate(self, shard: int, index: int) -> str:
+        files = iterable_tree.files_of(self._dataset.shard(self.num_shards, shard))
         where = f" ({os.path.basename(files[0])})" if len(files) == 1 else ""
-        return f"{self._name}, lane {lane}{where}[{index}]"
+        return f"{self._name}, shard {shard}{where}[{index}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """The number of lanes, and digests of columns, files (names and sizes) and what the dataset does inside."""
+        """The number of shards, and digests of columns, files (names and sizes) and what the dataset does inside."""
         return dict(self._fingerprint)  # a state may be changed by whoever has it
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ class HFLanes:
     def _look(self, on_host: Iterable[str]) -> None:
         """Decide by the first rows what columns become, and how many rows a portion has."""
         dataset = self._dataset.with_format("arrow")
-        first = patiently(lambda: next(dataset.iter(FIRST_ROWS), None))
+        first = retried(lambda: next(dataset.iter(FIRST_ROWS), None))
         if first is None:
             return
         self._types = ColumnTypes.of(first, as_objects=on_host)
@@ -145,7 +147,7 @@ class HFLanes:
                 first.append(element)  # one by one: those before what cannot be read count
 
         try:
-            patiently(look)
+            retried(look)
         except StorageError:
             raise  # or fewer elements would decide, and a resume find another stream
         except Exception:  # it is told in its place, when it is read
@@ -183,7 +185,7 @@ class _TableRun:
 class _ElementRun:
     """Portions of elements. Where one cannot be read, those before it come first, and the state is the one before it.
 
-    open_at: the lane's part of the dataset from a state on.
+    open_at: the shard's part of the dataset from a state on.
     """
 
     def __init__(
@@ -258,7 +260,7 @@ class _Decoder:
         self._pool = iterable_tree.decoding_pool(dataset)
 
     def __call__(self, element: Any) -> Callable[[], Any]:
-        decode = functools.partial(patiently, functools.partial(self._decoded, element))
+        decode = functools.partial(retried, functools.partial(self._decoded, element))
         return decode if self._pool is None else self._pool.submit(decode).result
 
     def close(self) -> None:

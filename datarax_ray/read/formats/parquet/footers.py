@@ -13,7 +13,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.identity.contents import sampled_spans
-from datarax_ray.read.retry import patiently
+from datarax_ray.read.retry import retried
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
@@ -62,7 +62,7 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
     Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
     differ, for names that are no field, and where there is no row in all files together.
     """
-    filesystem, found = patiently(lambda: find_on(paths, filesystem, _SUFFIXES), f"{paths} while it was looked up")
+    filesystem, found = retried(lambda: find_on(paths, filesystem, _SUFFIXES), f"{paths} while it was looked up")
     first, _ = _try_open(filesystem, found[0], None)
     if isinstance(first, Exception):
         leaves: tuple[str, ...] | None = None  # it is told below, with the others
@@ -150,7 +150,7 @@ def _is_under(leaf: str, name: str) -> bool:
 
 def _try_open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, Any]:
     try:
-        return patiently(lambda: open_file(filesystem, path, leaves), f"{path} while it was opened")
+        return retried(lambda: open_file(filesystem, path, leaves), f"{path} while it was opened")
     except (OSError, ValueError) as error:
         return error, None  # every broken file is reported, not only the first
 

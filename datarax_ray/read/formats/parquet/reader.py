@@ -19,14 +19,14 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.record_groups import Groups
+from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.parquet.footers import FileFooter, Footers, open_file, read_footers
-from datarax_ray.read.retry import is_transient, patiently
+from datarax_ray.read.retry import is_transient, retried
 
 # Of decoded row groups that wait for the rest of their rows to be asked for: two windows of shuffled row groups.
 DEFAULT_MAX_NBYTES = 512 * 2**20
@@ -72,7 +72,7 @@ class ParquetReader:
         self._places = [
             (file, index) for file, footer in enumerate(footers.files) for index, n in enumerate(footer.rows) if n
         ]
-        self._row_groups = Groups(footers.files[file].rows[index] for file, index in self._places)
+        self._row_groups = RecordGroups(footers.files[file].rows[index] for file, index in self._places)
         self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
         self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
         self._failures: dict[int, str] = {}
@@ -102,7 +102,7 @@ class ParquetReader:
         return sum(self._group_nbytes()) // self.num_records
 
     @property
-    def groups(self) -> Groups:
+    def groups(self) -> RecordGroups:
         """Rows that are best read together: row groups, small ones with those that follow them."""
         sizes: list[int] = []
         found = self._group_nbytes()
@@ -114,7 +114,7 @@ class ParquetReader:
                 open_nbytes = 0
             sizes[-1] += rows
             open_nbytes += size
-        return Groups(sizes)
+        return RecordGroups(sizes)
 
     def cached(self) -> ParquetReader:
         """A reader of the same rows that keeps every row group it has decoded."""
@@ -246,7 +246,7 @@ class ParquetReader:
         file, index = self._places[group]
         path = self.footers.files[file].path
         try:
-            table = patiently(lambda: self._table(file, index), f"{path}, row group {index}")
+            table = retried(lambda: self._table(file, index), f"{path}, row group {index}")
         except BrokenRowGroupError as error:
             self._failures[group] = str(error)
             raise
@@ -352,7 +352,7 @@ def _types(footers: Footers, fill: Fill) -> ColumnTypes:
             if not rows:
                 continue
             try:
-                table = patiently(partial(_first_rows, footers, file.path, index), f"{file.path}, row group {index}")
+                table = retried(partial(_first_rows, footers, file.path, index), f"{file.path}, row group {index}")
             except StorageError:
                 raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read

@@ -2,7 +2,7 @@
 
 import random
 
-from datarax_ray.feed.load_balance import MIN_READ_S, MIN_WEIGHT, NUM_AGREEING, Pace
+from datarax_ray.feed.load_balance import MIN_READ_S, MIN_WEIGHT, NUM_AGREEING, LoadBalance
 
 
 def read(pace, seconds, times, actors=None):
@@ -13,7 +13,7 @@ def read(pace, seconds, times, actors=None):
 
 
 def test_an_actor_that_stays_slow_gets_as_much_less_and_the_others_what_is_even():
-    pace = Pace()
+    pace = LoadBalance()
     read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, NUM_AGREEING + NUM_AGREEING - 2)
     assert pace.weights == {}  # not yet: it could be a moment
     read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, 2)
@@ -23,21 +23,21 @@ def test_an_actor_that_stays_slow_gets_as_much_less_and_the_others_what_is_even(
 
 
 def test_noise_moves_nothing():
-    pace, chance = Pace(), random.Random(0)
+    pace, chance = LoadBalance(), random.Random(0)
     for _ in range(500):
         read(pace, {actor: 0.001 * chance.uniform(0.6, 1.7) for actor in range(4)}, 1)
         assert pace.weights == {}
 
 
 def test_a_weight_has_its_bounds():
-    pace = Pace()
+    pace = LoadBalance()
     read(pace, {0: 0.001, 1: 1.0, 2: 0.001}, 60)
     assert pace.weights == {1: MIN_WEIGHT}
 
 
 def test_short_reads_are_put_together_to_one_reading():
     short = MIN_READ_S / 10
-    pace = Pace()
+    pace = LoadBalance()
     for _ in range(10 * 2 * NUM_AGREEING):
         for actor, each in {0: 1, 1: 4, 2: 1}.items():
             pace.read(actor, 1, each * short, (0, 1, 2))
@@ -45,7 +45,7 @@ def test_short_reads_are_put_together_to_one_reading():
 
 
 def test_reads_of_nothing_say_nothing():
-    pace = Pace()
+    pace = LoadBalance()
     for _ in range(100):
         pace.read(0, 0, 1.0, (0, 1))
         pace.read(1, 100, 0.1, (0, 1))
@@ -53,13 +53,13 @@ def test_reads_of_nothing_say_nothing():
 
 
 def test_one_alone_is_compared_with_nobody_and_the_absent_do_not_count():
-    pace = Pace()
+    pace = LoadBalance()
     read(pace, {0: 0.001, 1: 0.009}, 60, actors=(1,))
     assert pace.weights == {}
 
 
 def test_settling_takes_what_was_measured_and_forgetting_begins_anew():
-    pace = Pace()
+    pace = LoadBalance()
     read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, NUM_AGREEING)
     pace.settle((0, 1, 2))
     assert pace.weights == {1: 0.25}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from datarax_ray.read.elements.columns import unstack
-from datarax_ray.read.formats.hugging_face import shards as hf_lanes
-from datarax_ray.read.formats.hugging_face.shards import HFLanes
+from datarax_ray.read.formats.hugging_face import shards as hf_shards
+from datarax_ray.read.formats.hugging_face.shards import HFShards
 from datarax_ray.read.streams.rows import Rows, count
 
 
@@ -78,9 +78,9 @@ def plain(rows: Rows) -> list[Any]:
     return [{key: np.asarray(value).tolist() for key, value in element.items()} for element in elements]
 
 
-def rest(reader: HFLanes, epoch: int, lane: int, state: Any) -> tuple[list[list[Any]], list[Any]]:
+def rest(reader: HFShards, epoch: int, shard: int, state: Any) -> tuple[list[list[Any]], list[Any]]:
     """The portions from a state on, and the state behind each, as JSON brings it back."""
-    run, portions, states = reader.run(epoch, lane, state), [], []
+    run, portions, states = reader.run(epoch, shard, state), [], []
     while (given := run.next()) is not None:
         portions.append([row for rows in given for row in plain(rows)])
         states.append(json.loads(json.dumps(run.state())))
@@ -93,15 +93,15 @@ def rest(reader: HFLanes, epoch: int, lane: int, state: Any) -> tuple[list[list[
 def test_from_behind_every_portion_a_run_gives_exactly_the_rest(
     dataset: datasets.IterableDataset, inside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hf_lanes, "_MAX_ROWS", 7)
-    monkeypatch.setattr(hf_lanes, "_MIN_ROWS", 7)
-    monkeypatch.setattr(hf_lanes, "_PORTION_ELEMENTS", 7)
-    reader = HFLanes(INSIDE[inside](dataset), "test")
-    for epoch, lane in ((0, 0), (2, 1)):
-        portions, states = rest(reader, epoch, lane, None)
+    monkeypatch.setattr(hf_shards, "_MAX_ROWS", 7)
+    monkeypatch.setattr(hf_shards, "_MIN_ROWS", 7)
+    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 7)
+    reader = HFShards(INSIDE[inside](dataset), "test")
+    for epoch, shard in ((0, 0), (2, 1)):
+        portions, states = rest(reader, epoch, shard, None)
         assert len(portions) > 1
         for number, state in enumerate(states):
-            assert rest(reader, epoch, lane, state)[0] == portions[number + 1 :]
+            assert rest(reader, epoch, shard, state)[0] == portions[number + 1 :]
 
 
 BROKEN: set[int] = set()  # what cannot be read now
@@ -135,8 +135,8 @@ def rows() -> datasets.IterableDataset:
 
 @pytest.mark.parametrize("inside", FAILING)
 def test_a_state_stands_before_what_could_not_be_read(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf_lanes, "_PORTION_ELEMENTS", 8)
-    run = HFLanes(dataset := FAILING[inside](), "test").run(0, 0, None)
+    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 8)
+    run = HFShards(dataset := FAILING[inside](), "test").run(0, 0, None)
     monkeypatch.setitem(globals(), "BROKEN", {13})
     before = [[row["x"] for rows in run.next() or () for row in plain(rows)] for _ in range(2)]
     assert before == [list(range(8)), list(range(8, 12 if "batches" in inside else 13))]
@@ -144,23 +144,23 @@ def test_a_state_stands_before_what_could_not_be_read(inside: str, monkeypatch: 
         with pytest.raises(ZeroDivisionError, match="cannot read 13"):
             run.next()
     BROKEN.clear()
-    portions, _ = rest(HFLanes(dataset, "test"), 0, 0, run.state())
+    portions, _ = rest(HFShards(dataset, "test"), 0, 0, run.state())
     assert [row["x"] for portion in portions for row in portion] == list(range(before[-1][-1] + 1, 20))
 
 
 def test_a_state_of_another_epoch_is_refused(dataset: datasets.IterableDataset) -> None:
-    reader = HFLanes(dataset, "test")
+    reader = HFShards(dataset, "test")
     _, (state, *_) = rest(reader, 0, 0, None)
-    with pytest.raises(ValueError, match="the cursor of lane 0 is of epoch 0, and epoch 1 is read"):
+    with pytest.raises(ValueError, match="the cursor of shard 0 is of epoch 0, and epoch 1 is read"):
         reader.run(1, 0, state)
 
 
 def test_rows_unlike_the_first_are_an_error_with_the_remedy() -> None:
     rows = {"tokens": [[1, 2]] * 300 + [[3]], "n": list(range(301))}
     ragged = datasets.Dataset.from_dict(rows).to_iterable_dataset()
-    run = HFLanes(ragged, "test").run(0, 0, None)
+    run = HFShards(ragged, "test").run(0, 0, None)
     with pytest.raises(ValueError, match=r"not like the first 256 of the dataset.*name the column in host_keys"):
         run.next()
-    given = HFLanes(ragged, "test", ["tokens"]).run(0, 0, None).next()
+    given = HFShards(ragged, "test", ["tokens"]).run(0, 0, None).next()
     assert given is not None
     assert list(given[0]["tokens"][-1]) == [3]

@@ -4,51 +4,51 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.feed.row_selection import Picker
+from datarax_ray.feed.row_selection import RowSelector
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, within
 from datarax_ray.read.block import Block
 
 
-def picker(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, num_parts=2) -> Picker:
+def selector(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, num_parts=2) -> RowSelector:
     """rank: the part that is taken, or several."""
     parts = (rank,) if isinstance(rank, int) else rank
     rows = TrainerRows(batch_size, Share(num_parts, parts), is_padded=is_fixed)
-    return Picker(rows, stop=stop, offset=offset, is_fixed=is_fixed)
+    return RowSelector(rows, stop=stop, offset=offset, is_fixed=is_fixed)
 
 
 def block(*positions) -> Block:
     return Block(np.array(positions, np.int64), None)
 
 
-def picked(machine: Picker, start: int, stop: int, *blocks: Block) -> list[list[int]]:
+def picked(machine: RowSelector, start: int, stop: int, *blocks: Block) -> list[list[int]]:
     return [found.tolist() for found in machine.pick(start, stop, blocks)]
 
 
 def test_of_every_batch_its_rows_whoever_has_them():
     # elements 0 1 3 4 | 6 7 8 9 of two blocks; rank 1 of 2 takes the last two of each batch
-    assert picked(picker(), 0, 10, block(0, 4, 6, 9), block(1, 3, 7, 8)) == [[1, 3], [1, 3]]
+    assert picked(selector(), 0, 10, block(0, 4, 6, 9), block(1, 3, 7, 8)) == [[1, 3], [1, 3]]
 
 
 def test_of_a_batch_that_goes_on_all_that_may_be_a_trainers():
     blocks = block(0, 1, 2, 3, 4, 5, 6), block()
-    assert picked(picker(0), 0, 10, *blocks) == [[0, 1, 4, 5], []]
-    assert picked(picker(1), 0, 10, *blocks) == [[2, 3, 4, 5, 6], []]
-    assert picked(picker(1, is_fixed=True), 0, 10, *blocks) == [[2, 3, 6], []]
+    assert picked(selector(0), 0, 10, *blocks) == [[0, 1, 4, 5], []]
+    assert picked(selector(1), 0, 10, *blocks) == [[2, 3, 4, 5, 6], []]
+    assert picked(selector(1, is_fixed=True), 0, 10, *blocks) == [[2, 3, 6], []]
 
 
 def test_the_last_batch_is_split_evenly_once_it_is_known_to_be_the_last():
     for rank, wanted in ((0, [0, 1, 4]), (1, [2, 3, 5, 6])):
-        assert picked(picker(rank, stop=10), 0, 10, block(0, 1, 2, 3, 4, 5, 6)) == [wanted]
+        assert picked(selector(rank, stop=10), 0, 10, block(0, 1, 2, 3, 4, 5, 6)) == [wanted]
 
 
 def test_a_batch_goes_on_in_the_next_chunk():
-    machine = picker(1)
+    machine = selector(1)
     assert picked(machine, 0, 10, block(0, 1, 2)) == [[0, 1, 2]]
     assert picked(machine, 10, 20, block(10, 11, 12, 13, 14)) == [[0, 3, 4]]
 
 
 def test_several_elements_of_a_position_and_those_that_were_delivered_before():
-    assert picked(picker(1, offset=2), 0, 10, block(0, 0, 0, 4), block(2, 2)) == [[3], [1]]
+    assert picked(selector(1, offset=2), 0, 10, block(0, 0, 0, 4), block(2, 2)) == [[3], [1]]
 
 
 @given(st.data())
@@ -61,7 +61,7 @@ def test_trainers_pick_what_a_loop_over_rows_gives_them(data):
     sizes = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=5))
     offset = data.draw(st.integers(0, sizes[0]))
     total = sum(sizes) - offset
-    machine = picker(
+    machine = selector(
         parts, stop=len(sizes), offset=offset, batch_size=batch_size, is_fixed=is_fixed, num_parts=num_parts
     )
     mine = TrainerRows(batch_size, Share(num_parts, parts), is_padded=is_fixed)

@@ -1,0 +1,111 @@
+"""What one owner holds of a chunk is the same, found backwards from its records or forwards from the positions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datarax_ray.plan.orders import owned_positions
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.partitions import ReadRequest, assign, cut, owners_in
+from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
+
+GROUPS = RecordGroups(np.random.default_rng(0).integers(100, 3000, 60))
+ORDERS = {
+    "global": Order(50_001, seed=2**32 - 1, shuffle="global"),
+    "grain's": Order(40_000, seed=1, shuffle="global", rounds=4),
+    "groups": Order(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=16),
+}
+
+
+def requests(order: Order, size: int = 17_001, rows: TrainerPositions | None = None) -> list[ReadRequest]:
+    """Of all chunks of three epochs, for each of three owners."""
+    partitioning = cut(order, 64)
+    owners = assign(partitioning, order, (0, 1, 2))
+    stop = 3 * order.num_records
+    return [
+        ReadRequest(start, min(start + size, stop), partitioning, partitions, rows)
+        for start in range(0, stop, size)
+        for partitions in owners_in(order, partitioning, owners, start, min(start + size, stop)).values()
+    ]
+
+
+def forwards(order: Order, request: ReadRequest) -> tuple[list[int], list[int]]:
+    """A plain loop over the positions."""
+    assert request.partitioning is not None
+    assert request.partitions is not None
+    positions = np.arange(request.start, request.stop)
+    if request.rows is not None:
+        positions = positions[request.rows.contain(positions)]
+    records = order.records(positions)
+    runs = order.groups.of(records) if request.partitioning.by_group else records // request.partitioning.run_records
+    mine = [int(run) % request.partitioning.num_partitions in request.partitions for run in runs]
+    return positions[mine].tolist(), records[mine].tolist()
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_backwards_and_forwards_agree_at_every_chunk(name):
+    order = ORDERS[name]
+    num_backwards = 0
+    for request in requests(order):
+        want = forwards(order, request)
+        for _ in range(2):  # the first time forwards, where nobody asked before
+            positions, records = request.select(order)
+            assert (positions.dtype, records.dtype) == (np.int64, np.int64)
+            assert (positions.tolist(), records.tolist()) == want
+        num_backwards += (
+            owned_positions.owned_positions(
+                order, request.partitioning, request.partitions, request.start, request.stop
+            )
+            is not None
+        )
+    assert num_backwards == len(requests(order))
+
+
+def test_a_trainer_gets_its_rows_of_them():
+    order = ORDERS["global"]
+    rows = TrainerPositions(0, None, TrainerRows(64, share_of_rank(1, 4)))
+    for request in requests(order, rows=rows)[:6] * 2:
+        positions, records = request.select(order)
+        assert (positions.tolist(), records.tolist()) == forwards(order, request)
+
+
+def test_a_chunk_of_the_last_position_alone():
+    order = ORDERS["global"]
+    last = order.num_records - 1
+    found = []
+    for partitions in owners_in(order, cut(order, 64), (0, 1) * 512, last, last + 1).values():
+        request = ReadRequest(last, last + 1, cut(order, 64), partitions)
+        found += [request.select(order)[1].tolist() for _ in range(2)][1]
+    assert found == order.records(np.array([last])).tolist()
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Order(50_001),  # file order needs no permutation
+        Order(50_001, shuffle="block", block_size=64),
+        Order(8_000, shuffle="global"),  # a table, forwards as well
+        Order(2**40, shuffle="global"),  # more than anyone remembers
+    ],
+)
+def test_where_forwards_is_better_nothing_is_remembered(order):
+    partitioning = cut(order, 64)
+    partitions = tuple(range(0, partitioning.num_partitions, 3))
+    assert [owned_positions.owned_positions(order, partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
+
+
+def test_who_holds_nearly_everything_goes_forwards():
+    order = ORDERS["global"]
+    partitioning = cut(order, 64)
+    assert [owned_positions.owned_positions(order, partitioning, tuple(range(1000)), 0, 1000) for _ in range(3)] == [
+        None
+    ] * 3
+
+
+def test_a_request_asked_once_makes_no_table():
+    order = Order(70_000, seed=99, shuffle="global")
+    partitioning = cut(order, 64)
+    assert owned_positions.owned_positions(order, partitioning, (1, 2), 0, 1000) is None
+    assert owned_positions.owned_positions(order, partitioning, (1, 2), 1000, 2000) is not None

@@ -1,0 +1,183 @@
+"""Ownership against brute force: who owns what, how little moves, and that requests partition every chunk."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.partitions import MAX_NUM_PARTITIONS, Partitioning, ReadRequest, assign, cut, owners_in
+from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
+
+PROFILE = settings(derandomize=True, deadline=None, max_examples=80)
+
+
+def fewest_moves(before: tuple[int, ...], actors: list[int]) -> int:
+    """The fewest partitions that must move to be even: every actor keeps what it holds up to its quota, and the
+    larger quotas go to those who can use them."""
+    base, larger = divmod(len(before), len(actors))
+    held = Counter(before)
+    kept = sum(min(held[a], base) for a in actors)
+    kept += min(larger, sum(held[a] > base for a in actors))
+    return len(before) - kept
+
+
+def check_even(owners: tuple[int, ...], actors: list[int], num_partitions: int) -> None:
+    counts = Counter(owners)
+    assert len(owners) == num_partitions
+    assert set(counts) <= set(actors)
+    sizes = [counts[a] for a in actors]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(
+    num_partitions=st.integers(1, 40),
+    rosters=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=9, unique=True), min_size=1, max_size=6),
+    shuffle=st.sampled_from(["none", "global"]),
+)
+@PROFILE
+def test_joining_and_leaving_actors_share_evenly_with_the_fewest_moves(num_partitions, rosters, shuffle):
+    partitioning, order = Partitioning(1, num_partitions), Order(num_partitions, shuffle=shuffle)
+    owners: tuple[int, ...] = ()
+    for actors in rosters:
+        before, owners = owners, assign(partitioning, order, actors, owners)
+        check_even(owners, actors, num_partitions)
+        assert owners == assign(partitioning, order, actors, before)
+        if before:
+            assert sum(a != b for a, b in zip(before, owners, strict=True)) == fewest_moves(before, actors)
+
+
+def test_a_lost_actor_gives_its_partitions_away_and_the_rest_stay():
+    partitioning, order = Partitioning(1, 6), Order(6, shuffle="global")
+    before = assign(partitioning, order, [1, 2, 3])
+    assert before == (1, 1, 2, 2, 3, 3)
+    assert assign(partitioning, order, [1, 3], before) == (1, 1, 1, 3, 3, 3)
+    assert assign(partitioning, order, [4, 3, 1], before) == (1, 1, 4, 4, 3, 3)
+
+
+@given(
+    num_partitions=st.integers(1, 60),
+    actors=st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True),
+    weights=st.dictionaries(st.integers(0, 12), st.sampled_from([0.125, 0.5, 1.0, 2.0])),
+    shuffle=st.sampled_from(["none", "global"]),
+)
+@PROFILE
+def test_weighted_actors_get_their_share_rounded_and_it_stays(num_partitions, actors, weights, shuffle):
+    partitioning, order = Partitioning(1, num_partitions), Order(num_partitions, shuffle=shuffle)
+    owners = assign(partitioning, order, actors, weights=weights)
+    counts = Counter(owners)
+    total = sum(weights.get(a, 1.0) for a in actors)
+    for actor in actors:
+        assert abs(counts[actor] - num_partitions * weights.get(actor, 1.0) / total) < 1
+    assert assign(partitioning, order, actors, owners, weights) == owners
+    even = assign(partitioning, order, actors, owners)
+    check_even(even, actors, num_partitions)
+    moved = sum(a != b for a, b in zip(owners, even, strict=True))
+    assert moved == fewest_moves(owners, actors)
+
+
+def test_in_file_order_what_a_newcomer_gets_is_spread_over_the_file():
+    partitioning, order = Partitioning(1, 12), Order(12)
+    before = assign(partitioning, order, [1, 2])
+    assert before == (1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2)
+    assert assign(partitioning, order, [1, 2, 3], before) == (3, 3, 1, 2, 1, 2, 3, 3, 1, 2, 1, 2)
+    assert assign(partitioning, order, [1], before) == (1,) * 12
+
+
+@pytest.mark.parametrize("weights", [{1: 0.0}, {1: -1.0, 2: 2.0}])
+def test_weights_that_give_nobody_anything_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be at least 0 and not all 0"):
+        assign(Partitioning(1, 5), Order(5), [1] if len(weights) == 1 else [1, 2], weights=weights)
+
+
+def test_in_file_order_consecutive_runs_go_to_different_actors():
+    assert assign(Partitioning(10, 5), Order(100), [7, 8]) == (7, 8, 7, 8, 7)
+
+
+def test_without_actors_there_is_no_owner():
+    with pytest.raises(ValueError, match="at least one actor"):
+        assign(Partitioning(1, 5), Order(5), [])
+
+
+@given(n=st.integers(1, 10**7), run=st.integers(0, 5000))
+@PROFILE
+def test_a_cut_holds_every_record_in_few_partitions(n, run):
+    partitioning = cut(Order(n, shuffle="global"), run)
+    assert 1 <= partitioning.num_partitions <= MAX_NUM_PARTITIONS
+    assert partitioning.partition_of(np.array([0, n - 1])).tolist() == [
+        0,
+        partitioning.num_partitions - 1,
+    ]  # one run to a partition, in order
+    dealt = cut(Order(n), run)
+    assert dealt == Partitioning(max(1, run), MAX_NUM_PARTITIONS)
+    assert 0 <= dealt.partition_of(np.array([n - 1]))[0] < MAX_NUM_PARTITIONS
+
+
+@st.composite
+def chunks(draw):
+    """(order, partitioning, owners, start, stop): tiny datasets, chunks over several epochs."""
+    n = draw(st.integers(1, 30))
+    order = Order(n, seed=draw(st.integers(0, 3)), shuffle=draw(st.sampled_from(["none", "global"])))
+    partitioning = Partitioning(draw(st.integers(1, 12)), draw(st.integers(1, 8)))
+    actors = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True))
+    start = draw(st.integers(0, 100))
+    return order, partitioning, assign(partitioning, order, actors), start, start + draw(st.integers(1, 80))
+
+
+@given(chunks(), st.integers(1, 4), st.integers(1, 5), st.booleans())
+@PROFILE
+def test_requests_of_a_chunk_partition_its_positions(chunk, process_count, rows_each, finite):
+    order, partitioning, owners, start, stop = chunk
+    origin = max(0, start - 7)
+    everything: list[tuple[int, int]] = []
+    for rank in range(process_count):
+        share = TrainerRows(process_count * rows_each, share_of_rank(rank, process_count))
+        rows = TrainerPositions(origin, stop + 3 if finite else None, share)
+        for actor, partitions in owners_in(order, partitioning, owners, start, stop).items():
+            positions, records = ReadRequest(start, stop, partitioning, partitions, rows).select(order)
+            assert (np.diff(positions) > 0).all()
+            assert all(
+                owners[int(record) // partitioning.run_records % partitioning.num_partitions] == actor
+                for record in records
+            )
+            everything += zip(positions.tolist(), records.tolist(), strict=True)
+    wanted = [(p, int(order.records(np.array([p]))[0])) for p in range(start, stop)]
+    assert sorted(everything) == wanted
+
+
+@given(chunks())
+@PROFILE
+def test_in_file_order_exactly_the_owners_with_records_get_a_request(chunk):
+    order, partitioning, owners, start, stop = chunk
+    wanted: dict[int, set[int]] = {}
+    for position in range(start, stop):
+        partition = position % order.num_records // partitioning.run_records % partitioning.num_partitions
+        wanted.setdefault(owners[partition], set()).add(partition)
+    found = owners_in(order, partitioning, owners, start, stop)
+    if order.shuffle == "none":
+        assert {actor: set(partitions) for actor, partitions in found.items()} == wanted
+    else:  # everyone, without computing the order
+        assert found.keys() == set(owners)
+        assert all(set(found[actor]) >= partitions for actor, partitions in wanted.items())
+    assert all(len(set(partitions)) == len(partitions) > 0 for partitions in found.values())
+
+
+def test_a_request_far_out_costs_what_a_near_one_does():
+    order, partitioning = Order(1000), Partitioning(64, 16)
+    start = 10**15 + 37
+    owners = assign(partitioning, order, [0, 1])
+    requests = [
+        ReadRequest(start, start + 500, partitioning, s)
+        for s in owners_in(order, partitioning, owners, start, start + 500).values()
+    ]
+    positions = np.sort(np.concatenate([request.select(order)[0] for request in requests]))
+    assert positions.tolist() == list(range(start, start + 500))
+
+
+def test_a_request_without_partitions_or_rows_is_the_whole_chunk():
+    positions, records = ReadRequest(3, 8).select(Order(5))
+    assert positions.tolist() == [3, 4, 5, 6, 7]
+    assert records.tolist() == [3, 4, 0, 1, 2]
+    assert ReadRequest(3, 3).select(Order(5))[0].tolist() == []
