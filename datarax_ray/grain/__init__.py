@@ -4,23 +4,38 @@ Everything else here is Grain's own, so that `import datarax_ray.grain as grain`
 grain`, and for `import grain`; `datarax_ray.grain.python` stands for `grain.python` alone.
 """
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-import grain as _grain
-
-from datarax_ray.grain import python
-from datarax_ray.grain.iterator import DataLoaderIterator
-from datarax_ray.grain.loader import DataLoader, load
+if TYPE_CHECKING:
+    from datarax_ray.grain import python
+    from datarax_ray.grain.iterator import DataLoaderIterator
+    from datarax_ray.grain.loader import DataLoader, load
 
 __all__ = ["DataLoader", "DataLoaderIterator", "load", "python"]
 
+# Where each name is. Loaded when it is first asked for: an actor imports the engine below, and loads no Grain for it.
+_HOMES = {
+    "DataLoader": "datarax_ray.grain.loader",
+    "DataLoaderIterator": "datarax_ray.grain.iterator",
+    "load": "datarax_ray.grain.loader",
+}
+
 
 def __getattr__(name: str) -> Any:
-    for module in (_grain, python):
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name.startswith("__"):  # what the import system asks a package for
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    python = importlib.import_module("datarax_ray.grain.python")
+    if name == "python":
+        return python
+    for module in (importlib.import_module("grain"), python):
         if hasattr(module, name):
             return getattr(module, name)
     raise AttributeError(f"neither {__name__!r} nor grain has an attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *dir(_grain), *dir(python)})
+    python = importlib.import_module("datarax_ray.grain.python")
+    return sorted({*__all__, *dir(importlib.import_module("grain")), *dir(python)})
