@@ -5,6 +5,7 @@ grain`, and for `import grain`; `datarax_ray.grain.python` stands for `grain.pyt
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,11 +28,10 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name.startswith("__"):  # what the import system asks a package for
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    python = importlib.import_module("datarax_ray.grain.python")
-    if name == "python":
-        return python
-    for module in (importlib.import_module("grain"), python):
-        if hasattr(module, name):
+    if importlib.util.find_spec(f"{__name__}.{name}") is not None:  # a module of ours, `python` among them
+        return importlib.import_module(f"{__name__}.{name}")
+    for home in ("grain", f"{__name__}.python"):
+        if hasattr(module := importlib.import_module(home), name):
             return getattr(module, name)
     raise AttributeError(f"neither {__name__!r} nor grain has an attribute {name!r}")
 
