@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from datarax_ray.feed.opinions import Opinions
@@ -150,10 +150,7 @@ class Flow:
         if actors:  # or parts would be asked of those who cannot answer
             for part in self._window.asks():
                 self._sent[part] = self._pool.send(part)
-        losses = self._pool.lost(self._sent)
-        for loss in losses:  # all at once: an actor had a part of every chunk in flight
-            self._lose(loss)
-        return bool(losses)
+        return self._lose_others()
 
     def receive(self, other: Flow | None = None) -> None:
         """Wait a moment for a part of the first chunk; or of the other's first chunk, which has another number."""
@@ -167,6 +164,7 @@ class Flow:
         flow = self if other is None or event.part not in others else other
         if isinstance(event, Lost):
             flow._lose(event)
+            flow._lose_others()
         else:
             flow._arrive(event)
 
@@ -192,6 +190,13 @@ class Flow:
         whole = self._opinions.lost(loss.part)
         self._window.lost(loss.part, loss.reason, was_read=loss.was_read, for_memory=loss.for_memory, whole=whole)
 
+    def _lose_others(self) -> bool:
+        """Whether something is known to be lost: all that an actor had at once, as it is asked for again in order."""
+        losses = self._pool.lost(self._sent)
+        for loss in losses:
+            self._lose(loss)
+        return bool(losses)
+
     def _arrive(self, event: Arrived) -> None:
         del self._sent[event.part]
         self._stall.over()
@@ -205,3 +210,15 @@ class Flow:
         self._window.arrived(event.part, block.whole_nbytes or block.nbytes, block.read_s)
         self._scheduler.arrived(part.request, block)
         self._arrived.append((part, block))
+        if part.is_trial and block.failure is not None:
+            self._end_behind(part.chunk, block)
+
+    def _end_behind(self, chunk: int, failed: Block) -> None:
+        """Ask for nothing of the chunk that is behind what ends its process: of a shard, which is read forwards, all
+        that is behind it would end others as well.
+        """
+        behind = self._window.failed(chunk, failed.failure_position)
+        self._pool.discard({part: self._sent.pop(part) for part in behind if part in self._sent})
+        for part in behind:
+            self._opinions.lost(part)
+            self._arrived.append((part, replace(failed, positions=failed.positions[:0], columns=None, skipped=())))

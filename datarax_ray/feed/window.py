@@ -11,6 +11,7 @@ overhead, or takes a second to read: what is in flight is what a lost actor cost
 A part that is lost says nothing of its records: who kills actors from outside kills them at something. So it is asked
 for again as often as it takes, in smaller and smaller pieces, until what ends its process stands alone; that is then
 read in a process of its own, whose end is told by the actor that lives on (see actors.trial), as any other failure.
+What of its chunk is behind such a failure is then asked for no more.
 """
 
 from __future__ import annotations
@@ -188,6 +189,17 @@ class Window:
         """Event: what an asked part brought is not believed, or not yet; this is asked for in its place."""
         self._find(part, "doubted").parts[part.index] = other
         self._waiting.append(other)
+
+    def failed(self, chunk: int, position: int) -> list[Part]:
+        """Event: the stream ends at this position of a chunk in flight. Its parts behind that need not arrive.
+
+        Returns those that have not.
+        """
+        found = self._chunks[chunk - self._chunks[0].number]
+        behind = [part for part in found.parts if part.index not in found.arrived and part.request.start > position]
+        found.arrived |= dict.fromkeys((part.index for part in behind), 0)
+        self._waiting = [part for part in self._waiting if part not in behind]
+        return behind
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on."""

@@ -13,6 +13,7 @@ from datarax_ray.feed.window import (
     MAX_OPEN_CHUNKS,
     MAX_OUT_OF_MEMORY,
     MAX_PART_RECORDS,
+    SPLIT_AFTER,
     TARGET_BLOCK_NBYTES,
     TRY_AFTER,
     Part,
@@ -66,6 +67,28 @@ def test_the_head_is_what_is_missing_of_the_first_chunk():
     assert machine.head_range == (0, 8)
     machine.arrived(first, 5)
     assert machine.head == []
+
+
+def test_what_is_behind_a_failure_in_its_chunk_is_not_waited_for():
+    machine = window(actors=(7,))
+    whole, later = machine.asks()
+    for _ in range(SPLIT_AFTER):
+        machine.lost(whole)
+        first, *others = machine.asks()
+        whole = first
+    pieces = [first, *others]
+    assert [part.request.start for part in pieces] == list(range(8))
+    machine.arrived(pieces[1], 5)
+    machine.lost(pieces[5])  # and waits to be asked for again
+    machine.arrived(pieces[3], 0)
+    assert [part.request.start for part in machine.failed(0, 3)] == [4, 5, 6, 7]
+    assert machine.asks() == []
+    assert machine.head == [pieces[0], pieces[2]]
+    machine.arrived(pieces[0], 5)
+    machine.arrived(pieces[2], 5)
+    assert machine.head == []
+    machine.release()
+    assert machine.head == [later]
 
 
 def test_chunks_are_released_in_order_until_the_stop():
