@@ -249,8 +249,8 @@ def position_in_grain(
 ) -> int:
     """The position in a state that grain.DataLoader wrote with worker_count=0.
 
-    Raises: ValueError for one with workers, another version or a position outside; DriftError for another sampler or
-    source. It says nothing of its operations.
+    Raises: ValueError for one with workers, another version or shard, or a position outside; DriftError for another
+    sampler or source. It says nothing of its operations, nor how many shards there were.
     """
     workers, version = state.get("worker_count"), state.get("version")
     if version != 2:
@@ -265,6 +265,12 @@ def position_in_grain(
     last = state.get("last_seen_indices", {}).get("0")
     if isinstance(last, bool) or not isinstance(last, int):
         raise ValueError(f"the state of grain.DataLoader has {last!r} as its last index, which is none")
+    if (last - shard.shard_index) % shard.shard_count:
+        raise ValueError(
+            f"the state's last index {last} is one of shard {last % shard.shard_count} of {shard.shard_count}, this "
+            f"loader reads shard {shard.shard_index} of {shard.shard_count}; elements would be repeated or never seen. "
+            "Give each process the state of its own shard, with as many shards as wrote them, or start a new run."
+        )
     position = (last + shard.shard_count - shard.shard_index) // shard.shard_count
     if not 0 <= position <= length:
         raise ValueError(f"the state's position {position} is outside a stream of {length} elements")

@@ -277,6 +277,29 @@ class TestState:
         with pytest.raises(ValueError, match="position 4000 is outside a stream of 20 elements"):
             iterator.set_state(json.dumps(json.loads(written) | {"last_seen_indices": {"0": 3999}}).encode())
 
+    def test_grains_own_state_of_another_shard_is_refused(self) -> None:
+        """Where the shard is the loader's, not the sampler's, no setting in Grain's state tells them apart."""
+        sampler = grain.IndexSampler(10, grain.NoSharding(), False, 2, 0)
+
+        def arguments(shard: int) -> dict[str, Any]:
+            options = grain.ShardOptions(shard, 3)
+            return {"data_source": NUMBERS, "sampler": sampler, "operations": [], "shard_options": options}
+
+        for taken in range(5):
+            theirs = iter(grain.DataLoader(**arguments(1)))
+            for _ in range(taken):
+                next(theirs)
+            state = theirs.get_state()
+            own = iter(ours.DataLoader(**arguments(1)))
+            own.set_state(state)
+            assert [int(x) for x in own] == [int(x) for x in theirs]
+            for shard in (0, 2):
+                other = iter(ours.DataLoader(**arguments(shard)))
+                with pytest.raises(
+                    ValueError, match=rf"is one of shard 1 of 3, this loader reads shard {shard} of 3; .*its own shard"
+                ):
+                    other.set_state(state)
+
     def test_what_was_prefetched_is_not_in_it(self) -> None:
         iterator = iter(numbers())
         before = iterator.get_state()
