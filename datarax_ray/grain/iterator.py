@@ -64,8 +64,13 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         self._address = address
 
     def start_prefetch(self) -> None:
-        """Begin to make the next output now, in the background. Calling it again changes nothing."""
+        """Begin to make the next output now, in the background; the first time, once the actors were started.
+
+        Calling it again changes nothing. Raises: RuntimeError where the loader is closed; what starting actors raises.
+        """
         if self._first is None:
+            # not in the thread, which ends with this output: a local Ray ends with the thread that starts it
+            self._open = self._open or self._loader.open(self._address)
             worker = ThreadPoolExecutor(1, thread_name_prefix="datarax_ray-prefetch")
             self._first = worker.submit(self._next)
             worker.shutdown(wait=False)

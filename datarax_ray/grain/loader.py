@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import RandomAccessReader
 
 Chunks = Generator[tuple[int, int, list[Block]], None, None]
+
+# Iterators in several threads share a loader's source, which the first makes. Not the loader's own: loaders are copied.
+_OPENING = threading.RLock()
 
 
 class DataLoader(Closing):
@@ -121,7 +125,8 @@ class DataLoader(Closing):
 
     def close(self) -> None:
         """Stop reading, end the actors and close the data source. States can still be taken."""
-        self._is_closed = True
+        with _OPENING:
+            self._is_closed = True
         if self._source is not None:
             self._source.close()
         self._description.close()
@@ -151,14 +156,17 @@ class DataLoader(Closing):
         )
 
     def _reading(self) -> Source:
-        if self._is_closed:
-            raise RuntimeError("this DataLoader is closed; make a new one, and give its iterator the state of the old")
-        if self._source is None:
-            if self._worker_count == 0:
-                self._source = Source(self._description)
-            else:
-                self._source = RaySource(self, num_actors=self._worker_count, **self._ray_options)
-        return self._source
+        with _OPENING:
+            if self._is_closed:
+                raise RuntimeError(
+                    "this DataLoader is closed; make a new one, and give its iterator the state of the old"
+                )
+            if self._source is None:
+                if self._worker_count == 0:
+                    self._source = Source(self._description)
+                else:
+                    self._source = RaySource(self, num_actors=self._worker_count, **self._ray_options)
+            return self._source
 
     def _offsets(self, rest: Mapping[str, Any]) -> list[int]:
         refuse_rest({key: value for key, value in rest.items() if key != "offsets"})

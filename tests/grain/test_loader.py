@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from tests.data import write_files
 from tests.grain_transforms import (
+    PICKLED_IN,
     Backwards,
     FailOn,
     Keep,
@@ -469,6 +471,33 @@ class TestActors:
         calls = {int(path.name): path.read_text().split() for path in tmp_path.iterdir()}
         assert pids & calls.keys()  # ten elements may all have come from one of them
         assert set(map(tuple, calls.values())) == {("entered", "left")}
+
+    def test_iterators_that_prefetch_at_once_share_the_actors_and_the_caller_starts_them(self, tmp_path: Path) -> None:
+        """A local Ray ends with the thread that started it; of two sources, the loader would close one."""
+        sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
+        PICKLED_IN.clear()
+        with numbers(data_source=Visited(10, tmp_path), sampler=sampler, worker_count=1) as loader:
+            iterators = [iter(loader) for _ in range(2)]
+            for iterator in iterators:
+                iterator.start_prefetch()
+            assert [list(iterator) for iterator in iterators] == [list(range(10))] * 2
+            assert len(loader.stats()) == 1
+        calls = [path.read_text().split() for path in tmp_path.iterdir() if int(path.name) != os.getpid()]
+        assert calls == [["entered", "left"]]
+        assert set(PICKLED_IN) == {threading.current_thread().name}  # as the actors are sent it
+
+    def test_threads_that_prefetch_at_once_share_the_actors(self, tmp_path: Path) -> None:
+        sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
+        with numbers(data_source=Visited(10, tmp_path), sampler=sampler, worker_count=1) as loader:
+            iterators = [iter(loader) for _ in range(3)]
+            threads = [threading.Thread(target=iterator.start_prefetch) for iterator in iterators]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert [list(iterator) for iterator in iterators] == [list(range(10))] * 3
+        calls = [path.read_text().split() for path in tmp_path.iterdir() if int(path.name) != os.getpid()]
+        assert calls == [["entered", "left"]]
 
     def test_actors_end_with_the_loader(self) -> None:
         loader = numbers(worker_count=1)
