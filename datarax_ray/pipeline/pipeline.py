@@ -44,10 +44,15 @@ _CLOSE_S = 4.0
 
 @dataclass(frozen=True)
 class _Consumed:
-    """What was handed out so far. state: where the stream goes on. num_skipped: broken records left out before that."""
+    """What was handed out so far. state: where the stream goes on. num_skipped: broken records left out before that.
+
+    num_ahead: those behind it that the end of the stream brought, as where a short last batch is dropped. Who goes on
+    from the state meets them again.
+    """
 
     state: StreamState
     num_skipped: int = 0
+    num_ahead: int = 0
 
 
 class _Leg:
@@ -214,8 +219,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     @property
     def num_skipped(self) -> int:
-        """Broken records that were left out of the batches yielded, since the beginning."""
-        return self._run.leg.consumed.num_skipped
+        """Broken records that were left out of the batches yielded, since the beginning; at the end, of the stream."""
+        consumed = self._run.leg.consumed
+        return consumed.num_skipped + consumed.num_ahead
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -281,7 +287,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             ready = session.next()
             self._skipped_records.check(ready.skipped, leg.consumed.num_skipped)
             batch = ready.batch if is_finished or ready.batch is None else self._maker.finish(ready.batch)
-            self._consume(leg, ready.state, ready.skipped)
+            num_ahead = sum(skip.position >= ready.state.position for skip in ready.skipped) if batch is None else 0
+            self._consume(leg, ready.state, ready.skipped, num_ahead)
         if batch is None:
             _end_session(leg)
             raise StopIteration
@@ -377,8 +384,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 done=lambda: self._consume(leg, ends[-1].state, skipped()),
             )
 
-    def _consume(self, leg: _Leg, state: StreamState, skipped: tuple[Skipped, ...]) -> None:
+    def _consume(self, leg: _Leg, state: StreamState, skipped: tuple[Skipped, ...], num_ahead: int = 0) -> None:
         """What ends at this state is about to be handed out; in one assignment, the last, it is the pipeline's own.
+
+        num_ahead: how many of the skipped stand behind the state.
 
         Raises: RuntimeError where the pipeline is on another leg by now; what was made on this one is dropped.
         """
@@ -393,7 +402,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "skipped_path lists them all, max_skipped stops",
                 len(self.skipped),
             )
-        leg.consumed = _Consumed(state, leg.consumed.num_skipped + len(skipped))
+        leg.consumed = _Consumed(state, leg.consumed.num_skipped + len(skipped) - num_ahead, num_ahead)
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
@@ -516,6 +525,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if leg.prepare != prepare or leg.settings != settings:
             _end_session(leg)
         if leg.session is None:
+            leg.consumed = replace(leg.consumed, num_ahead=0)  # they come again, as the ledger's
             self._skipped_records.rewind(leg.consumed.state.position)
             cancelled = threading.Event()
             items = self._maker.batches(leg.consumed.state, prepare, settings, cancelled.is_set)

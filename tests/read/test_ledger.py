@@ -227,6 +227,41 @@ def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> Non
         pipeline(of_files(files, on_error=always, shuffle=False)).set_state(state)
 
 
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_what_is_missing_from_the_tail_is_counted_once_however_often_the_end_is_looked_at(
+    make: Any, tmp_path: Path, drop_remainder: bool
+) -> None:
+    path = tmp_path / "skipped.jsonl"
+    bad = [FailAt(13), FailAt(118), FailAt(119)]
+    transforms = [decode, *bad] if make.func is of_files else bad
+    config = {"transforms": transforms, "num_epochs": 1, "shuffle": False, "max_skipped": 3}
+
+    def to_the_end(pipeline: Pipeline) -> list[int]:
+        rows = [len(batch["index"]) for batch in pipeline]
+        assert (pipeline.num_skipped, len(listed(path))) == (3, 3)
+        return rows
+
+    def pipeline() -> Pipeline:
+        source = make(**config, skipped_path=str(path))
+        return Pipeline(source=source, batch_size=50, drop_remainder=drop_remainder)
+
+    with pipeline() as running:
+        assert to_the_end(running) == ([50, 50] if drop_remainder else [50, 50, 17])
+        for _ in range(3):
+            assert to_the_end(running) == []
+            with pytest.raises(ValueError, match="too few|there are"):
+                running.scan(lambda batch: batch["index"], length=1)
+            assert running.num_skipped == len(running.skipped) == len(listed(path))
+            state = running.get_state()
+            with pipeline() as resumed:
+                resumed.set_state(state)
+                assert to_the_end(resumed) == []
+                assert to_the_end(resumed) == []
+        running.seek(0)
+        assert running.num_skipped == 0
+        assert sum(to_the_end(running)) == (100 if drop_remainder else 117)
+
+
 def in_the_way(path: Path) -> None:
     """As where a disk is full or was made read-only: the file cannot be written."""
     path.unlink(missing_ok=True)
