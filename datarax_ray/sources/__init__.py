@@ -8,6 +8,7 @@ from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfig
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.sources.tfds_source import TFDSSource, TFDSSourceConfig
+from datarax_ray.sources.webdataset_source import WebDatasetSource, WebDatasetSourceConfig
 
 __all__ = [
     "ArrayRecordSourceConfig",
@@ -23,5 +24,7 @@ __all__ = [
     "RandomAccessSourceConfig",
     "TFDSSource",
     "TFDSSourceConfig",
+    "WebDatasetSource",
+    "WebDatasetSourceConfig",
     "from_hf",
 ]

@@ -23,6 +23,7 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
     TFDSSource,
     TFDSSourceConfig,
+    WebDatasetSource,
 )
 
 SHUFFLED = [HFEagerConfig, HFStreamingConfig, ParquetSourceConfig, RandomAccessSourceConfig, TFDSSourceConfig]
@@ -58,10 +59,18 @@ def test_a_number_of_epochs_is_a_whole_one() -> None:
         ArrayRecordSourceConfig(seed="7")  # type: ignore[arg-type]
 
 
-SOURCES = [ArrayRecordSourceModule, HFEagerSource, HFStreamingSource, MixtureSource, ParquetSource, TFDSSource]
+SOURCES = [
+    ArrayRecordSourceModule,
+    HFEagerSource,
+    HFStreamingSource,
+    MixtureSource,
+    ParquetSource,
+    TFDSSource,
+    WebDatasetSource,
+]
 
 
-@pytest.mark.parametrize("source", [ArrayRecordSourceModule, ParquetSource, RandomAccessSource])
+@pytest.mark.parametrize("source", [ArrayRecordSourceModule, ParquetSource, RandomAccessSource, WebDatasetSource])
 @pytest.mark.parametrize("config", [HFEagerConfig(), ArrayRecordSourceConfig, {"seed": 7}])
 def test_a_config_of_another_source_is_told_before_any_data_is_opened(source: Any, config: Any) -> None:
     with pytest.raises(TypeError, match=r"config is .*; this source takes a \w+: \w+Config\(seed=7, \.\.\.\)"):

@@ -36,11 +36,14 @@ from datarax_ray.sources import (
     ParquetSourceConfig,
     RandomAccessSource,
     RandomAccessSourceConfig,
+    WebDatasetSource,
+    WebDatasetSourceConfig,
 )
 from tests import oracle
 from tests.data import Squares, decode, stored_index, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 from tests.tables import write_tables
+from tests.tars import indexed_square, write_tars
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -92,6 +95,17 @@ def hf_stream(directory: Path, **config: Any) -> HFStreamingSource:
     return HFStreamingSource(HFStreamingConfig(**config), dataset=stream)
 
 
+def webdataset(directory: Path, **config: Any) -> WebDatasetSource:
+    if not list(directory.glob("*.tar")):
+        write_tars(directory, (20, 33))
+    pattern = f"{directory}/shard-{{000..001}}.tar"
+    return WebDatasetSource(WebDatasetSourceConfig(**config), pattern, transforms=[indexed_square])
+
+
+def webdataset_in_blocks(directory: Path, **config: Any) -> WebDatasetSource:
+    return webdataset(directory, **config | ({"shuffle_block_size": 4} if config["shuffle"] else {}))
+
+
 def by_datasets(directory: Path) -> None:
     data = datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
     data.to_parquet(directory / "data.parquet", batch_size=6)
@@ -129,6 +143,8 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "parquet": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_window=3),
     "parquet, every row by itself": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_block_size=1),
     "parquet by datasets": parquet(by_datasets),
+    "webdataset": webdataset,
+    "webdataset in blocks": webdataset_in_blocks,
     "grain range": random_access(lambda: grain.RangeDataSource(0, N, 1), numbers),
     "own class": random_access(lambda: Squares(N)),
     "hugging face": random_access(

@@ -109,7 +109,7 @@ def _element(value: Any, kind: str, arrays: Mapping[str, npt.DTypeLike]) -> dict
     foreign = next((key for key in value if not isinstance(key, str)), None)
     if foreign is not None:
         raise ValueError(f"a {kind} names its fields with text, and this one has the key {foreign!r}")
-    _refuse_depth(value, kind)
+    refuse_depth(value, kind)
     for name, dtype in arrays.items():
         if name not in value:
             raise missing_field(name, value)
@@ -117,7 +117,7 @@ def _element(value: Any, kind: str, arrays: Mapping[str, npt.DTypeLike]) -> dict
     return value
 
 
-def _refuse_depth(value: dict[str, Any], kind: str) -> None:
+def refuse_depth(value: dict[str, Any], kind: str) -> None:
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH):
         inner: list[Any] = []

@@ -1,1 +1,1 @@
-"""Formats: one room, or one file, for each kind of file that is read at random."""
+"""Stored formats, each in a room of its own."""

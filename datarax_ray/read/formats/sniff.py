@@ -41,7 +41,6 @@ _BUILDERS = {
     "CSV": "csv",
     "text": "text",
     "Arrow": "arrow",
-    "tar": "webdataset",
 }
 _DECODERS = {
     "tf.train.Example": "DecodeExample()",
@@ -123,6 +122,8 @@ def how_to_read(found: str | None, path: str) -> str:
             advice = "ArrayRecordSourceModule reads it"
         case "Parquet":
             advice = "ParquetSource reads it"
+        case "tar":
+            advice = "WebDatasetSource reads it"
         case "TFRecord":
             advice = "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()"
         case "PNG" | "JPEG":

@@ -1,0 +1,171 @@
+"""Reads samples of tar files by global index: of each run of them in a file, the bytes at once."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.webdataset.shards import KEY, Shard, content_of, find_shards, samples
+from datarax_ray.read.retry import retried
+
+_MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
+_END = bytes(1024)  # ends a tar
+
+
+class BrokenSampleError(ValueError):
+    """The bytes of a sample are there, and its members cannot be told apart."""
+
+
+class WebDatasetReader:
+    """The samples of many tar files under one index, [0, num_records), in the order of the files.
+
+    A sample is a dict of its key, as "__key__", and the bytes of each of its members, by extension. Pickles: the index
+    travels, so that only the first reader walks over the headers. Several threads may read, and close.
+    """
+
+    broken: type[Exception] = BrokenSampleError
+
+    def __init__(self, filesystem: Any, shards: Sequence[Shard]) -> None:
+        self.shards = tuple(shards)
+        self._filesystem = filesystem
+        self._starts = np.cumsum([0, *(len(shard.spans) for shard in self.shards)])
+        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._seen: dict[int, tuple[Any, Any]] = {}  # stamps of shards that were found to be those indexed
+        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+
+    @classmethod
+    def of(cls, paths: Any, *, filesystem: Any = None) -> WebDatasetReader:
+        """Index everything that `paths` names, in parallel; see shards.find_shards."""
+        return cls(*find_shards(paths, filesystem))
+
+    @property
+    def num_records(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Stored bytes of a sample, on average."""
+        return sum(int((shard.spans[:, 1] - shard.spans[:, 0]).sum()) for shard in self.shards) // self.num_records
+
+    def read(self, records: Indices) -> list[dict[str, Any]]:
+        """The sample at each index, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Raises: BrokenSampleError; OSError where a file is gone or its storage fails; ValueError where it is no longer
+        the file that was indexed.
+        """
+        wanted, where = np.unique(records, return_inverse=True)
+        found: list[dict[str, Any]] = []
+        bounds = np.searchsorted(wanted, self._starts)
+        for index in np.flatnonzero(np.diff(bounds)).tolist():
+            found += self._read_shard(index, wanted[bounds[index] : bounds[index + 1]] - self._starts[index])
+        if len(where) == len(wanted):
+            return [found[place] for place in where.tolist()]
+        return [dict(found[place]) for place in where.tolist()]  # each is its reader's own
+
+    def locate(self, record: int) -> str:
+        """Where a sample is, for people: "path[number in the file]"."""
+        index = int(np.searchsorted(self._starts, record, side="right")) - 1
+        return f"{self.shards[index].path}[{record - int(self._starts[index])}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data: names without directories, sizes, counts, members, and some bytes of each file."""
+        return {
+            "num_files": len(self.shards),
+            "num_records": self.num_records,
+            "nbytes": sum(shard.nbytes for shard in self.shards),
+            "digest": digest([[os.path.basename(s.path), s.nbytes, len(s.spans), s.names] for s in self.shards]),
+            "content": digest([shard.content for shard in self.shards]),
+        }
+
+    def close(self) -> None:
+        """Close every open file. Reading again opens them again."""
+        with self._lock:
+            self._seen.clear()
+            while self._open:
+                self._open.popitem()[1].close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"filesystem": self._filesystem, "shards": self.shards}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _read_shard(self, index: int, wanted: Indices) -> list[dict[str, Any]]:
+        """wanted: ascending, distinct numbers of samples within the file."""
+        stored = retried(lambda: self._stored(index, wanted), self.shards[index].path)
+        return [self._sample(index, number, part) for number, part in zip(wanted.tolist(), stored, strict=True)]
+
+    def _stored(self, index: int, wanted: Indices) -> list[bytes]:
+        """The bytes of each of these samples; of those that follow one another, by one read."""
+        with self._lock:  # no other thread may close the file meanwhile
+            raw, shard = self._raw(index), self.shards[index]
+            found: list[bytes] = []
+            try:
+                for run in np.split(shard.spans[wanted], np.flatnonzero(np.diff(wanted) != 1) + 1):
+                    begin, end = int(run[0, 0]), int(run[-1, 1])
+                    held = raw.read_at(end - begin, begin)
+                    found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
+                now = self._stamp(shard.path)
+            except Exception:
+                self._open.pop(index).close()  # a connection that failed may fail for good
+                raise
+            if now != self._seen[index]:
+                raise ValueError(
+                    f"{shard.path} changed while it was read: it had (bytes, time of change in ns) "
+                    f"{self._seen[index]}, and has {now}. What it gives now may be cut, or of two files, so nothing of "
+                    "this read is taken. Put the original back (by renaming, never in place) and go on from the last "
+                    "state, or make a new source."
+                )
+            return found
+
+    def _sample(self, index: int, number: int, stored: bytes) -> dict[str, Any]:
+        shard = self.shards[index]
+        where = f"{shard.path}[{number}], at byte {shard.spans[number, 0]}"
+        try:
+            found = list(samples(io.BytesIO(stored + _END), len(stored)))
+        except ValueError as error:
+            raise BrokenSampleError(f"{where}: {error}") from error
+        if len(found) != 1:
+            raise BrokenSampleError(f"{where}: there are {len(found)} samples where one was when it was indexed")
+        members = found[0].members.items()
+        return {
+            KEY: found[0].key,
+            **{name: stored[info.offset_data : info.offset_data + info.size] for name, info in members},
+        }
+
+    def _raw(self, index: int) -> Any:
+        """The opened file, found to be the one that was indexed."""
+        if index in self._open:
+            self._open.move_to_end(index)
+            return self._open[index]
+        while len(self._open) >= _MAX_OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        shard = self.shards[index]
+        seen = self._stamp(shard.path)
+        raw = self._filesystem.open_input_file(shard.path)
+        try:
+            if index not in self._seen and content_of(raw, raw.size()) != shard.content:
+                raise ValueError(
+                    f"{shard.path} held {len(shard.spans)} samples in {shard.nbytes:,} bytes when the source was made, "
+                    f"and is another file, of {raw.size():,} bytes, now; it was replaced, and reading on would mix two "
+                    "datasets. Put the original back and go on from the last state, or make a new source."
+                )
+        except BaseException:
+            raw.close()
+            raise
+        self._seen.setdefault(index, seen)
+        self._open[index] = raw
+        return raw
+
+    def _stamp(self, path: str) -> tuple[Any, Any]:
+        """Size, and time of change in ns where the filesystem tells one."""
+        info = self._filesystem.get_file_info(path)
+        return info.size, info.mtime_ns

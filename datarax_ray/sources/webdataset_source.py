@@ -1,0 +1,96 @@
+"""WebDataset's tar files as an NNX source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from flax import nnx
+
+from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.formats.paths import check_ordered
+from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
+from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
+from datarax_ray.sources.config import check_kind
+from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebDatasetSourceConfig(IndexedSourceConfig):
+    """How tar files are read; see IndexedSourceConfig for the other fields.
+
+    shuffle: one permutation over all samples of all files in every epoch. shuffle_block_size: shuffle blocks of this
+    many consecutive samples, then samples within windows of 64 blocks, where shuffle is on; each block is one read,
+    which pays where files are far away. None for single samples. decode: read members by their extensions
+    (DecodeExtensions), before any transform; False leaves all of them bytes.
+
+    >>> WebDatasetSourceConfig(shuffle=True, shuffle_block_size=100, num_epochs=3).decode
+    True
+    """
+
+    shuffle: bool = False
+    shuffle_block_size: int | None = None
+    decode: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shuffle_block_size is not None and (self.shuffle_block_size < 1 or not self.shuffle):
+            raise ValueError(
+                f"shuffle_block_size must be at least 1 and needs shuffle=True, got {self.shuffle_block_size} and "
+                f"shuffle={self.shuffle}"
+            )
+
+
+class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The samples of tar files, as dicts of their members, in an order that is a pure function of the position.
+
+    paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
+    list of these, on one filesystem; braces as in "shard-{000..009}.tar" are expanded. filesystem: a pyarrow or fsspec
+    filesystem that paths are on. transforms: applied in this order; DecodeImage(field="jpg") for pictures.
+
+    A sample is what the `webdataset` package makes of the same files: "__key__", and each of the consecutive members of
+    that key by its extension, in lower case. Every sample of a stream has the same fields; a transform may fill in what
+    is missing, or leave out what is too much.
+
+    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, and for what is no whole,
+    uncompressed tar; RecordError from reading, for a member that is not what its extension says, or a transform that
+    raises; ValueError for a file that was replaced or is changed while it is read.
+    """
+
+    def __init__(
+        self,
+        config: WebDatasetSourceConfig,
+        paths: Any,
+        *,
+        transforms: Iterable[Any] = (),
+        filesystem: Any = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_kind(config, WebDatasetSourceConfig)
+        check_ordered(paths)
+        paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
+        self.paths = paths
+        self.filesystem = filesystem
+        self._transforms = listed(transforms)
+        super().__init__(
+            config,
+            paths,
+            WebDatasetReader.of(paths, filesystem=filesystem),
+            shuffle=config.shuffle,
+            block_size=config.shuffle_block_size,
+            transforms=(DecodeExtensions(), *self._transforms) if config.decode else self._transforms,
+            rngs=rngs,
+            name=name,
+        )
+
+    def _made_again(self, config: Any, **common: Any) -> Self:
+        return type(self)(config, self.paths, transforms=self._transforms, filesystem=self.filesystem, **common)
+
+    def __repr__(self) -> str:
+        return (
+            f"WebDatasetSource(paths={self.paths!r}, num_records={len(self)}, shuffle={self.config.shuffle}, "
+            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+        )

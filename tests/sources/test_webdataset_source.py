@@ -1,0 +1,107 @@
+"""WebDatasetSource: what only it promises. What all sources promise: test_every_source.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.decode import DecodeImage
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import WebDatasetSource, WebDatasetSourceConfig
+from tests.tars import write_tar, write_tars
+
+cv2 = pytest.importorskip("cv2")
+
+
+def make(paths: Any, *, transforms: Any = (), **config: Any) -> WebDatasetSource:
+    return WebDatasetSource(WebDatasetSourceConfig(**{"num_epochs": 1} | config), paths, transforms=transforms)
+
+
+def batches(source: Any, batch_size: int = 4) -> list[Any]:
+    return list(Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0)))
+
+
+def picture(value: int) -> bytes:
+    return bytes(cv2.imencode(".png", np.full((4, 5, 3), value, np.uint8))[1])
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    members = [
+        (f"train/{i}.{name}", data)
+        for i in range(6)
+        for name, data in (("PNG", picture(i)), ("cls", b"%d" % i), ("json", b'{"size": [4, %d]}' % i))
+    ]
+    return write_tar(tmp_path / "a.tar", members)
+
+
+def test_pictures_labels_and_json_become_a_batch(pictures: Path) -> None:
+    batch = batches(make(pictures, transforms=[DecodeImage(field="png")]), 6)[0]
+    assert np.asarray(batch["png"]).shape == (6, 4, 5, 3)
+    assert np.asarray(batch["png"])[:, 0, 0, 0].tolist() == list(range(6))
+    assert batch["cls"].tolist() == list(range(6))
+    assert batch["json"]["size"].tolist() == [[4, i] for i in range(6)]
+    assert batch["__key__"].tolist() == [f"train/{i}" for i in range(6)]
+
+
+def test_without_decoding_members_are_their_bytes(pictures: Path) -> None:
+    sample = next(make(pictures, decode=False))
+    assert sample == {"__key__": "train/0", "png": picture(0), "cls": b"0", "json": b'{"size": [4, 0]}'}
+
+
+def test_a_copy_decodes_once(pictures: Path) -> None:
+    source = make(pictures)
+    again = source.copy()
+    assert [sample["cls"] for sample in again] == list(range(6))
+    again.set_state(source.get_state())
+
+
+def test_a_member_that_does_not_decode_names_file_sample_and_member_or_is_left_out(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "a.tar", [(f"k{i}.cls", b"x" if i == 2 else b"1") for i in range(4)])
+    with pytest.raises(
+        RecordError, match=rf"{path}\[2\] \(position 2\): .*k2\.cls, 1 bytes that begin b'x', is no cls"
+    ):
+        batches(make(path))
+    skipping = make(path, on_error="skip")
+    assert [sample["__key__"] for sample in skipping] == ["k0", "k1", "k3"]
+    assert [skip.where for skip in skipping.skipped] == [f"{path}[2]"]
+
+
+def test_a_sample_that_lacks_a_member_is_named(tmp_path: Path) -> None:
+    members = [("k0.cls", b"1"), ("k0.txt", b"a"), ("k1.cls", b"1"), ("k2.cls", b"1"), ("k2.txt", b"a")]
+    path = write_tar(tmp_path / "a.tar", members)
+    with pytest.raises(RecordError, match=rf"{path}\[1\] .*fields \['__key__', 'cls', 'txt'\] in one element"):
+        batches(make(path))
+    filled = make(path, transforms=[lambda sample: {"txt": None} | sample])
+    assert batches(filled)[0]["txt"].tolist() == ["a", None, "a"]
+
+
+def test_a_state_of_other_members_or_another_decoding_is_refused(tmp_path: Path) -> None:
+    write_tars(tmp_path, (5, 5))
+    state = make(tmp_path).get_state()
+    make(tmp_path).set_state(state)
+    with pytest.raises(DriftError, match="transforms"):
+        make(tmp_path, decode=False).set_state(state)
+    (tmp_path / "shard-001.tar").rename(tmp_path / "shard-002.tar")
+    with pytest.raises(DriftError, match="files.digest: the checkpoint was written with"):
+        make(tmp_path).set_state(state)
+
+
+def test_shuffled_samples_are_all_of_them_in_each_epoch(tmp_path: Path) -> None:
+    write_tars(tmp_path, (20, 33))
+    source = make(f"{tmp_path}/shard-{{000,001}}.tar", shuffle=True, num_epochs=2)
+    ids = [sample["id"] for sample in source]
+    assert sorted(ids[:53]) == sorted(ids[53:]) == list(range(53))
+    assert ids[:53] != ids[53:]
+
+
+@pytest.mark.parametrize("config", [{"shuffle_block_size": 4}, {"shuffle": True, "shuffle_block_size": 0}])
+def test_a_block_size_needs_a_shuffle(config: Any) -> None:
+    with pytest.raises(ValueError, match="shuffle_block_size must be at least 1 and needs shuffle=True"):
+        WebDatasetSourceConfig(**config)
