@@ -1,11 +1,18 @@
 """What is taken for a data source, and what only looks like one."""
 
+from pathlib import Path
+from typing import Any
+
+import datasets
 import numpy as np
 import pandas as pd
+import PIL.Image
 import pyarrow as pa
 import pytest
 
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 FRAME = pd.DataFrame(np.arange(12).reshape(4, 3))  # columns 0, 1, 2: they would be taken for its rows
 
@@ -49,3 +56,63 @@ def test_the_rows_of_tables_are_those_of_what_the_errors_say_to_give() -> None:
 def test_a_dict_of_elements_by_their_numbers_is_refused() -> None:
     with pytest.raises(TypeError, match=r"a dict holds arrays by name, and 0 is no str; .* give a list"):
         ArraysReader({0: "a", 1: "b"})
+
+
+def content(data: Any) -> str:
+    return RandomAccessReader(data).fingerprint()["content"]
+
+
+def test_hugging_face_datasets_are_told_apart_by_their_rows() -> None:
+    """Their repr names features and the number of rows: two halves of a table have the same."""
+    numbers = datasets.Dataset.from_dict({"x": list(range(100)), "deep": [[[[[[i]]]]] for i in range(100)]})
+    low, high = numbers.select(range(50)), numbers.select(range(50, 100))
+    assert repr(low) == repr(high)
+    others = [
+        high,
+        low.shuffle(1),
+        low.map(lambda row: {"deep": [[[[[row["x"] + 1]]]]]}),
+        low.with_format("numpy"),
+        low.with_format(columns=["x"]),
+    ]
+    assert len({content(data) for data in (low, *others)}) == 6
+
+
+def test_the_fingerprint_of_a_hugging_face_dataset_is_that_of_its_data_wherever_it_lies(tmp_path: Path) -> None:
+    """That of `datasets` itself is another one for every load of data that lies in memory."""
+    rows = {"x": [0.5, None], "text": ["a", "b"], "ids": [[1], [2, 3]], "stored": [b"1", b"2"]}
+    data = datasets.Dataset.from_dict(rows)
+    data.save_to_disk(tmp_path / "saved")
+    joined = datasets.concatenate_datasets([data.select([1]), data.select([0])]).select([1, 0])
+    assert content(datasets.load_from_disk(tmp_path / "saved")) == content(joined) == content(data)
+    found = set()
+    for place in ("here", "there"):
+        image = tmp_path / place / "0.png"
+        image.parent.mkdir()
+        PIL.Image.new("L", (2, 2)).save(image)
+        found.add(content(datasets.Dataset.from_dict({"image": [str(image)]}).cast_column("image", datasets.Image())))
+    assert len(found) == 1
+
+
+def test_the_fingerprint_of_a_hugging_face_dataset_reads_few_large_rows_and_runs_no_transform() -> None:
+    called = []
+    data = datasets.Dataset.from_dict({"x": [[float(i)] * 10_000 for i in range(300)]}).with_transform(called.append)
+    assert content(data) == content(data)
+    assert called == []
+
+
+def test_a_column_of_a_hugging_face_dataset_is_a_data_source() -> None:
+    column = datasets.Dataset.from_dict({"x": [3, 4]})["x"]
+    assert RandomAccessReader(column).fingerprint()["num_records"] == 2
+    assert RandomAccessReader(column).read(np.array([1, 0])) == [4, 3]
+
+
+def test_a_state_of_another_hugging_face_dataset_is_refused() -> None:
+    numbers = datasets.Dataset.from_dict({"x": list(range(100))})
+    parts = (numbers.select(range(50)), numbers.select(range(50, 100)))
+    low, high = (RandomAccessSource(RandomAccessSourceConfig(), part) for part in parts)
+    state = low.get_state()
+    low.set_state(state)
+    with pytest.raises(DriftError, match=r"files\.content: the checkpoint was written with"):
+        high.set_state(state)
+    del state["settings"]["files"]["content"]  # as earlier releases wrote it
+    low.set_state(state)

@@ -5,6 +5,7 @@ Source: Grain's RandomAccessDataSource protocol, with the batched `__getitems__`
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.arrow.dataset import dataset_digest
 from datarax_ray.read.identity.code import value_digest
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
 from datarax_ray.read.retry import retried
@@ -144,15 +146,21 @@ class RandomAccessReader:
     def fingerprint(self) -> dict[str, Any]:
         """Its class, length and repr (without addresses): what is behind it is its own to name there.
 
-        Of a list, tuple or array, which names nothing, a digest of some elements, spread over it.
+        Of a list, tuple, array or Hugging Face dataset, which names nothing, a digest of some elements, spread over it.
         """
         said = _name(self._data)
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
+        if f"{type(self._data).__module__}.{type(self._data).__qualname__}" == "datasets.arrow_dataset.Dataset":
+            return named | {"content": self._dataset_digest}
         if type(self._data) not in (list, tuple, np.ndarray):
             return named
         count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
         sampled = [self._data[index] for index in spread(self.num_records, count).tolist()]
         return named | {"content": value_digest(sampled)}
+
+    @functools.cached_property
+    def _dataset_digest(self) -> str:
+        return dataset_digest(self._data)  # once: every state has it, and a Dataset does not change
 
     def close(self) -> None:
         with self._lock:
