@@ -52,8 +52,20 @@ class Leg:
 
 
 @dataclass(frozen=True)
+class Read:
+    """What one source is asked for in one process, count times: "batch", of so many elements, or "element", one by one.
+
+    "seek" and "set_state" have it go on from where it stood before as many of these as size says.
+    """
+
+    how: str
+    size: int
+    count: int = 1
+
+
+@dataclass(frozen=True)
 class Case:
-    """One stream, and how it is consumed. steps: names in STEPS, in order."""
+    """One stream, and how it is consumed. steps: names in STEPS, in order. reads: of one source, from its beginning."""
 
     kind: str
     num_records: int
@@ -69,6 +81,7 @@ class Case:
     block_size: int = 4
     rounds: int = 8
     cacheable: bool = False
+    reads: tuple[Read, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -77,7 +90,8 @@ class Case:
     def from_json(cls, text: str) -> Case:
         values = json.loads(text)
         legs = tuple(Leg(**leg) for leg in values.pop("legs"))
-        return cls(**values | {"steps": tuple(values["steps"]), "legs": legs})
+        reads = tuple(Read(**read) for read in values.pop("reads", ()))
+        return cls(**values | {"steps": tuple(values["steps"]), "legs": legs, "reads": reads})
 
 
 # -- transforms, as users write them ----------------------------------------------------------------------------------
@@ -358,6 +372,7 @@ def draw(rng: random.Random, *, max_actors: int = 6, kinds: Sequence[str] = tupl
         block_size=rng.choice((1, 2, 4, 16)) if kind.startswith("array_record") else 4,
         rounds=rng.choice((8, 8, 4)) if shuffle == "global" and kind not in ("hf stream", "mixture") else 8,
         cacheable=kind not in ("hf stream", "mixture") and rng.random() < 0.2,
+        reads=draw_reads(rng),
     )
 
 
@@ -376,8 +391,23 @@ def draw_legs(rng: random.Random, batch_size: int, max_actors: int) -> tuple[Leg
     )
 
 
+def draw_reads(rng: random.Random) -> tuple[Read, ...]:
+    """One to six; the last goes to the end."""
+    found = [
+        Read(rng.choice(("batch", "batch", "element", "seek", "set_state")), rng.choice((1, 2, 3, 5, 8, 30)))
+        for _ in range(rng.randint(0, 5))
+    ]
+    counted = [replace(read, count=rng.randint(1, 5)) if read.how in ("batch", "element") else read for read in found]
+    return (*counted, Read("batch", rng.choice((1, 3, 8, 30)), 10**6))
+
+
 def smaller(case: Case) -> Iterable[Case]:
     """Cases with a little less in them, for finding what a failure needs."""
+    if case.reads:
+        yield replace(case, reads=())
+        yield replace(case, legs=())
+        for index in range(len(case.reads)):
+            yield replace(case, reads=case.reads[:index] + case.reads[index + 1 :])
     if len(case.legs) > 1:
         yield replace(case, legs=case.legs[-1:])
         yield replace(case, legs=(replace(case.legs[0], num_batches=1), case.legs[-1]))

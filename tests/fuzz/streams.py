@@ -2,7 +2,8 @@
 
 A case is a source, an order, transforms, packing and a run of legs: so many trainers and actors read on from the last
 state, which went through JSON, until the next save. In one process, actors are copies of the source that answer in any
-order, lose what they were asked and come and go; with --ray they are real ones, killed and joined meanwhile.
+order, lose what they were asked and come and go; with --ray they are real ones, killed and joined meanwhile. Beside
+that, one source is read on in batches of other sizes and one by one, and goes back, without another being made.
 
 `--case '{...}'` runs one case again; a failing one is made smaller and printed so. The exit code is 1 where any
 differs.
@@ -41,7 +42,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
 from tests.fuzz import stream_oracle
-from tests.fuzz.stream_cases import SOURCES, Case, Leg, draw, make_source, packing_of, smaller
+from tests.fuzz.stream_cases import SOURCES, Case, Leg, Read, draw, make_source, packing_of, smaller
 
 # A case takes some 20 ms in one process; one that waits for so long waits for ever.
 HANG_S = 120.0
@@ -187,6 +188,8 @@ def check(case: Case, directory: Path, where: Any) -> None:
     want = stream_oracle.wanted(case, getattr(make().describe().order, "records", None))
     if want.is_empty:
         return  # that a stream of nothing may be an error has tests of its own
+    if case.reads:
+        _check_reads(replace(case, batch_size=1, ending="short", packing=None), directory, where)
     states: list[str] = []
     taken = 0
     for number, leg in enumerate(case.legs):
@@ -210,6 +213,66 @@ def check(case: Case, directory: Path, where: Any) -> None:
             if is_over:
                 _assert_end(case, want, taken, pipelines[0])
                 return
+
+
+def _check_reads(case: Case, directory: Path, where: Any) -> None:
+    """One source is read on in batches of other sizes and one by one, and goes back, without another being made.
+
+    case: whose batches are of one row.
+    """
+    make = partial(make_source, directory, case)
+    want = stream_oracle.wanted(case, getattr(make().describe().order, "records", None))
+    if want.is_empty:
+        return
+    rng = random.Random(f"{case.seed} reads")
+    leg = replace(case.legs[0], num_trainers=1) if case.legs else Leg(1, 2, False, None, None)
+    with ExitStack() as stack:
+        (source,) = where.trainers(case, leg, make, rng.randrange(2**32), stack)
+        stack.callback(source.close)
+        taken, has_jumped = 0, False
+        stood = [(0, source.position, json.dumps(source.get_state()))]
+        for read in case.reads:
+            if read.how in ("seek", "set_state"):
+                taken, position, state = stood[-1 - read.size % len(stood)]
+                if read.how == "seek" and "offset" not in json.loads(state).get("rest", {}):
+                    source.seek(position)
+                else:
+                    source.set_state(json.loads(state))
+                has_jumped = True
+                continue
+            for _ in range(read.count):
+                size = 1 if read.how == "element" else read.size
+                got = _read(source, read)
+                rows = want.batches[taken : taken + size]
+                if len(rows) < size and want.failed_at is not None:
+                    assert isinstance(got, RecordError), f"{read} behind {taken} gives {got}, and no error"
+                    assert got.position == want.failed_at
+                    break
+                assert not isinstance(got, RecordError), f"{read} behind {taken} raised {got!r}"
+                assert (got is None) == (not rows), f"{read} behind {taken} of {len(want.batches)}: {got}"
+                if got is None:
+                    break
+                columns = {key: [row[key][0] for row, _ in rows] for key in rows[0][0]}
+                _assert_batch(case, got, columns, len(rows), 0, 1, taken)
+                taken += len(rows)
+                stood.append((taken, source.position, json.dumps(source.get_state())))
+                where.disturb(source, rng)
+        is_at_end = taken == len(want.batches) and want.failed_at is None
+        assert not is_at_end or has_jumped or source.num_skipped == want.num_skipped, (
+            f"num_skipped is {source.num_skipped}, not {want.num_skipped}"
+        )
+
+
+def _read(source: Any, read: Read) -> Any:
+    """Columns of what is asked for; None at the end."""
+    try:
+        if read.how == "batch":
+            return source.get_batch(read.size) or None
+        return {key: [value] for key, value in source.next_element().items()}
+    except StopIteration:
+        return None
+    except RecordError as error:
+        return error
 
 
 def _pipeline(case: Case, source: Any, rank: int, count: int) -> Pipeline:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from datarax_ray.feed.shard_scheduling import ShardScheduler
 from datarax_ray.plan.orders.order import Order
 from tests.fuzz import streams
-from tests.fuzz.stream_cases import Case, Leg, draw
+from tests.fuzz.stream_cases import Case, Leg, Read, draw
 
 
 def check(seeds: range, directory: Path, where: object) -> None:
@@ -61,10 +62,26 @@ def test_the_loop_sees_an_order_that_is_another_by_two_records(tmp_path: Path, m
         return records + (records == 10) * 2 - (records == 12) * 2
 
     monkeypatch.setattr(Order, "records", swapped)
-    monkeypatch.setattr("datarax_ray.plan.partitions.held", lambda *_: None)
+    monkeypatch.setattr("datarax_ray.plan.partitions.owned_positions", lambda *_: None)
     wrong = streams.outcome(PLAIN, tmp_path, streams.InProcess())
     assert wrong is not None
     assert "x in row" in wrong
+
+
+def test_the_loop_sees_an_epoch_that_begins_where_the_last_ones_shards_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = (Read("batch", 30, 2), Read("batch", 2, 4), Read("seek", 1), Read("batch", 3, 10**6))
+    case = replace(PLAIN, kind="hf stream", shuffle="none", num_epochs=3, steps=(), legs=(), reads=reads)
+    assert streams.outcome(case, tmp_path, streams.InProcess()) is None
+    right = ShardScheduler._new_epoch
+
+    def taken_for_another(self, number, known=None):
+        return right(self, number, known and replace(known, epoch=number))
+
+    monkeypatch.setattr(ShardScheduler, "_new_epoch", taken_for_another)
+    wrong = streams.outcome(case, tmp_path, streams.InProcess())
+    assert wrong is not None
 
 
 def test_a_case_is_made_smaller_while_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
