@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +26,22 @@ hypothesis.settings.load_profile("datarax_ray")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+# Tests run in two processes (pytest-xdist), each with a Ray of its own, and none may find the other's as "auto".
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets there
+    atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
+
+# What a test of each folder needs: `pytest -m "not ray"` takes a minute or two. See tests/README.md.
+MARKS = {
+    "actors": ("ray",),
+    "benchmarks": ("ray", "jax"),
+    "chaos": ("ray", "cluster"),
+    "cli": ("ray", "jax"),
+    "cluster": ("ray", "cluster", "jax"),
+    "grain": ("ray", "jax"),
+    "pipeline": ("jax",),
+    "sources": ("jax",),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,10 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--run-slow"):
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="long; run with --run-slow"))
+    for item in items:
+        folder = item.path.parent.name
+        names = set(MARKS.get(folder, ())) | ({"ray"} if {"ray_local", "cluster"} & set(item.fixturenames) else set())
+        for name in sorted(names):
+            item.add_marker(name)
+        if "slow" in item.keywords and not config.getoption("--run-slow"):
+            item.add_marker(pytest.mark.skip(reason="long; run with --run-slow"))
 
 
 @pytest.fixture(scope="session")
