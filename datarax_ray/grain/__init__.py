@@ -26,8 +26,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name.startswith("__"):  # what the import system asks a package for
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if importlib.util.find_spec(f"{__name__}.{name}") is not None:  # a module of ours, `python` among them
         return importlib.import_module(f"{__name__}.{name}")
     for home in ("grain", f"{__name__}.python"):
