@@ -10,8 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -20,35 +19,21 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
+from datarax_ray.read.formats.arrow.decoded_groups import (
+    DEFAULT_MAX_NBYTES,
+    BrokenRowGroupError,
+    DecodedGroups,
+    read_together,
+)
 from datarax_ray.read.formats.parquet.footers import FileFooter, Footers, open_file, read_footers
 from datarax_ray.read.retry import is_transient, retried
 
-# Of decoded row groups that wait for the rest of their rows to be asked for: two windows of shuffled row groups.
-DEFAULT_MAX_NBYTES = 512 * 2**20
-# Row groups smaller than this are dealt, shuffled and asked for together: a block of this size is worth its overhead,
-# and 64 of them are 256 MiB.
-_GROUP_NBYTES = 4 * 2**20
-_MIN_GROUPS = 64  # of a small dataset, so that it can be shuffled, and dealt to actors, all the same
 _MAX_OPEN_FILES = 64
-_MAX_SLICES = 1024  # runs of rows that are looked at one by one; more are sorted
-
-
-class BrokenRowGroupError(ValueError):
-    """The bytes of a row group are there and do not decode: every row of it is broken, and no other."""
-
-
-@dataclass
-class _Decoded:
-    """A row group in memory. unread: rows of it that nobody has asked for yet."""
-
-    columns: Columns
-    nbytes: int
-    unread: int
 
 
 class ParquetReader:
@@ -73,9 +58,8 @@ class ParquetReader:
             (file, index) for file, footer in enumerate(footers.files) for index, n in enumerate(footer.rows) if n
         ]
         self._row_groups = RecordGroups(footers.files[file].rows[index] for file, index in self._places)
+        self._decoded = DecodedGroups(self._row_groups, max_nbytes, keep)
         self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
-        self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
-        self._failures: dict[int, str] = {}
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
 
     @classmethod
@@ -104,17 +88,7 @@ class ParquetReader:
     @property
     def groups(self) -> RecordGroups:
         """Rows that are best read together: row groups, small ones with those that follow them."""
-        sizes: list[int] = []
-        found = self._group_nbytes()
-        target = min(_GROUP_NBYTES, sum(found) // _MIN_GROUPS)
-        open_nbytes = target  # of the last group; full, so that the first row group begins one
-        for rows, size in zip(np.diff(self._row_groups.starts).tolist(), found, strict=True):
-            if open_nbytes >= target:
-                sizes.append(0)
-                open_nbytes = 0
-            sizes[-1] += rows
-            open_nbytes += size
-        return RecordGroups(sizes)
+        return read_together(self._row_groups, self._group_nbytes())
 
     def cached(self) -> ParquetReader:
         """A reader of the same rows that keeps every row group it has decoded."""
@@ -132,21 +106,8 @@ class ParquetReader:
         Raises: BrokenRowGroupError; OSError where a file is gone or its storage fails; ValueError where it is no longer
         the file whose footer was read, or a null has no place.
         """
-        groups = self._row_groups.of(records)
         with self._lock:
-            return self._read(records, groups, _runs(groups))
-
-    def _read(self, records: Indices, groups: Indices, parts: Sequence[tuple[int, Any]]) -> Columns:
-        if len(parts) == 1:
-            group = int(groups[0])
-            rows = records - self._row_groups.starts[group]
-            columns = self._columns(group)
-            self._served(group, len(rows))
-            return map_leaves(lambda column: _take(column, rows), columns)
-        found = self._gather(records, parts)
-        for group, where in parts:
-            self._served(group, len(records[where]))
-        return found
+            return self._decoded.read(records, self._decode)
 
     def locate(self, record: int) -> str:
         """Where a row is, for people: "path[row in the file] (row group 3)"."""
@@ -182,7 +143,6 @@ class ParquetReader:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
         with self._lock:
             self._decoded.clear()
-            self._failures.clear()
             while self._open:
                 self._shut(next(iter(self._open)))
 
@@ -203,53 +163,12 @@ class ParquetReader:
     def _group_nbytes(self) -> list[int]:
         return [self.footers.files[file].decoded_nbytes[index] for file, index in self._places]
 
-    def _gather(self, records: Indices, parts: Sequence[tuple[int, Any]]) -> Columns:
-        """Rows of several row groups; each is copied out of its own before the next is decoded."""
-        found: Columns = None
-        for group, where in parts:
-            columns = self._columns(group)
-            rows = records[where] - self._row_groups.starts[group]
-            if found is None:
-                found = map_leaves(lambda c: np.empty((len(records), *c.shape[1:]), c.dtype), columns)
-            for (_, out), (_, column) in zip(leaves(found), leaves(columns), strict=True):
-                out[where] = _take(column, rows)
-        return found
-
-    def _columns(self, group: int) -> Columns:
-        if group in self._decoded:
-            self._decoded.move_to_end(group)
-            return self._decoded[group].columns
-        if group in self._failures:
-            raise BrokenRowGroupError(self._failures[group])
-        columns = self._decode(group)
-        rows = int(self._row_groups.starts[group + 1] - self._row_groups.starts[group])
-        self._decoded[group] = _Decoded(columns, nbytes(columns), rows)
-        while not self._keep and len(self._decoded) > 1 and self._held() > self._max_nbytes:
-            self._decoded.popitem(last=False)
-        return columns
-
-    def _held(self) -> int:
-        return sum(decoded.nbytes for decoded in self._decoded.values())
-
-    def _served(self, group: int, count: int) -> None:
-        """Note that these rows were given: a row group has nothing more to give in this epoch once all were."""
-        decoded = self._decoded.get(group)
-        if decoded is None or self._keep:
-            return
-        decoded.unread -= count
-        if decoded.unread <= 0:
-            del self._decoded[group]
-
     def _decode(self, group: int) -> Columns:
         import pyarrow as pa
 
         file, index = self._places[group]
         path = self.footers.files[file].path
-        try:
-            table = retried(lambda: self._table(file, index), f"{path}, row group {index}")
-        except BrokenRowGroupError as error:
-            self._failures[group] = str(error)
-            raise
+        table = retried(lambda: self._table(file, index), f"{path}, row group {index}")
         try:
             return self._types.columns(in_storage(table))
         except UnlikeError as error:
@@ -265,8 +184,7 @@ class ParquetReader:
         except pa.ArrowException as error:
             damage = error
         # text that is no UTF-8: the pages carry no checksum, and are damaged
-        self._failures[group] = f"{path}, row group {index} does not decode: {damage}"
-        raise BrokenRowGroupError(self._failures[group]) from damage
+        raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {damage}") from damage
 
     def _table(self, file: int, index: int) -> Any:
         """The table of a row group. Raises: BrokenRowGroupError; whatever else the storage raises."""
@@ -378,34 +296,3 @@ def _replaced(expected: FileFooter, found: FileFooter) -> str:
         f"bytes when the source was made and holds {found.num_rows} in {len(found.rows)} and {found.nbytes:,} now, or "
         "other data of that size; it was replaced, and reading on would mix two datasets. Make a new source."
     )
-
-
-def _runs(groups: Indices) -> list[tuple[int, Any]]:
-    """Each group that occurs, with where in `groups` it does: a slice where that is one run, else an int array."""
-    cuts = np.flatnonzero(groups[1:] != groups[:-1]) + 1
-    if len(cuts) > _MAX_SLICES:
-        return _scattered(groups)
-    bounds = [0, *cuts.tolist(), len(groups)]
-    firsts = groups[bounds[:-1]]
-    if len(np.unique(firsts)) < len(firsts):
-        return _scattered(groups)
-    return [(int(g), slice(lo, hi)) for g, lo, hi in zip(firsts, bounds, bounds[1:], strict=False)]
-
-
-def _scattered(groups: Indices) -> list[tuple[int, Any]]:
-    near = groups - groups.min()
-    # NumPy sorts 16 bits by radix, four times as fast as 64
-    order = np.argsort(near.astype(np.uint16) if near.max() < 2**16 else near, kind="stable")
-    sorted_groups = groups[order]
-    starts = np.flatnonzero(np.diff(sorted_groups, prepend=-1))
-    return [
-        (int(sorted_groups[lo]), order[lo:hi])
-        for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True)
-    ]
-
-
-def _take(column: np.ndarray, rows: Indices) -> np.ndarray:
-    first, last = int(rows[0]), int(rows[-1])
-    if last - first + 1 == len(rows) and (len(rows) < 3 or bool((np.diff(rows) == 1).all())):
-        return column[first : last + 1]
-    return column.take(rows, axis=0)  # half of what column[rows] costs

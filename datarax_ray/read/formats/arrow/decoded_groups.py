@@ -1,0 +1,161 @@
+"""Rows out of groups that are decoded as a whole or not at all: row groups of Parquet, blocks of text."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
+
+# Of decoded groups that wait for the rest of their rows to be asked for: two windows of shuffled ones.
+DEFAULT_MAX_NBYTES = 512 * 2**20
+# Groups smaller than this are dealt, shuffled and asked for together: a block of this size is worth its overhead, and
+# 64 of them are 256 MiB.
+_GROUP_NBYTES = 4 * 2**20
+_MIN_GROUPS = 64  # of a small dataset, so that it can be shuffled, and dealt to actors, all the same
+_MAX_SLICES = 1024  # runs of rows that are looked at one by one; more are sorted
+
+
+class BrokenRowGroupError(ValueError):
+    """The bytes of a group of rows are there and do not decode: its rows are broken, and no others."""
+
+
+@dataclass
+class _Decoded:
+    """A group in memory. unread: rows of it that nobody has asked for yet."""
+
+    columns: Columns
+    nbytes: int
+    unread: int
+
+
+class DecodedGroups:
+    """Rows by index, each group decoded when one of its rows is first asked for.
+
+    It is kept until all of its rows were asked for, as far as max_nbytes of them go (those touched last); with keep,
+    for good. One that does not decode is not tried again. For one thread at a time.
+    """
+
+    def __init__(self, groups: RecordGroups, max_nbytes: int, keep: bool) -> None:
+        self._groups = groups
+        self._max_nbytes = max_nbytes
+        self._keep = keep
+        self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
+        self._failures: dict[int, str] = {}
+
+    def read(self, records: Indices, decode: Callable[[int], Columns]) -> Columns:
+        """The columns of these rows, in the order asked. records: int64 (k,), repeats allowed.
+
+        Rows that stand next to one another in one group are a read-only view of it. decode: the columns of a group.
+
+        Raises: BrokenRowGroupError where decode() did, now or before; whatever else it raises.
+        """
+        groups = self._groups.of(records)
+        parts = _runs(groups)
+        if len(parts) == 1:
+            group = int(groups[0])
+            rows = records - self._groups.starts[group]
+            columns = self._columns(group, decode)
+            self._served(group, len(rows))
+            return map_leaves(lambda column: _take(column, rows), columns)
+        found = self._gather(records, parts, decode)
+        for group, where in parts:
+            self._served(group, len(records[where]))
+        return found
+
+    def clear(self) -> None:
+        """Forget every decoded group, and which do not decode."""
+        self._decoded.clear()
+        self._failures.clear()
+
+    def _gather(self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns]) -> Columns:
+        """Rows of several groups; each is copied out of its own before the next is decoded."""
+        found: Columns = None
+        for group, where in parts:
+            columns = self._columns(group, decode)
+            rows = records[where] - self._groups.starts[group]
+            if found is None:
+                found = map_leaves(lambda c: np.empty((len(records), *c.shape[1:]), c.dtype), columns)
+            for (_, out), (_, column) in zip(leaves(found), leaves(columns), strict=True):
+                out[where] = _take(column, rows)
+        return found
+
+    def _columns(self, group: int, decode: Callable[[int], Columns]) -> Columns:
+        if group in self._decoded:
+            self._decoded.move_to_end(group)
+            return self._decoded[group].columns
+        if group in self._failures:
+            raise BrokenRowGroupError(self._failures[group])
+        try:
+            columns = decode(group)
+        except BrokenRowGroupError as error:
+            self._failures[group] = str(error)
+            raise
+        rows = int(self._groups.starts[group + 1] - self._groups.starts[group])
+        self._decoded[group] = _Decoded(columns, nbytes(columns), rows)
+        while not self._keep and len(self._decoded) > 1 and self._held() > self._max_nbytes:
+            self._decoded.popitem(last=False)
+        return columns
+
+    def _held(self) -> int:
+        return sum(decoded.nbytes for decoded in self._decoded.values())
+
+    def _served(self, group: int, count: int) -> None:
+        """Note that these rows were given: a group has nothing more to give in this epoch once all were."""
+        decoded = self._decoded.get(group)
+        if decoded is None or self._keep:
+            return
+        decoded.unread -= count
+        if decoded.unread <= 0:
+            del self._decoded[group]
+
+
+def read_together(groups: RecordGroups, group_nbytes: Sequence[int]) -> RecordGroups:
+    """Rows that are best read together: groups, small ones with those that follow them."""
+    sizes: list[int] = []
+    target = min(_GROUP_NBYTES, sum(group_nbytes) // _MIN_GROUPS)
+    open_nbytes = target  # of the last one; full, so that the first group begins one
+    for rows, size in zip(np.diff(groups.starts).tolist(), group_nbytes, strict=True):
+        if open_nbytes >= target:
+            sizes.append(0)
+            open_nbytes = 0
+        sizes[-1] += rows
+        open_nbytes += size
+    return RecordGroups(sizes)
+
+
+def _runs(groups: Indices) -> list[tuple[int, Any]]:
+    """Each group that occurs, with where in `groups` it does: a slice where that is one run, else an int array."""
+    cuts = np.flatnonzero(groups[1:] != groups[:-1]) + 1
+    if len(cuts) > _MAX_SLICES:
+        return _scattered(groups)
+    bounds = [0, *cuts.tolist(), len(groups)]
+    firsts = groups[bounds[:-1]]
+    if len(np.unique(firsts)) < len(firsts):
+        return _scattered(groups)
+    return [(int(g), slice(lo, hi)) for g, lo, hi in zip(firsts, bounds, bounds[1:], strict=False)]
+
+
+def _scattered(groups: Indices) -> list[tuple[int, Any]]:
+    near = groups - groups.min()
+    # NumPy sorts 16 bits by radix, four times as fast as 64
+    order = np.argsort(near.astype(np.uint16) if near.max() < 2**16 else near, kind="stable")
+    sorted_groups = groups[order]
+    starts = np.flatnonzero(np.diff(sorted_groups, prepend=-1))
+    return [
+        (int(sorted_groups[lo]), order[lo:hi])
+        for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True)
+    ]
+
+
+def _take(column: np.ndarray, rows: Indices) -> np.ndarray:
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first + 1 == len(rows) and (len(rows) < 3 or bool((np.diff(rows) == 1).all())):
+        return column[first : last + 1]
+    return column.take(rows, axis=0)  # half of what column[rows] costs
