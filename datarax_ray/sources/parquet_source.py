@@ -3,64 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 from flax import nnx
 
-from datarax_ray.plan.orders.order import WINDOW_BLOCKS
-from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.sources.config import check_kind
-from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
-
-# Decoded rows that are mixed with one another, by default: they are in memory at once, in all actors together.
-_WINDOW_NBYTES = 256 * 2**20
+from datarax_ray.sources.indexed import IndexedSourceModule
+from datarax_ray.sources.row_groups import RowGroupsConfig, in_row_groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetSourceConfig(IndexedSourceConfig):
-    """How Parquet files are read; see IndexedSourceConfig for the other fields.
+class ParquetSourceConfig(RowGroupsConfig):
+    """How Parquet files are read; see RowGroupsConfig for the other fields.
 
-    shuffle: in every epoch, row groups in a new order, and rows mixed within windows of them: each row group is decoded
-        once, at the price that a row comes near others of its window. False is the order of the files.
-    shuffle_window: row groups in a window (small ones count together as one of 4 MiB); None for as many as 256 MiB of
-        decoded rows, at least 1 and at most 64. A window is in memory at once, over all actors.
-    shuffle_block_size: shuffle blocks of this many rows instead of row groups, in windows of 64. 1 is one permutation
-        of all rows, and slow: a chunk needs rows of nearly every row group, which are decoded again and again unless
-        cacheable=True keeps them, the dataset once over all actors.
     exclude_columns: fields not to read; not together with the source's columns.
-    fill_nulls: what to put in place of nulls, by field ("a.b" inside a struct); None for a field keeps it on the host,
-        as objects, whatever it holds. Without it a number that is null in the first rows is on the host, with None; a
-        null that only comes later is an error.
 
     >>> ParquetSourceConfig(shuffle=True, num_epochs=3, fill_nulls={"age": -1}).shuffle_window is None
     True
     """
 
-    shuffle: bool = False
-    shuffle_window: int | None = None
-    shuffle_block_size: int | None = None
     exclude_columns: tuple[str, ...] = ()
-    fill_nulls: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.exclude_columns, str):
             raise TypeError(f"exclude_columns is a tuple of names, got {self.exclude_columns!r}")
-        for name in ("shuffle_window", "shuffle_block_size"):
-            value = getattr(self, name)
-            if value is not None and (value < 1 or not self.shuffle):
-                raise ValueError(
-                    f"{name} must be at least 1 and needs shuffle=True, got {value} and shuffle={self.shuffle}"
-                )
-        if self.shuffle_window is not None and self.shuffle_block_size is not None:
-            raise ValueError(
-                "shuffle_window counts row groups, which shuffle_block_size leaves aside; give one of them"
-            )
 
 
 class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
@@ -104,25 +75,8 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             filesystem=filesystem,
             fill_nulls=config.fill_nulls,
         )
-        block_size = config.shuffle_block_size
-        groups = reader.groups if block_size is None else None
-        window_blocks = WINDOW_BLOCKS
-        if groups is not None and config.shuffle:
-            largest = int(np.diff(groups.starts).max()) * reader.mean_nbytes
-            window_blocks = config.shuffle_window or _window_blocks(groups, reader.mean_nbytes)
-            reader = reader.with_room_for(2 * window_blocks * largest)  # the last of one window and the next
-        super().__init__(
-            config,
-            paths,
-            reader,
-            shuffle=config.shuffle,
-            block_size=None if block_size == 1 else block_size,
-            groups=groups,
-            window_blocks=window_blocks,
-            transforms=transforms,
-            rngs=rngs,
-            name=name,
-        )
+        reader, order = in_row_groups(config, reader)
+        super().__init__(config, paths, reader, **order, transforms=transforms, rngs=rngs, name=name)
 
     def _made_again(self, config: Any, **common: Any) -> Self:
         return type(self)(
@@ -139,13 +93,3 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             f"ParquetSource(paths={self.paths!r}, num_records={len(self)}, shuffle={self.config.shuffle}, "
             f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
         )
-
-
-def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
-    """Row groups whose decoded rows are 256 MiB, by the larger of them.
-
-    >>> _window_blocks(RecordGroups([1000] * 99), 4096), _window_blocks(RecordGroups([10**6]), 4096)
-    (64, 1)
-    """
-    typical = int(np.quantile(np.diff(groups.starts), 0.9)) * max(1, row_nbytes)
-    return max(1, min(WINDOW_BLOCKS, _WINDOW_NBYTES // max(1, typical)))
