@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -25,6 +26,7 @@ _ACTOR_NBYTES = 130 * 2**20
 # A head that is being started answers within seconds, and ray.init asks one that does not for two minutes, in silence.
 _ANSWER_S = 20.0
 _RETRY_S = 1.0
+_ADDRESS = re.compile(r"auto|local|\w+://.+|.+:\d+")  # of those with ://, Ray says itself which it takes
 _started: list[Connection] = []  # to the local Ray that was started here, if any
 
 
@@ -34,11 +36,16 @@ def connect(num_actors: int | None, num_cpus: float) -> int | None:
     A local one listens on loopback and has token authentication; see local_ray. A running cluster is what ray.init()
     takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
 
-    Raises: ConnectionError where no cluster answers at its address.
+    Raises: ValueError for a RAY_ADDRESS that is none; ConnectionError where no cluster answers at its address.
     """
     if ray.is_initialized():
         return _limited(num_actors) if any(started.is_there for started in _started) else num_actors
     named = os.environ.get("RAY_ADDRESS", "")
+    if named and not _ADDRESS.fullmatch(named):
+        raise ValueError(
+            f"RAY_ADDRESS={named} is no address of a Ray cluster: that is host:port, as `ray start --head` says it, "
+            "auto for the one on this host, or local to start one here"
+        )
     bound_prints()
     address = named if "://" in named else services.canonicalize_bootstrap_address(None)
     if address is not None:

@@ -41,7 +41,8 @@ def from_hf(
     """An HFEagerSource where the dataset is known to be below 1 GB, else an HFStreamingSource.
 
     name: as of HFConfig, a dataset on the hub or a local folder; or a built datasets.Dataset (eager) or
-    datasets.IterableDataset (streaming), which needs no split. eager, streaming: True or False decides; None leaves it
+    datasets.IterableDataset (streaming), which needs no split, or a dict of them by split.
+    eager, streaming: True or False decides; None leaves it
     to the size, which is asked for without downloading the dataset. seed: of the order, in both. The others: as in
     HFConfig and ErrorsConfig.
 
@@ -52,6 +53,8 @@ def from_hf(
     HFEagerSource(dataset=None, split=None, num_records=3, shuffle=False, seed=42, num_epochs=-1)
     """
     dataset = None if isinstance(name, str) or hasattr(name, "__fspath__") else name
+    if isinstance(dataset, Mapping) and split in dataset:
+        dataset = dataset[split]
     if dataset is None and not split:
         raise ValueError(required("split", "from_hf"))
     fields: dict[str, Any] = {

@@ -109,6 +109,13 @@ def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_i
     assert len([r for r in caplog.records if r.message.startswith("no answer yet from the Ray cluster at 127.0")]) == 1
 
 
+@pytest.mark.parametrize("address", ["garbage", "head", "head:port", "127.0.0.1:"])
+def test_what_is_no_address_of_a_cluster_is_refused_by_name(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ValueError, match=f"RAY_ADDRESS={address} is no address of a Ray cluster: that is host:port"):
+        connecting.connect(1, 1.0)
+
+
 def test_a_cluster_that_answers_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connecting._wait_for(f"127.0.0.1:{server.getsockname()[1]}", "RAY_ADDRESS")

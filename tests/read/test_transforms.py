@@ -8,6 +8,7 @@ import threading
 import grain
 import numpy as np
 import pytest
+from flax import nnx
 from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,6 +92,7 @@ class Decoder:
         ([Two()], TypeError, "transform Two has map and filter; it must have exactly one"),
         (len, TypeError, r"transforms is a list of transforms.*write \[len\]"),
         ("abc", TypeError, "transforms is a list of transforms"),
+        ([nnx.Dropout(0.5)], TypeError, r"transform Dropout is a Flax module.*give it to .*Pipeline\(stages=\[...\]\)"),
         ([abs, Decoder()], ValueError, "transform Decoder decodes records, so it must be the first; it is number 1"),
         ([grain.transforms.Batch(3)], TypeError, "is no transform"),
     ],

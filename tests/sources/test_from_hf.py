@@ -36,6 +36,13 @@ def test_a_small_dataset_is_eager_and_gets_every_option(saved: Path) -> None:
     assert [int(element["z"]) for element in source] == want
 
 
+def test_of_a_built_dict_of_splits_the_split_is_read() -> None:
+    built = datasets.DatasetDict({name: datasets.Dataset.from_dict({"x": [len(name)]}) for name in ("train", "test")})
+    assert [int(element["x"]) for element in from_hf(built, "test", num_epochs=1)] == [4]
+    with pytest.raises(TypeError, match=r"is a dict of the splits \['train', 'test'\]; give one of them"):
+        from_hf(built, "valid")
+
+
 def test_a_built_dataset_is_eager_and_needs_no_split() -> None:
     source = from_hf(datasets.Dataset.from_dict({"x": [1, 2]}))
     assert [int(element["x"]) for element in source] == [1, 2]

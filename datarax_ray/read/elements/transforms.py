@@ -91,6 +91,11 @@ def _step(transform: Any, index: int) -> Step:
         )
     if kinds:
         return Step(kinds[0], getattr(transform, kinds[0]), _name(transform), index)
+    if any(kind.__module__.partition(".")[0] == "flax" for kind in type(transform).__mro__):  # workers do not import it
+        raise TypeError(
+            f"transform {_name(transform)} is a Flax module, made for batches on the device, and transforms are called "
+            "with single elements on the host; give it to the pipeline, Pipeline(stages=[...])"
+        )
     if callable(transform):
         return Step("map", transform, _name(transform), index)
     raise TypeError(
