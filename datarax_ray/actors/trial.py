@@ -65,7 +65,7 @@ def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial,
             if isinstance(found, Block):
                 return found
             ended = found
-    return description.broken(request, ended)
+    return description.read(request, ended)
 
 
 def _run(pickled: bytes, request: Any, timeout_s: float) -> Block | str:

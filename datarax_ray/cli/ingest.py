@@ -20,7 +20,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.formats.array_record import ArrayRecordReader
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 
 
 @dataclass(frozen=True)

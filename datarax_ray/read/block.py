@@ -1,47 +1,30 @@
-"""Blocks: a request in, the decoded elements of one part of one chunk out. What an actor does, and all that it does."""
+"""Blocks: the elements of one part of one chunk, put through the transforms and stacked. What an actor answers with."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.elements.columns import (
     ColumnError,
     Columns,
-    concatenate,
     leaves,
     map_leaves,
     nbytes,
-    spec,
     stack,
-    unstack,
     unstack_to_stack,
 )
 from datarax_ray.read.elements.documents import join
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
-from datarax_ray.read.elements.transforms import Call, OnError, Progress, Step, steps
+from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
-
-if TYPE_CHECKING:  # a description reads by what is here
-    from datarax_ray.read.stream import IndexedStream, Reader
-
-
-class Reads(Protocol):
-    """What reading needs of a description."""
-
-    @property
-    def reader(self) -> Reader: ...
-
-    @property
-    def on_error(self) -> OnError: ...
 
 
 @dataclass(frozen=True)
@@ -79,39 +62,6 @@ def timed(read: Callable[[Any], Block], request: Any) -> Block:
     return replace(block, read_s=time.perf_counter() - begin)
 
 
-def read_block(description: IndexedStream, request: ReadRequest) -> Block:
-    """Read, decode, transform and stack what the request asks for. The same block wherever and whenever it is called.
-
-    A record that cannot be read, decoded, transformed or stacked ends the block before it, and is its failure.
-
-    Raises: OSError and ValueError for a file that is gone or replaced.
-    """
-    return block_at(description, *request.select(description.order), request.documents)
-
-
-def block_at(
-    description: IndexedStream,
-    positions: Indices,
-    records: Indices,
-    documents: DocumentSpec | None = None,
-    ended: str = "",
-) -> Block:
-    """The block of these positions, ascending, with these records: int64 (k,) each; see read_block.
-
-    ended: what ended every process that read them, "" for nothing; then they are broken, and not read.
-    """
-    if not ended:
-        return block_of(*_elements(description, positions, records), documents)
-    reader = description.reader
-    asked = Progress(records.tolist(), positions, records, on_error=description.on_error, locate=reader.locate)
-    asked.run([Call(lambda *_: _raise(ChildProcessError(f"every process that reads it ends: {ended}")), "reading")])
-    return block_of(asked, None, documents)
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
-
-
 def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | None) -> Block:
     """The block of elements that went through the transforms. columns: theirs where they came as such, else None.
 
@@ -125,29 +75,6 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
     failed_at = 0 if progress.failure is None else progress.failure.position
     return Block(np.asarray(progress.positions, np.int64), columns, skipped, progress.failure, failed_at, lengths)
-
-
-def read_elements(description: IndexedStream, request: ReadRequest) -> list[Any]:
-    """The surviving elements that the request asks for, in the order of their positions, not stacked.
-
-    Raises: RecordError for the first record that cannot be read, decoded or transformed, unless they are skipped.
-    """
-    return elements_at(description, *request.select(description.order))[1]
-
-
-def elements_at(description: IndexedStream, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
-    """The surviving elements of these positions with these records, and the position of each; raises as above."""
-    progress, columns = _elements(description, positions, records)
-    if progress.failure is not None:
-        raise progress.failure
-    elements = progress.elements if columns is None else unstack(writable(columns), len(progress.positions))
-    return list(progress.positions), elements
-
-
-def _elements(description: IndexedStream, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
-    """Everything up to stacking; columns are there where nothing was done to single elements since they were made."""
-    progress, columns = read_records(description, positions, records)
-    return progress, transformed(progress, columns, steps(description.transforms), description.order.seed)
 
 
 def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed: int) -> Columns:
@@ -164,32 +91,6 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
             columns = None
         progress.apply(list(group), seed)
     return columns
-
-
-def read_records(description: Reads, positions: Indices, records: Indices) -> tuple[Progress, Columns]:
-    """The records for these positions, up to the first that cannot be read; columns where they are stored as such."""
-    reader = description.reader
-    asked = Progress([], positions, records, on_error=description.on_error, locate=reader.locate)
-    if not len(records):
-        return asked, None
-    try:
-        found = reader.read(records)
-    except BaseException as error:
-        if not is_of_data(error, reader.broken):
-            raise
-        # does not say which record it is about: ask for each alone
-        asked.elements = records.tolist()
-        asked.run([Call(lambda record, *_: reader.read(np.array([record])), "reading", catch=reader.broken)])
-        if asked.elements and isinstance(asked.elements[0], Mapping):
-            if all(spec(columns) == spec(asked.elements[0]) for columns in asked.elements):
-                return asked, concatenate(asked.elements)
-            asked.elements = [unstack_to_stack(columns, 1) for columns in asked.elements]  # images of several sizes
-        asked.elements = [element for (element,) in asked.elements]
-        return asked, None
-    if isinstance(found, Mapping):
-        return asked, found
-    asked.elements = found if isinstance(found, list) else list(found)
-    return asked, None
 
 
 def _decode(progress: Progress, step: Step) -> Columns:

@@ -21,7 +21,8 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.cache import cached
-from datarax_ray.read.stream import IndexedStream, Reader, Stream
+from datarax_ray.read.stream import Reader, Stream
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources.config import ErrorsConfig, SourceConfig
 from datarax_ray.sources.described import DescribedSourceModule
 from datarax_ray.sources.tracing import Opaque

@@ -9,7 +9,7 @@ from flax import nnx
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.mixture import whole_weights
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import AnyStream, MixtureStream
 from datarax_ray.sources.config import EpochsConfig, SourceConfig
 from datarax_ray.sources.indexed import PositionedSourceModule

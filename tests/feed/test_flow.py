@@ -16,7 +16,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.hugging_face.shards import HFShards
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import AddNoise, DropThirds, decode, record
@@ -82,7 +82,7 @@ class Mortal(LocalPool):
             return self.read(request)
         except EndsError:
             self.tried.append(actor)
-            return self._description.broken(request, "SIGKILL")
+            return self._description.read(request, "SIGKILL")
 
 
 def records(transforms, shuffle="global", on_error="skip", n=50, seed=7):

@@ -12,10 +12,10 @@ from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.block import Block, read_block
+from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError, Skipped
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import AddNoise, DropThirds, decode, record
 from tests.read.test_blocks import Memory
 
@@ -163,7 +163,7 @@ class Hosts(LocalPool):
             reader = Memory(description.reader.records, set(range(0, 40, 3)) | description.reader.unreadable)
             description = IndexedStream(reader, description.order, 3, description.transforms, description.on_error)
         shared = self.shared[part.actor]
-        return Arrived(part, shared.answer(part.request, lambda t: read_block(description, t)), f"n{part.actor}")
+        return Arrived(part, shared.answer(part.request, lambda t: description.read(t)), f"n{part.actor}")
 
 
 @pytest.mark.parametrize("process_count", [1, 2])

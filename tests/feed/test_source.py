@@ -19,11 +19,10 @@ from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError, without_later
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
-from datarax_ray.read.block import read_block
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 
@@ -186,7 +185,7 @@ class TangledPool(LocalPool):
         return Arrived(part, self.read(part.request))
 
     def read(self, request):
-        return read_block(self._description, request)
+        return self._description.read(request)
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])

@@ -9,7 +9,7 @@ from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import Partitioning, ReadRequest
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.hugging_face.shards import HFShards
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import write_files

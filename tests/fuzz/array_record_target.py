@@ -11,7 +11,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeFields
 from datarax_ray.read.formats.array_record import ArrayRecordReader
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_file
 from tests.fuzz import outcomes, riegeli
 from tests.fuzz.mutations import MUTATIONS, splice, truncate_at

@@ -20,7 +20,7 @@ from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import decode
 from datarax_ray.read.decode.example_proto import example_class
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS
 

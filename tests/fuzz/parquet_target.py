@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.formats.parquet.reader import ParquetReader
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS, Mutation, splice, truncate_at
 from tests.fuzz.reading import read_through

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
 
 

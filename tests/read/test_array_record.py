@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.block import block_at, read_block
 from datarax_ray.read.formats import array_record
 from datarax_ray.read.formats.array_record import ArrayRecordReader, reading
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests import oracle
 from tests.data import record, write_file, write_files
 
@@ -336,14 +335,14 @@ def description_of(path, on_error) -> IndexedStream:
 
 def test_a_corrupt_record_names_its_file_and_index(corrupt):
     path, good, lost = corrupt
-    block = read_block(description_of(path, "raise"), ReadRequest(0, 12))
+    block = description_of(path, "raise").read(ReadRequest(0, 12))
     assert str(block.failure).startswith(f"{path}[{lost[0]}] (position {lost[0]}): reading raised RuntimeError")
     assert block.columns.tolist() == good[: lost[0]]
 
 
 def test_skipping_drops_a_corrupt_record_with_its_group_and_lists_each(corrupt):
     path, good, lost = corrupt
-    block = read_block(description_of(path, "skip"), ReadRequest(0, 12))
+    block = description_of(path, "skip").read(ReadRequest(0, 12))
     assert block.columns.tolist() == [good[i] for i in range(12) if i not in lost]
     assert [skip.where for skip in block.skipped] == [f"{path}[{i}]" for i in lost]
     assert [skip.position for skip in block.skipped] == lost
@@ -390,7 +389,7 @@ def test_a_file_that_changes_while_it_is_open_gives_no_record_and_skips_none(tmp
     description.reader.read(np.array([0, 3]))
     CHANGES[change](path, other)
     with pytest.raises((ValueError, FileNotFoundError), match=r"a\.array_record") as caught:
-        block_at(description, np.array(records), np.array(records))
+        description.block_at(np.array(records), np.array(records))
     if change != "gone":
         assert "changed while it was read: its " in str(caught.value)
         assert "go on from the last state, or make a new source" in str(caught.value)
@@ -428,14 +427,14 @@ def test_a_file_that_was_closed_for_others_is_the_same_when_it_is_opened_again(t
 
 def test_empty_records_are_records(tmp_path):
     path = write_file(tmp_path / "empty.array_record", [b"", b"a", b"", b"", b"b"], 2)
-    block = read_block(description_of(path, "raise"), ReadRequest(0, 5))
+    block = description_of(path, "raise").read(ReadRequest(0, 5))
     assert block.columns.tolist() == [b"", b"a", b"", b"", b"b"]
 
 
 def test_a_record_of_200_mb_is_one_as_any_other(tmp_path):
     large = b"abcd" * (50 * 2**20)
     path = write_file(tmp_path / "large.array_record", [b"first", large, b"last"])
-    block = read_block(description_of(path, "raise"), ReadRequest(0, 3))
+    block = description_of(path, "raise").read(ReadRequest(0, 3))
     assert [len(stored) for stored in block.columns] == [5, 200 * 2**20, 4]
     assert block.columns[1] == large
 

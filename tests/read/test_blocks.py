@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import Partitioning, ReadRequest, assign, owners_in
-from datarax_ray.read.block import Block, read_block, read_elements
+from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, record, stored_index
@@ -60,7 +60,7 @@ def describe(
 @pytest.mark.parametrize("shuffle", ["none", "global"])
 def test_a_block_is_the_plain_loops_rows(shuffle):
     transforms = [decode, AddNoise(), DropThirds()]
-    block = read_block(describe(transforms=transforms, shuffle=shuffle), ReadRequest(3, 33))
+    block = describe(transforms=transforms, shuffle=shuffle).read(ReadRequest(3, 33))
     want = [
         (p, e)
         for p, e in oracle.elements(
@@ -89,10 +89,10 @@ def test_blocks_of_any_owners_are_together_the_whole_chunks(start, size, num_act
     requests = owners_in(description.order, partitioning, owners, start, start + size).values()
     rows = {}
     for partitions in requests:
-        block = read_block(description, ReadRequest(start, start + size, partitioning, partitions))
+        block = description.read(ReadRequest(start, start + size, partitioning, partitions))
         for row, position in enumerate(block.positions.tolist()):
             rows[position] = {path: array[row] for path, array in leaves(block.columns)}
-    whole = read_block(description, ReadRequest(start, start + size))
+    whole = description.read(ReadRequest(start, start + size))
     assert sorted(rows) == whole.positions.tolist()
     for row, position in enumerate(whole.positions.tolist()):
         for path, array in leaves(whole.columns):
@@ -101,9 +101,9 @@ def test_blocks_of_any_owners_are_together_the_whole_chunks(start, size, num_act
 
 def test_a_block_without_elements_has_no_columns():
     for block in (
-        read_block(describe(), ReadRequest(5, 5)),
-        read_block(describe(transforms=[decode, FailAt(0)], on_error="skip"), ReadRequest(0, 1)),
-        read_block(describe(transforms=[DecodeRaw("int32", 5)]), ReadRequest(5, 5)),
+        describe().read(ReadRequest(5, 5)),
+        describe(transforms=[decode, FailAt(0)], on_error="skip").read(ReadRequest(0, 1)),
+        describe(transforms=[DecodeRaw("int32", 5)]).read(ReadRequest(5, 5)),
     ):
         assert block.positions.tolist() == []
         assert block.columns is None
@@ -111,7 +111,7 @@ def test_a_block_without_elements_has_no_columns():
 
 
 def test_without_transforms_elements_are_the_records():
-    assert read_block(describe(transforms=()), ReadRequest(18, 22)).columns.tolist() == [
+    assert describe(transforms=()).read(ReadRequest(18, 22)).columns.tolist() == [
         record(18),
         record(19),
         record(0),
@@ -120,7 +120,7 @@ def test_without_transforms_elements_are_the_records():
 
 
 def test_a_block_travels_with_its_failure():
-    block = read_block(describe(transforms=[decode, FailAt(2)]), ReadRequest(0, 5))
+    block = describe(transforms=[decode, FailAt(2)]).read(ReadRequest(0, 5))
     again = pickle.loads(pickle.dumps(block))
     assert again.positions.tolist() == [0, 1]
     assert str(again.failure) == str(block.failure)
@@ -136,14 +136,14 @@ def test_bytes_are_counted():
 
 def test_reading_and_transforming_failures_raise_the_first_position_in_elements():
     with pytest.raises(RecordError, match=r"memory\[4\] \(position 4\): transform FailAt raised ZeroDivisionError"):
-        read_elements(describe(transforms=[decode, FailAt(4)], broken=[6]), ReadRequest(0, 10))
+        describe(transforms=[decode, FailAt(4)], broken=[6]).read_at(0, 10)
     with pytest.raises(RecordError, match=r"memory\[6\] \(position 6\): reading raised RuntimeError: checksum"):
-        read_elements(describe(transforms=[decode, FailAt(8)], broken=[6]), ReadRequest(0, 10))
+        describe(transforms=[decode, FailAt(8)], broken=[6]).read_at(0, 10)
 
 
 def test_skipping_lists_all_failures_by_position_with_what_went_wrong():
     description = describe(transforms=[decode, FailAt(2)], broken=[6, 4], on_error="skip")
-    block = read_block(description, ReadRequest(0, 10))
+    block = description.read(ReadRequest(0, 10))
     assert block.positions.tolist() == [0, 1, 3, 5, 7, 8, 9]
     assert [(s.where, s.position) for s in block.skipped] == [("memory[2]", 2), ("memory[4]", 4), ("memory[6]", 6)]
     assert ["reading" in s.reason for s in block.skipped] == [False, True, True]
@@ -156,7 +156,7 @@ def test_a_record_that_ends_its_process_is_broken_without_being_read(in_mixture)
         description = component = describe(on_error=on_error)
         if in_mixture:
             description = MixtureStream((component,), (1,))
-        block = description.broken(ReadRequest(4, 5), "SIGKILL")
+        block = description.read(ReadRequest(4, 5), "SIGKILL")
         assert component.reader.calls == 0
         assert block.positions.tolist() == []
         if on_error == "raise":
@@ -167,7 +167,7 @@ def test_a_record_that_ends_its_process_is_broken_without_being_read(in_mixture)
             assert block.failure is None
             assert [(skip.where, skip.position) for skip in block.skipped] == [("memory[4]", 4)]
     assert (
-        describe().broken(ReadRequest(4, 5, Partitioning(1, 2), (1,)), "SIGKILL").failure is None
+        describe().read(ReadRequest(4, 5, Partitioning(1, 2), (1,)), "SIGKILL").failure is None
     )  # it is another actor's
 
 
@@ -175,22 +175,22 @@ def test_a_missing_file_is_never_skipped():
     description = describe(on_error="skip")
     description.reader.read = lambda records: (_ for _ in ()).throw(FileNotFoundError("gone"))
     with pytest.raises(FileNotFoundError, match="gone"):
-        read_block(description, ReadRequest(0, 3))
+        description.read(ReadRequest(0, 3))
 
 
 # Block decoders
 
 
 def test_a_block_decoder_alone_gives_its_columns_without_a_loop():
-    block = read_block(describe(transforms=[DecodeRaw("int32", 5)]), ReadRequest(0, 3))
+    block = describe(transforms=[DecodeRaw("int32", 5)]).read(ReadRequest(0, 3))
     assert block.columns["data"].tolist() == [np.frombuffer(record(i), "<i4").tolist() for i in range(3)]
 
 
 def test_a_block_decoder_and_other_transforms_agree_with_decoding_alone():
     decoder = DecodeRaw("int32", 5)
-    block = read_block(describe(transforms=[decoder, lambda e: {"sum": e["data"].sum()}]), ReadRequest(0, 20))
+    block = describe(transforms=[decoder, lambda e: {"sum": e["data"].sum()}]).read(ReadRequest(0, 20))
     assert block.columns["sum"].tolist() == [int(np.frombuffer(record(i), "<i4").sum()) for i in range(20)]
-    elements = read_elements(describe(transforms=[decoder]), ReadRequest(4, 6))
+    elements = describe(transforms=[decoder]).read_at(4, 6)
     assert [e["data"].tolist() for e in elements] == [np.frombuffer(record(i), "<i4").tolist() for i in (4, 5)]
 
 
@@ -209,13 +209,13 @@ class Picky:
 
 
 def test_a_record_that_does_not_decode_is_named_or_skipped():
-    block = read_block(describe(transforms=[Picky(bad=[3])]), ReadRequest(0, 6))
+    block = describe(transforms=[Picky(bad=[3])]).read(ReadRequest(0, 6))
     assert block.positions.tolist() == [0, 1, 2]
     assert str(block.failure) == "memory[3] (position 3): transform Picky raised ValueError: bad 3"
-    block = read_block(describe(transforms=[Picky(bad=[3, 0])], on_error="skip"), ReadRequest(0, 6))
+    block = describe(transforms=[Picky(bad=[3, 0])], on_error="skip").read(ReadRequest(0, 6))
     assert block.columns["x"].tolist() == [1, 2, 4, 5]
     assert [s.position for s in block.skipped] == [0, 3]
-    block = read_block(describe(transforms=[Picky(bad=range(20))], on_error="skip"), ReadRequest(0, 6))
+    block = describe(transforms=[Picky(bad=range(20))], on_error="skip").read(ReadRequest(0, 6))
     assert (block.columns, len(block.skipped)) == (None, 6)
 
 
@@ -232,7 +232,7 @@ def test_a_record_that_does_not_decode_is_named_or_skipped():
 )
 def test_a_decoder_that_gives_no_row_for_each_record_is_refused(result, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        read_elements(describe(transforms=[Picky(result=result), lambda e: e]), ReadRequest(0, 4))
+        describe(transforms=[Picky(result=result), lambda e: e]).read_at(0, 4)
 
 
 def test_a_decoder_that_fails_only_on_many_says_so():
@@ -241,7 +241,7 @@ def test_a_decoder_that_fails_only_on_many_says_so():
             raise ValueError("too many")
         return {"x": np.array(first)}
 
-    block = read_block(describe(transforms=[Picky(result=result)]), ReadRequest(2, 6))
+    block = describe(transforms=[Picky(result=result)]).read(ReadRequest(2, 6))
     assert str(block.failure) == (
         "memory[2] (position 2): transform Picky decodes this and the next 3 records alone, but not together; it "
         "raised ValueError: too many"
@@ -256,7 +256,7 @@ def test_ragged_elements_are_refused_with_where_both_are():
     def ragged(element):
         return {"x": element["values"][: 1 + (element["index"] >= 13)]}
 
-    block = read_block(describe(transforms=[decode, ragged]), ReadRequest(10, 20))
+    block = describe(transforms=[decode, ragged]).read(ReadRequest(10, 20))
     assert block.positions.tolist() == [10, 11, 12]
     assert block.columns["x"].shape == (3, 1)
     assert block.failure_position == 13
@@ -278,8 +278,8 @@ def test_a_transform_that_changes_its_element_in_place_changes_no_other_read():
 
     for transforms, key in (([decode, spoil], "values"), ([DecodeRaw("int32", 5), data], "data")):
         description = describe(transforms=transforms)
-        first = read_block(description, ReadRequest(0, 20)).columns[key]
-        again = read_block(description, ReadRequest(0, 20)).columns[key]
+        first = description.read(ReadRequest(0, 20)).columns[key]
+        again = description.read(ReadRequest(0, 20)).columns[key]
         assert first.tolist() == again.tolist() == [(np.frombuffer(record(i), "<i4") + 1).tolist() for i in range(20)]
 
 
@@ -296,16 +296,16 @@ class Halve:
 
 
 def test_a_transform_of_columns_takes_the_elements_that_one_before_it_made():
-    block = read_block(describe(transforms=[decode, stored_index, Halve()]), ReadRequest(0, 4))
+    block = describe(transforms=[decode, stored_index, Halve()]).read(ReadRequest(0, 4))
     assert block.columns["half"].tolist() == [0, 0.5, 1, 1.5]
 
 
 def test_a_failing_transform_of_columns_is_located_and_what_is_before_it_is_good():
-    block = read_block(describe(transforms=[decode, stored_index, Halve(broken=2)]), ReadRequest(0, 4))
+    block = describe(transforms=[decode, stored_index, Halve(broken=2)]).read(ReadRequest(0, 4))
     assert block.columns["half"].tolist() == [0, 0.5]
     assert block.failure_position == 2
     assert "(position 2): transform Halve raised ZeroDivisionError: no half of 2" in str(block.failure)
-    block = read_block(describe(transforms=[decode, stored_index, Halve(broken=2)], on_error="skip"), ReadRequest(0, 4))
+    block = describe(transforms=[decode, stored_index, Halve(broken=2)], on_error="skip").read(ReadRequest(0, 4))
     assert block.columns["half"].tolist() == [0, 0.5, 1.5]
     assert [skip.position for skip in block.skipped] == [2]
 
@@ -315,7 +315,7 @@ def test_a_transform_of_columns_gives_a_row_for_each_row():
         def map_columns(self, columns):
             return {"index": columns["index"][1:]}
 
-    block = read_block(describe(transforms=[decode, stored_index, Short()]), ReadRequest(0, 4))
+    block = describe(transforms=[decode, stored_index, Short()]).read(ReadRequest(0, 4))
     assert "index has 0 rows for 1 records" in str(block.failure)
 
 
@@ -325,7 +325,7 @@ def test_of_two_elements_that_do_not_fit_the_first_is_named_whichever_field_it_i
     elements[5] |= {"b": "text"} if "a" in first else {"a": 1.5}
     elements[2] |= first
     description = IndexedStream(Memory(elements), Order(8), num_epochs=1)
-    block = read_block(description, ReadRequest(0, 8))
+    block = description.read(ReadRequest(0, 8))
     assert block.positions.tolist() == [0, 1]
     assert isinstance(block.failure, RecordError)
     assert block.failure.position == 2

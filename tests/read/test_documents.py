@@ -10,15 +10,15 @@ import pytest
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.block import Block, read_block
+from datarax_ray.read.block import Block
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 
 
 def read(elements: Any, documents: DocumentSpec, **options: Any) -> Block:
     reader = ArraysReader(elements) if isinstance(elements, dict) else RandomAccessReader(elements)
     description = IndexedStream(reader, Order(reader.num_records), **options)
-    return read_block(description, ReadRequest(0, reader.num_records, documents=documents))
+    return description.read(ReadRequest(0, reader.num_records, documents=documents))
 
 
 def plain(block: Block) -> tuple[list[int], list[int], dict[str, list[Any]]]:

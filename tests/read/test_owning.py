@@ -11,13 +11,12 @@ import pytest
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.block import read_block, read_elements
 from datarax_ray.read.elements.columns import stack, unstack, unstack_to_stack
 from datarax_ray.read.elements.owning import own
 from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 
 N = 12
 
@@ -270,10 +269,10 @@ def test_a_transform_that_writes_to_what_it_gave_or_was_given_changes_no_other_e
     for size in (1, 2, 5, 2 * N):
         transform = kind()
         description = describe(reader, [transform])
-        found = [read_block(description, ReadRequest(at, min(2 * N, at + size))) for at in range(0, 2 * N, size)]
+        found = [description.read(ReadRequest(at, min(2 * N, at + size))) for at in range(0, 2 * N, size)]
         assert [p for block in found for p in block.positions.tolist()] == [p for p, _ in want]
         assert [row for block in found for row in rows(block)] == [said(e) for _, e in want]
-        elements = read_elements(describe(reader, [kind()]), ReadRequest(0, 2 * N))
+        elements = describe(reader, [kind()]).read_at(0, 2 * N)
         assert [said(e) for e in elements] == [said(e) for _, e in want]
 
 
@@ -289,7 +288,7 @@ def test_any_chain_of_such_transforms_over_any_source_in_any_chunks_is_the_plain
     description, found = describe(reader, [kind() for kind in chosen]), []
     at = 0
     while at < 3 * N:
-        found.append(read_block(description, ReadRequest(at, at := min(3 * N, at + rng.randint(1, N)))))
+        found.append(description.read(ReadRequest(at, at := min(3 * N, at + rng.randint(1, N)))))
         assert found[-1].failure is None
     assert [p for block in found for p in block.positions.tolist()] == [p for p, _ in want]
     assert [row for block in found for row in rows(block)] == [said(e) for _, e in want]
@@ -360,11 +359,11 @@ def test_a_transform_of_columns_that_writes_to_what_it_gave_or_was_given_changes
 ):
     made = in_parquet(tmp_path) if reader == "parquet" else READERS[reader]()
     description = IndexedStream(made, Order(N, 5, "none"), 3, (kind(),), on_error="skip")
-    source = read_elements(IndexedStream(made, Order(N, 5, "none"), 3), ReadRequest(0, N))
+    source = IndexedStream(made, Order(N, 5, "none"), 3).read_at(0, N)
     kept = [p for p in range(3 * N) if kind is not ColumnsInPlace or p % N != 7]
     want = [said(whole(kind(), source[p % N])) for p in kept]
     for size in (1, 5, 3 * N):
-        found = [read_block(description, ReadRequest(at, min(3 * N, at + size))) for at in range(0, 3 * N, size)]
+        found = [description.read(ReadRequest(at, min(3 * N, at + size))) for at in range(0, 3 * N, size)]
         assert [block.failure for block in found] == [None] * len(found)
         assert [p for block in found for p in block.positions.tolist()] == kept
         assert [row for block in found for row in rows(block)] == want
@@ -379,10 +378,10 @@ class InPlaceAgain:
 
 def test_elements_of_columns_may_be_written_to_whoever_keeps_the_columns(tmp_path):
     for made in (in_parquet(tmp_path), ArraysReader(arrays())):
-        source = read_elements(IndexedStream(made, Order(N, 5, "none"), 3), ReadRequest(0, N))
+        source = IndexedStream(made, Order(N, 5, "none"), 3).read_at(0, N)
         for size in (1, 5, 2 * N):
             description = IndexedStream(made, Order(N, 5, "none"), 3, (ColumnsReversed(), InPlaceAgain()))
-            found = [read_block(description, ReadRequest(at, min(2 * N, at + size))) for at in range(0, 2 * N, size)]
+            found = [description.read(ReadRequest(at, min(2 * N, at + size))) for at in range(0, 2 * N, size)]
             assert [block.failure for block in found] == [None] * len(found)
             for row, e in zip([row for block in found for row in rows(block)], [*source, *source], strict=True):
                 assert row["x"] == said(e["x"][::-1] - 1)
@@ -400,7 +399,7 @@ class DecodesIntoABuffer:
 
 def test_a_decoder_may_reuse_its_buffer():
     description = describe("loaded", [DecodesIntoABuffer()])
-    found = [read_block(description, ReadRequest(at, at + 4)) for at in range(0, N, 4)]
+    found = [description.read(ReadRequest(at, at + 4)) for at in range(0, N, 4)]
     assert [row["x"] for block in found for row in rows(block)] == [[10 * i, 10 * i + 1, 10 * i + 2] for i in order(N)]
 
 
@@ -417,7 +416,7 @@ def test_documents_of_a_buffer_are_packed_as_they_were_given(too_long):
         return {"tokens": buffer[: 2 + e["n"] % 3]}
 
     documents = DocumentSpec(("tokens",), 3, too_long)
-    block = read_block(describe("loaded", [tokens]), ReadRequest(0, N, documents=documents))
+    block = describe("loaded", [tokens]).read(ReadRequest(0, N, documents=documents))
     lengths = [2 + n % 3 for n in order(N)]
     want = [n for n, length in zip(order(N), lengths, strict=True) for _ in range(min(length, 3))]
     if too_long == "split":
@@ -483,10 +482,10 @@ def test_masked_arrays_are_refused_where_their_mask_would_be_lost():
             return {"x": np.ma.masked_array(columns["x"], columns["x"] > 3)}
 
     said = "Masks returned a MaskedArray in field 'x', whose mask would be lost"
-    assert said in str(read_block(describe("loaded", [Masks()]), ReadRequest(0, 3)).failure)
+    assert said in str(describe("loaded", [Masks()]).read(ReadRequest(0, 3)).failure)
     rows = RandomAccessReader([{"x": masked[0]}])
     assert "reading returned a MaskedArray in field 'x'" in str(
-        read_block(IndexedStream(rows, Order(1, 5), 1), ReadRequest(0, 1)).failure
+        IndexedStream(rows, Order(1, 5), 1).read(ReadRequest(0, 1)).failure
     )
 
 
@@ -507,7 +506,7 @@ class KeepsColumns:
 def test_columns_that_a_transform_keeps_and_changes_later_stay_as_they_were_returned():
     reader = ArraysReader({"x": np.arange(6)})
     description = IndexedStream(reader, Order(6), num_epochs=1, transforms=(KeepsColumns(),))
-    blocks = [read_block(description, ReadRequest(start, start + 3)) for start in (0, 3)]
+    blocks = [description.read(ReadRequest(start, start + 3)) for start in (0, 3)]
     assert [block.columns["x"].tolist() for block in blocks] == [[1, 2, 3], [4, 5, 6]]
 
 

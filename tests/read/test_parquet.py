@@ -15,13 +15,12 @@ from pyarrow import parquet
 
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.block import read_block
 from datarax_ray.read.elements.columns import leaves, unstack
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
 from datarax_ray.read.formats.parquet.footers import _stored_footer
 from datarax_ray.read.formats.parquet.reader import BrokenRowGroupError, ParquetReader
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests.tables import rows, write_tables
 
 COUNTS = (7, 0, 9)
@@ -270,7 +269,7 @@ def description(path, **options):
 
 
 def test_a_broken_page_ends_the_stream_before_its_row_group(damaged):
-    block = read_block(description(damaged), ReadRequest(0, 13))
+    block = description(damaged).read(ReadRequest(0, 13))
     assert block.columns["index"].tolist() == [0, 1, 2, 3]
     assert block.failure_position == 4
     assert isinstance(block.failure, RecordError)
@@ -280,7 +279,7 @@ def test_a_broken_page_ends_the_stream_before_its_row_group(damaged):
 
 def test_a_broken_row_group_can_be_skipped_and_is_tried_once(damaged, monkeypatch):
     decoded = count_decodes(monkeypatch)
-    block = read_block(description(damaged, on_error="skip"), ReadRequest(0, 13))
+    block = description(damaged, on_error="skip").read(ReadRequest(0, 13))
     assert block.columns["index"].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 12]
     assert [skip.position for skip in block.skipped] == [4, 5, 6, 7]
     assert block.skipped[0].where == f"{damaged}[4] (row group 1)"
@@ -378,7 +377,7 @@ def test_a_file_that_changes_while_it_is_open_gives_no_row_and_skips_none(tmp_pa
     assert path.stat().st_size == other.stat().st_size
     os.utime(path, ns=(0, 10**18))  # the clock of a file system ticks some times in a millisecond only
     whole = description(path, on_error="skip")
-    assert read_block(whole, ReadRequest(0, 1000)).columns["index"].tolist() == list(range(1000))
+    assert whole.read(ReadRequest(0, 1000)).columns["index"].tolist() == list(range(1000))
     if how == "in place":
         with path.open("r+b") as file:
             file.write(other.read_bytes())
@@ -387,7 +386,7 @@ def test_a_file_that_changes_while_it_is_open_gives_no_row_and_skips_none(tmp_pa
     else:
         os.truncate(path, 20_000)
     with pytest.raises(ValueError, match=r"a\.parquet (changed while it was read: it had .* go on from the last|held)"):
-        read_block(whole, ReadRequest(1000, 4000))
+        whole.read(ReadRequest(1000, 4000))
 
 
 def test_a_file_of_the_same_size_rows_and_first_page_is_known_by_what_it_holds(tmp_path):

@@ -22,13 +22,12 @@ from fsspec.implementations.local import LocalFileSystem
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import retry as patience
-from datarax_ray.read.block import read_block
 from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.retry import is_transient, retried
-from datarax_ray.read.stream import IndexedStream
+from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_files
 from tests.tables import write_tables
 
@@ -232,7 +231,7 @@ def test_parquet_over_a_server_that_fails_now_and_then_is_read_whole(tmp_path: P
     urls = [f"{server.url}/{path.name}" for path in sorted(tmp_path.glob("*.parquet"))]
     server.every, server.how = 9, how
     reader = ParquetReader.of(urls, columns=["index"])
-    block = read_block(of(reader), ReadRequest(0, 24))
+    block = of(reader).read(ReadRequest(0, 24))
     assert block.columns["index"].tolist() == list(range(24))
     assert block.skipped == ()
     assert server.num_failed
@@ -255,7 +254,7 @@ def test_no_row_group_is_broken_for_a_failing_filesystem(
     flaky = FlakyFileSystem()
     reader = ParquetReader.of([str(path) for path in paths], columns=["index"], filesystem=flaky)
     flaky.every, flaky.error, flaky.arguments = every, error, arguments
-    block = read_block(of(reader), ReadRequest(0, 100))
+    block = of(reader).read(ReadRequest(0, 100))
     assert block.columns["index"].tolist() == list(range(100))
     assert block.skipped == ()
     assert flaky.num_failed
@@ -269,14 +268,14 @@ def test_what_nothing_tells_of_passing_is_an_error_and_no_broken_row_group_eithe
     reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
     flaky.every, flaky.arguments = every, ("said by no number what it is",)
     try:
-        block = read_block(of(reader), ReadRequest(0, 40))
+        block = of(reader).read(ReadRequest(0, 40))
     except OSError as error:
         assert not isinstance(error, StorageError)  # noqa: PT017  it may also be read by chance
     else:
         assert block.columns["index"].tolist() == list(range(40))
     assert flaky.num_failed
     flaky.every = 0
-    again = read_block(of(reader), ReadRequest(0, 40))  # and nothing of it is remembered
+    again = of(reader).read(ReadRequest(0, 40))  # and nothing of it is remembered
     assert again.columns["index"].tolist() == list(range(40))
     reader.close()
 
@@ -287,7 +286,7 @@ def test_a_filesystem_that_stays_away_is_an_error_of_reading_and_skips_nothing(t
     reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
     flaky.every = 1
     with pytest.raises(StorageError, match=r"part-00000\.parquet, row group 0: reading failed 6 times"):
-        read_block(of(reader), ReadRequest(0, 8))
+        of(reader).read(ReadRequest(0, 8))
     with pytest.raises(StorageError, match=r"part-00000\.parquet while it was opened: reading failed 6 times"):
         ParquetReader.of(str(path), filesystem=flaky)
 
@@ -304,7 +303,7 @@ def test_a_broken_row_group_on_a_failing_filesystem_is_broken_alone(tmp_path: Pa
     flaky = FlakyFileSystem()
     flaky.every = 8
     reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
-    block = read_block(of(reader), ReadRequest(0, 13))
+    block = of(reader).read(ReadRequest(0, 13))
     assert block.columns["index"].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 12]
     assert [skip.position for skip in block.skipped] == [4, 5, 6, 7]
 
@@ -333,7 +332,7 @@ def test_an_array_record_file_that_cannot_be_read_for_once_is_opened_again(tmp_p
     for records in (np.arange(300), np.array([3, 250]), np.arange(0, 300, 2)):
         reader.read(np.array([0]))
         assert break_descriptors_of(path) == 1
-        block = read_block(of(reader), ReadRequest(0, 300))
+        block = of(reader).read(ReadRequest(0, 300))
         assert block.skipped == ()
         assert block.columns.tolist() == [record(i) for i in range(300)]
         assert break_descriptors_of(path) == 1
@@ -355,7 +354,7 @@ def test_an_array_record_file_that_cannot_be_read_for_long_is_an_error_of_readin
 
     monkeypatch.setattr(ArrayRecordReader, "_reader", broken)
     with pytest.raises(StorageError, match=r"part-00000\.array_record: reading failed 6 times.*records 0 to 29"):
-        read_block(of(reader), ReadRequest(0, 30))
+        of(reader).read(ReadRequest(0, 30))
 
 
 # Data sources of one's own
@@ -380,12 +379,12 @@ class Remote:
 
 
 def test_a_data_source_over_a_failing_network_is_asked_again_and_its_broken_elements_stay_broken() -> None:
-    block = read_block(of(RandomAccessReader(Remote(23))), ReadRequest(0, 20))
+    block = of(RandomAccessReader(Remote(23))).read(ReadRequest(0, 20))
     assert block.columns["index"].tolist() == [i for i in range(20) if i != 7]
     assert [skip.position for skip in block.skipped] == [7]
     with pytest.raises(StorageError, match="elements of a Remote: reading failed 6 times"):
-        read_block(of(RandomAccessReader(Remote(1))), ReadRequest(0, 20))
-    failed = read_block(of(RandomAccessReader(Remote(10**6)), "raise"), ReadRequest(0, 20)).failure
+        of(RandomAccessReader(Remote(1))).read(ReadRequest(0, 20))
+    failed = of(RandomAccessReader(Remote(10**6)), "raise").read(ReadRequest(0, 20)).failure
     assert isinstance(failed, RecordError)
 
 
@@ -395,4 +394,4 @@ def test_a_storage_error_of_a_transform_skips_no_element() -> None:
 
     description = IndexedStream(RandomAccessReader([1, 2, 3]), Order(3), 1, (fetch,), "skip")
     with pytest.raises(StorageError, match="http://image: reading failed 6 times"):
-        read_block(description, ReadRequest(0, 3))
+        description.read(ReadRequest(0, 3))

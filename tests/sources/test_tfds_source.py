@@ -17,8 +17,6 @@ import pytest
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.block import read_elements
 from datarax_ray.read.decode import PadTo
 from datarax_ray.read.decode.tfds import DecodeTfds, Leaf, tfds_leaves
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, TFDSSource, TFDSSourceConfig
@@ -236,7 +234,7 @@ def test_its_description_travels_and_says_the_same_after_reading() -> None:
     source = make("test")
     state = source.get_state()
     again = pickle.loads(pickle.dumps(source.describe()))
-    assert [plain(e) for e in read_elements(again, ReadRequest(0, 4))] == values(SAID["elements"]["test"])
+    assert [plain(e) for e in again.read_at(0, 4)] == values(SAID["elements"]["test"])
     assert again.settings() == source.describe().settings() == state["settings"]
 
 

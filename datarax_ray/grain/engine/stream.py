@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import Extra
-from datarax_ray.read.block import Block, read_records
+from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.stream import Reader, run_of
+from datarax_ray.read.stream import Reader
+from datarax_ray.read.streams.indexed import read_records, run_of
 
 Rng = np.random.Generator | None
 
@@ -39,8 +40,6 @@ class SampledStream:
     stacks: whether to make arrays of like elements. identity: what the stream depends on, in plain values.
     """
 
-    # Grain's loader raises what its operations raise, and has no options to leave records out.
-    on_error: ClassVar[Literal["raise"]] = "raise"
     max_skipped: ClassVar[int | None] = None
     skipped_path: ClassVar[str | None] = None
     max_actors: ClassVar[int | None] = None
@@ -110,7 +109,7 @@ class SampledStream:
     def settings(self) -> dict[str, Any]:
         return dict(self.identity)
 
-    def read(self, request: ReadRequest) -> Block:
+    def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The elements of the request's positions, up to the first that fails; a flat_map's share their position."""
         positions, _ = request.select(self.order)
         if not positions.size:
@@ -119,7 +118,7 @@ class SampledStream:
         count = len(chosen.records)
         if not count:
             return Block(positions[:0], None, (), chosen.failure, int(positions[0]))
-        progress, _ = read_records(self, positions[:count], chosen.records)
+        progress, _ = read_records(self.reader, positions[:count], chosen.records, "raise", ended)
         read_positions = np.asarray(progress.positions).tolist()
         failure = progress.failure or chosen.failure
         items: list[Item] = []
@@ -135,17 +134,6 @@ class SampledStream:
                 break
         at = 0 if failure is None else failure.position
         return Block(np.array(where, np.int64), self._elements(items) if items else None, (), failure, at)
-
-    def broken(self, request: ReadRequest, ended: str) -> Block:
-        """A block that fails at the first record of the request, which ends every process that reads it."""
-        positions, _ = request.select(self.order)
-        chosen = self._choose(positions)
-        if not len(chosen.records):
-            return Block(positions[:0], None, (), chosen.failure, request.start)
-        error = ChildProcessError(f"every process that reads it ends: {ended}")
-        where, position = self.reader.locate(int(chosen.records[0])), int(positions[0])
-        failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {error}", error)
-        return Block(positions[:0], None, (), failure, position)
 
     def _elements(self, items: list[Item]) -> Elements:
         data = [item.data for item in items]

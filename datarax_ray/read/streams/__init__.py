@@ -1,1 +1,1 @@
-"""Streams that are no single run of records: mixtures, and shards that are read forwards."""
+"""Streams: of records read by index, of shards read forwards, and mixtures."""

@@ -98,12 +98,13 @@ class InterleavedStream:
         shuffle = "window" if self.order.is_shuffled else "none"
         return f"num_shards={self.order.num_shards}, shuffle={shuffle!r}"
 
-    def read(self, request: ShardReadRequest) -> Block:
-        """The elements that the request asks for, by position. The same block wherever and whenever it is read."""
-        return _read_shards(self, self._live, request)
+    def read(self, request: ShardReadRequest, ended: str = "") -> Block:
+        """The elements that the request asks for, by position; see Stream.read.
 
-    def broken(self, request: ShardReadRequest, ended: str) -> Block:
-        """A block that fails at the request's start, whatever on_error says: the shard may have ended the process."""
+        ended: fails at the request's start, whatever on_error says: the shard may have ended the process.
+        """
+        if not ended:
+            return _read_shards(self, self._live, request)
         epoch, first = divmod(request.start, EPOCH_POSITIONS)
         ((shard, _),) = request.shards
         ordinal = self.order.count_before(int(self.order.places(epoch)[shard]), first)

@@ -23,7 +23,7 @@ from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.stream import IndexedStream, names_of
+from datarax_ray.read.streams.indexed import IndexedStream, names_of
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
 
@@ -122,13 +122,8 @@ class MixtureStream:
         """Whether every component that is in the stream does."""
         return all(c.drops_alike(is_packed) for c, weight in zip(self.components, self.weights, strict=True) if weight)
 
-    def read(self, request: ReadRequest) -> Block:
-        """The block that the request asks for, of all components."""
-        order = self._order_from(request.origin)
-        return self._read(order, *request.select(order), request.documents)
-
-    def broken(self, request: ReadRequest, ended: str) -> Block:
-        """The block of a request whose records end every process that reads them; nothing is read."""
+    def read(self, request: ReadRequest, ended: str = "") -> Block:
+        """The block that the request asks for, of all components; see Stream.read."""
         order = self._order_from(request.origin)
         return self._read(order, *request.select(order), request.documents, ended)
 
