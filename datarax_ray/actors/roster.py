@@ -25,11 +25,11 @@ from ray.exceptions import (
 
 from datarax_ray.actors.bench import Bench
 from datarax_ray.actors.exit_reason import OUT_OF_MEMORY, first_line, out_of_memory, why_no_start
-from datarax_ray.actors.gathering import Gathering
 from datarax_ray.actors.member import Loss, Member
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.ray_log_filter import silence
 from datarax_ray.actors.recovery import Recoveries, Recovery
+from datarax_ray.actors.start_quorum import StartQuorum
 from datarax_ray.actors.starting import let_go, start_actor, when_others_start, why_none
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
@@ -69,7 +69,7 @@ class Roster:
         self._options = options
         self._identity = identity
         self._is_managed = is_managed
-        self._gathering = Gathering(options.start_timeout_s)
+        self._quorum = StartQuorum(options.start_timeout_s)
         self._has_begun = False
         self._tended_at = 0.0
         self._why_not = ""
@@ -110,7 +110,7 @@ class Roster:
         """
         self.tend()
         now, ready = time.monotonic(), self.ready
-        if ready and self._gathering.has_begun(now, len(ready), len(self.members)):
+        if ready and self._quorum.has_begun(now, len(ready), len(self.members)):
             self._begin(len(ready))
             return tuple(index for index in ready if not self._is_benched(index, now)) or ready
         if not ready:
@@ -136,7 +136,7 @@ class Roster:
         failures = min(member.num_failures for member in self.members.values())
         if self._why_not and failures >= _MAX_START_FAILURES:
             raise RuntimeError(f"no reader actor can start, each was tried {failures} times; the last: {self._why_not}")
-        if (waited_s := self._gathering.waited_s(now)) is not None:
+        if (waited_s := self._quorum.waited_s(now)) is not None:
             raise RuntimeError(why_none(len(self.members), waited_s, self._options))
 
     def add(self, num_actors: int) -> tuple[int, ...]:

@@ -10,10 +10,10 @@ from typing import Any
 import ray
 from ray.exceptions import AuthenticationError
 
-from datarax_ray.actors.gathering import has_labels, has_room
 from datarax_ray.actors.member import Member
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.reader_actor import ReaderActor
+from datarax_ray.actors.start_quorum import has_labels, has_room
 
 logger = logging.getLogger("datarax_ray")
 

@@ -1,4 +1,4 @@
-"""Gathering: whether enough actors run to begin, and whether any will. Nothing here waits or knows the time."""
+"""The start quorum: whether enough actors run to begin, and whether any will. Nothing here waits or knows the time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def has_labels(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
     return True
 
 
-class Gathering:
+class StartQuorum:
     """Decides when to begin with the actors that run, and when to give up where none does.
 
     start_timeout_s: how long to wait where none runs.
