@@ -16,12 +16,12 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
+from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, Roster
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.member import InFlight
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
-from datarax_ray.actors.roster import ACTOR_GONE, POLL_S, Roster
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.window import Part

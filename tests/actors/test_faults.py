@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from datarax_ray import RaySource
-from datarax_ray.actors import roster as roster_module
+from datarax_ray.actors import actor_set as roster_module
 from datarax_ray.actors import starting as starting_module
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import StreamOptions

@@ -17,7 +17,7 @@ import datasets
 import pytest
 
 from datarax_ray import RaySource
-from datarax_ray.actors import roster
+from datarax_ray.actors import actor_set as roster
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
