@@ -1,9 +1,7 @@
-"""The roster: every reader actor of a pool, whether it is there, and what becomes of its requests where it is not.
-
-    starting -> ready -> gone (Ray says so, or silent, or hung) -> ready ...
+"""The actors of a pool: each one's life (see lifecycle), and what Ray has to do about it.
 
 Ray brings a killed actor back; one that Ray gives up is replaced, one that hangs is ended. What is lost is told by Ray,
-or by the clock: no answer to a ping, or too long at one request. Nothing here waits for longer than a moment.
+or by the clock: no answer when asked, or too long at one request. Nothing here waits for longer than a moment.
 """
 
 from __future__ import annotations
@@ -13,6 +11,8 @@ import logging
 import secrets
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import ray
 from ray.exceptions import (
@@ -25,15 +25,27 @@ from ray.exceptions import (
 
 from datarax_ray.actors.bench import Bench
 from datarax_ray.actors.exit_reason import OUT_OF_MEMORY, first_line, out_of_memory, why_no_start
-from datarax_ray.actors.member import Loss, Member
+from datarax_ray.actors.lifecycle import (
+    ActorState,
+    Ask,
+    Commands,
+    Kill,
+    LoseRequests,
+    Process,
+    Start,
+    TellNoStart,
+    TellReturn,
+)
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.ray_log_filter import silence
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.start_quorum import StartQuorum
-from datarax_ray.actors.starting import let_go, start_actor, when_others_start, why_none
+from datarax_ray.actors.starting import Actor, let_go, start_actor, when_others_start, why_none
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.load_balance import LoadBalance
+from datarax_ray.feed.window import Part
+from datarax_ray.read.block import Block
 
 logger = logging.getLogger("datarax_ray")
 
@@ -43,56 +55,58 @@ ACTOR_GONE = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 POLL_S = 0.25
 # Between two looks at all actors: a look costs 0.1 ms for each.
 _TEND_S = 0.5
-# Nothing from an actor that has requests for so long (parts aim at a second): it is asked whether it is there. No
-# answer for _PATIENCE_S: its requests go to others, at the cost of reading twice where it was only slow. A node that is
-# lost without a word is so noticed in 7 s; Ray takes 15 to 40 s.
-_QUIET_S = 2.0
-_PATIENCE_S = 5.0
-# Ray brings an actor back in 1 to 5 s, but takes up to 40 s to call a node dead, and brings none back from it before:
-# then a new one is asked for, elsewhere.
-_RETURN_S = 12.0
-# Silent for so long: its process is ended, and Ray starts another. Cut off nodes heal sooner, as a rule, or never.
-_SILENT_KILL_S = 60.0
-# Starts that fail in a row before it is no accident, and how long to wait before the next: 1, 2, 4 s and so on.
-_MAX_START_FAILURES = 3
-_MAX_BACKOFF_S = 60.0
 
 
-class Roster:
+@dataclass(eq=False)
+class InFlight:
+    """A request on its way. ref: what it will answer, None where there was nobody to send it to.
+
+    node: where its actor was then. outcome: the loss or the block, where it is known before anyone asks for it.
+    look_at: when to see whether it is on this node, inf once it is. waited_since: when it was first seen to be read
+    while the stream waits for it.
+    Times are those of time.monotonic.
+    """
+
+    part: Part
+    ref: ray.ObjectRef | None
+    node: str = ""
+    outcome: Lost | Block | None = None
+    look_at: float = 0.0
+    waited_since: float | None = None
+
+
+class ActorSet:
     """The actors with the ids 0 to num_actors - 1, and those that are added. `lock` is held for every call."""
 
     def __init__(self, num_actors: int, options: ActorOptions, identity: str, *, is_managed: bool) -> None:
         self.lock = threading.RLock()
         self.load_balance = LoadBalance()
         self.recoveries = Recoveries()
+        self.actors: dict[int, Actor] = {}
         self._bench = Bench()
         self._options = options
+        # a shared actor is looked for by its name, and would be found again where it is to be replaced
+        limits = options.thresholds
+        self._limits = limits if options.name is None else replace(limits, return_s=float("inf"))
         self._identity = identity
         self._is_managed = is_managed
         self._quorum = StartQuorum(options.start_timeout_s)
         self._has_begun = False
         self._tended_at = 0.0
-        self._why_not = ""
         self._user = secrets.token_hex(8)
-        self.members: dict[int, Member] = {}
         self._next_index = 0
         self.add(num_actors)
 
     @property
-    def request_timeout_s(self) -> float:
-        """How long an actor may be at one request."""
-        return self._options.request_timeout_s
-
-    @property
     def ready(self) -> tuple[int, ...]:
         """Ids of those that are sent requests."""
-        return tuple(index for index, member in self.members.items() if member.is_ready)
+        return tuple(index for index, actor in self.actors.items() if actor.state.phase == "running")
 
     @property
     def nodes(self) -> dict[int, str]:
         """Where each of them is, those of benched nodes last."""
         now = time.monotonic()
-        found = {index: self.members[index].who["node_id"] for index in self.ready}
+        found = {index: self.actors[index].state.process.node_id for index in self.ready}
         return dict(sorted(found.items(), key=lambda pair: self._bench.has(pair[1], now)))
 
     def blame(self, node: str, reason: str) -> None:
@@ -100,7 +114,7 @@ class Roster:
         lasts_s = self._bench.blame(node, time.monotonic())
         if lasts_s is not None:
             actors = [index for index, at in self.nodes.items() if at == node]
-            host = next((self.members[index].who["host"] for index in actors), "now without actors")
+            host = next((self.actors[index].state.process.host for index in actors), "now without actors")
             self.recoveries.benched(actors, f"{node[:12]} ({host})", reason, lasts_s)
 
     def look(self) -> tuple[int, ...]:
@@ -109,69 +123,61 @@ class Roster:
         Raises: RuntimeError where none will run.
         """
         self.tend()
-        now, ready = time.monotonic(), self.ready
-        if ready and self._quorum.has_begun(now, len(ready), len(self.members)):
-            self._begin(len(ready))
-            return tuple(index for index in ready if not self._is_benched(index, now)) or ready
+        now, ready, states = time.monotonic(), self.ready, [actor.state for actor in self.actors.values()]
+        if ready and self._quorum.has_begun(now, len(ready), len(states)):
+            if not self._has_begun and len(ready) < len(states):
+                logger.warning(
+                    "%d of %d reader actors have started; the stream begins with them, the others join %s",
+                    len(ready),
+                    len(states),
+                    when_others_start(len(states), self._options),
+                )
+            self._has_begun = True
+            return tuple(index for index, node in self.nodes.items() if not self._bench.has(node, now)) or ready
         if not ready:
-            self._check_hope(now)
+            tries, why_not = min(state.num_failures for state in states), [s.why_not for s in states if s.why_not]
+            if why_not and tries >= self._limits.num_failures:
+                raise RuntimeError(f"no reader actor can start, each was tried {tries} times; the last: {why_not[-1]}")
+            if (waited_s := self._quorum.waited_s(now)) is not None:
+                raise RuntimeError(why_none(len(states), waited_s, self._options))
         self._tended_at = 0.0  # look again soon
         return ()
-
-    def _is_benched(self, index: int, now: float) -> bool:
-        return self._bench.has(self.members[index].who["node_id"], now)
-
-    def _begin(self, num_ready: int) -> None:
-        if not self._has_begun and num_ready < len(self.members):
-            logger.warning(
-                "%d of %d reader actors have started; the stream begins with them, the others join %s",
-                num_ready,
-                len(self.members),
-                when_others_start(len(self.members), self._options),
-            )
-        self._has_begun = True
-
-    def _check_hope(self, now: float) -> None:
-        """Raise RuntimeError where no actor runs, and none will."""
-        failures = min(member.num_failures for member in self.members.values())
-        if self._why_not and failures >= _MAX_START_FAILURES:
-            raise RuntimeError(f"no reader actor can start, each was tried {failures} times; the last: {self._why_not}")
-        if (waited_s := self._quorum.waited_s(now)) is not None:
-            raise RuntimeError(why_none(len(self.members), waited_s, self._options))
 
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start so many more. Returns their ids."""
         added = tuple(range(self._next_index, self._next_index + num_actors))
         self._next_index += num_actors
         for index in added:
-            self.members[index] = Member(index, start_actor(index, self._options, self._identity), self._user)
-            self.members[index].pings(time.monotonic())
+            self.actors[index] = actor = Actor(index, ActorState(self._limits))
+            self._do(actor, actor.state.tick(time.monotonic()))
         return added
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End so many, those that do not run first, then the newest. Returns their ids."""
-        if num_actors >= len(self.members):
-            raise ValueError(f"removing {num_actors} of {len(self.members)} actors would leave none to read")
-        by_use = sorted(self.members.values(), key=lambda member: (member.is_ready, -member.index))
-        for member in by_use[:num_actors]:
-            del self.members[member.index]
-            self.load_balance.forget(member.index)
-            self._lose_all(member, "it was removed", was_read=False)
-        self._let_go(by_use[:num_actors])
-        return tuple(sorted(member.index for member in by_use[:num_actors]))
+        if num_actors >= len(self.actors):
+            raise ValueError(f"removing {num_actors} of {len(self.actors)} actors would leave none to read")
+        by_use = sorted(self.actors.values(), key=lambda actor: (actor.state.phase == "running", -actor.index))
+        removed, ready = by_use[:num_actors], self.ready
+        for actor in removed:
+            del self.actors[actor.index]
+            self.load_balance.forget(actor.index)
+            self._do(actor, actor.state.removed("it was removed"))
+        self._let_go(removed, ready)
+        return tuple(sorted(actor.index for actor in removed))
 
     def close(self) -> None:
         """Kill them; named ones live on for the other pools, and end with the last of these."""
-        members = list(self.members.values())
-        self.members.clear()
-        for member in members:
-            member.sent.clear()
+        actors, ready = list(self.actors.values()), self.ready
+        self.actors.clear()
+        for actor in actors:
+            actor.state.requests.clear()  # nobody waits for them any more
         if ray.is_initialized():
             with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
-                self._let_go(members)
+                self._let_go(actors, ready)
 
-    def _let_go(self, members: list[Member]) -> None:
-        let_go(members, are_shared=self._options.name is not None, are_managed=self._is_managed)
+    def _let_go(self, actors: list[Actor], ready: tuple[int, ...]) -> None:
+        user = self._user if self._options.name is not None else None
+        let_go([actor for actor in actors if actor.handle is not None], user, ready if self._is_managed else ())
 
     def tend(self) -> None:
         """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""
@@ -179,165 +185,122 @@ class Roster:
         if now - self._tended_at < _TEND_S:
             return
         self._tended_at = now
-        pending = [member.ping for member in self.members.values() if member.ping is not None]
+        pending = [actor.ping for actor in self.actors.values() if actor.ping is not None]
         answered = set(ray.wait(pending, num_returns=len(pending), timeout=0)[0]) if pending else set()
-        for member in list(self.members.values()):
-            if member.ping in answered:
-                self._answered(member, now)
-            elif member.ping is not None:
-                self._silent(member, now)
-            elif member.start_at is not None:
-                if now >= member.start_at:
-                    member.handle, member.start_at = start_actor(member.index, self._options, self._identity), None
-                    member.due_at = now + _MAX_BACKOFF_S
-                    member.pings(now)
-            elif not member.is_ready or (member.sent and now - member.heard_at > _QUIET_S):
-                member.pings(now)
+        for actor in list(self.actors.values()):
+            if actor.ping in answered:
+                self._hear(actor)
+            else:
+                self._do(actor, actor.state.tick(now))
 
-    def _answered(self, member: Member, now: float) -> None:
-        ping, member.ping = member.ping, None
+    def _hear(self, actor: Actor) -> None:
+        """It has answered whether it is there."""
+        state = actor.state
         try:
-            who = ray.get(ping)
-        except ActorUnavailableError as error:  # Ray is at it; ask again
-            self.gone(member, error)
-        except ACTOR_GONE as error:
-            self.gone(member, error)
+            who = ray.get(actor.ping)
         except Exception as error:  # its class or environment could not be loaded there, or a call in it failed
-            self._fail_start(member, first_line(error))
+            self.failed(actor, error)
+            return
+        process = Process(who["worker_id"], who["pid"], who["node_id"], who["host"])
+        silence(process.node_id, process.pid)
+        why_ended = ""
+        if state.phase == "running" and state.process.worker_id != process.worker_id:
+            why_ended = self._why_gone(state, "its process has ended, and another process answers")
+        timeout_s = self._options.request_timeout_s
+        if any(sent.part.is_trial for sent in state.requests):  # which has its own clock
+            timeout_s = Trial(timeout_s).most_s
+        num_ended = len(_ended([sent.ref for sent in state.requests]))
+        self._do(actor, state.answered(process, time.monotonic(), num_ended, timeout_s, why_ended))
+
+    def failed(self, actor: Actor, error: Exception) -> None:
+        """A call of it has failed."""
+        state, now = actor.state, time.monotonic()
+        reason = self._why_gone(state, first_line(error)) if state.phase == "running" else why_no_start(error)
+        if isinstance(error, ActorUnavailableError):
+            self._do(actor, state.unavailable(reason, now))
         else:
-            if member.loss is not None and member.loss.kind == "hung" and who["pid"] == member.who.get("pid"):
-                return  # it is being ended, and has answered once more
-            is_same = who["worker_id"] == member.who.get("worker_id")
-            if member.is_ready and not is_same:  # lost and back, before any of its requests told of it
-                reason = out_of_memory(member.who["worker_id"], POLL_S)
-                self._take(member, "restarted", reason or "its process has ended, and another process answers")
-            member.who = who
-            silence(who["node_id"], who["pid"])
-            member.heard_at = now
-            if not member.is_ready:
-                self._returned(member, now, is_same)
-            self._check_progress(member, now)
+            self._do(actor, state.failed(reason, now, is_dead=isinstance(error, ACTOR_GONE)))
 
-    def _returned(self, member: Member, now: float, is_same: bool) -> None:
-        """It reads again. is_same: in the process that it was lost in."""
-        member.is_ready = True
-        member.progress_at = now
-        self._why_not = ""
-        loss, member.loss = member.loss, None
-        if loss is not None:
-            kind = loss.kind
-            if kind in ("answered", "restarted"):  # a host that is cut off is silent at first, and may then be given up
-                kind = "answered" if is_same else "restarted"
-            self.recoveries.add(
-                Recovery(kind, member.index, member.where, loss.reason, now - loss.since, loss.num_retried)
-            )
+    def _why_gone(self, state: ActorState, otherwise: str) -> str:
+        return out_of_memory(state.process.worker_id, POLL_S) or otherwise
 
-    def _silent(self, member: Member, now: float) -> None:
-        """Its ping is not answered yet."""
-        waited = now - member.pinged_at
-        if member.is_ready and waited > _PATIENCE_S:
-            self._take(member, "answered", f"it did not answer for {waited:.0f} s")
-        elif member.loss is not None and member.loss.kind == "answered" and now - member.loss.since > _SILENT_KILL_S:
-            self._kill(member, now, f"it did not answer for {waited:.0f} s")
-        elif member.loss is not None and now > member.due_at and self._options.name is None:
-            self._replace(member, now)
+    def send(self, index: int, sent: InFlight) -> None:
+        actor = self.actors[index]
+        self._do(actor, actor.state.sent(sent, time.monotonic()))
 
-    def _replace(self, member: Member, now: float) -> None:
-        """It does not come back: Ray waits for a node that it believes to be there, or for room. Ask for a new one."""
-        with contextlib.suppress(Exception):  # whatever is left of it must not come back under the same id
-            ray.kill(member.handle)
-        self._take(member, "replaced", "it did not come back")
-        member.num_failures += 1
-        member.due_at = now + min(_MAX_BACKOFF_S, _RETURN_S * 2.0 ** (member.num_failures - 1))
-        member.handle = start_actor(member.index, self._options, self._identity)
-        member.pings(now)
+    def holder(self, sent: InFlight) -> Actor | None:
+        """Who is at it; None where it is done, lost or dropped."""
+        actor = self.actors.get(sent.part.actor)
+        return actor if actor is not None and sent in actor.state.requests else None
 
-    def _check_progress(self, member: Member, now: float) -> None:
-        """It lives: is it also at work?"""
-        if not member.sent:
-            return
-        done, _ = ray.wait(list(member.sent), num_returns=len(member.sent), timeout=0, fetch_local=False)
-        if len(done) != member.num_done or len(done) == len(member.sent):
-            member.num_done, member.progress_at = len(done), now
-        elif now - member.progress_at > self._may_take_s(member):
-            self._kill(member, now, f"a request took longer than request_timeout_s={self._options.request_timeout_s:g}")
+    def done(self, sent: InFlight, block: Block) -> None:
+        """The block is here."""
+        if (actor := self.holder(sent)) is not None:
+            self._do(actor, actor.state.done(sent, time.monotonic()))
+            if block.read_s:  # or it is a part of what was read before
+                self.load_balance.read(actor.index, len(block.positions), block.read_s, self.ready)
 
-    def _may_take_s(self, member: Member) -> float:
-        """How long the member may be at one request; one that is tried apart has its own clock."""
-        is_trying = any(ask.part.is_trial for ask in member.sent.values())
-        return Trial(self.request_timeout_s).most_s if is_trying else self.request_timeout_s
+    def drop(self, sent: InFlight) -> None:
+        """Nobody waits for it any more, or what it answered is lost."""
+        if (actor := self.holder(sent)) is not None:
+            self._do(actor, actor.state.dropped(sent))
 
-    def _kill(self, member: Member, now: float, reason: str) -> None:
-        """End its process; Ray sends SIGKILL after 5 s where it does not go, and starts another."""
-        self._take(member, "hung", reason)
-        ray.kill(member.handle, no_restart=False)
-        member.pings(now)
-
-    def gone(self, member: Member, error: Exception) -> None:
-        """Ray says that the actor is gone. Where it will not come back, another one takes its place."""
-        is_dead = not isinstance(error, ActorUnavailableError)
-        if is_dead and not member.is_ready and member.start_at is None:  # for the first time, or again
-            self._fail_start(member, why_no_start(error))
-            return
-        self._take(member, "replaced" if is_dead else "restarted", self._why_gone(member, error))
-        if is_dead and member.start_at is None:
-            member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
-
-    def _why_gone(self, member: Member, error: Exception) -> str:
-        worker_id = member.who.get("worker_id") if member.is_ready else None
-        return (worker_id and out_of_memory(worker_id, POLL_S)) or first_line(error)
-
-    def _fail_start(self, member: Member, reason: str) -> None:
-        self._why_not = reason
-        if member.num_failures + 1 == _MAX_START_FAILURES:
-            logger.warning("reader actor %d cannot start, and is tried less and less often: %s", member.index, reason)
-        member.num_failures += 1
-        self._take(member, "replaced", reason)
-        with contextlib.suppress(Exception):  # dead or not, it is of no use
-            ray.kill(member.handle)
-        member.ping, member.start_at = None, time.monotonic() + _backoff_s(member.num_failures)
-
-    def _take(self, member: Member, kind: str, reason: str) -> None:
-        """Its requests go to others. Once for a loss, however many of its requests tell of it."""
-        was_ready, member.is_ready = member.is_ready, False
-        if member.index in self.members:
-            self.load_balance.forget(member.index)
-        # who is only silent may be so by what it reads: a call that holds the interpreter's lock answers no ping either
-        num_lost = self._lose_all(member, reason)
-        if was_ready:
-            self.recoveries.lost(member.index, member.where, reason, len(self.ready), len(self.members))
-            self._tended_at = 0.0
-            member.num_failures += 1
-            member.loss = Loss(kind, time.monotonic(), reason, num_lost)
-            # one that is silent has its own time, and one that is being ended is on its way
-            member.due_at = time.monotonic() + (_RETURN_S if kind == "restarted" else float("inf"))
-        elif member.loss is not None:
-            kind = member.loss.kind if kind == "restarted" or member.loss.kind == "hung" else kind
-            member.loss = Loss(kind, member.loss.since, member.loss.reason, member.loss.num_retried + num_lost)
-
-    def _lose_all(self, member: Member, reason: str, *, was_read: bool = True) -> int:
-        """Tell every request in flight what became of it: read before, or lost. Returns how many are lost.
-
-        was_read: whether the first of them, which the actor was at, may be why.
-        """
-        refs = list(member.sent)
-        done = set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()
-        num_lost = 0
-        for ref in refs:
-            ask = member.sent.pop(ref)
-            if ref in done:
-                try:
-                    ask.outcome = ray.get(ref, timeout=POLL_S)
-                    continue
-                except Exception:  # an error of its own would come again, and then be raised
-                    pass
-            was_at_it = was_read and num_lost == 0
-            ask.outcome = Lost(ask.part, reason, was_read=was_at_it, for_memory=reason.startswith(OUT_OF_MEMORY))
-            num_lost += 1
-        member.num_done = 0
-        return num_lost
+    def _do(self, actor: Actor, commands: Commands) -> None:
+        """What an event of its life calls for."""
+        if actor.state.asked_at is None:
+            actor.ping = None
+        for command in commands:
+            match command:
+                case Start():
+                    try:
+                        actor.handle = start_actor(actor.index, self._options, self._identity)
+                    except Exception as error:
+                        self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))
+                        raise
+                    actor.ping = actor.handle.stats.remote(self._user)
+                case Ask():
+                    actor.ping = actor.handle.stats.remote(self._user)
+                case Kill(for_ever):
+                    with contextlib.suppress(Exception):  # it may be gone
+                        ray.kill(actor.handle, no_restart=for_ever)
+                case LoseRequests(requests, reason, process):
+                    # who is silent may be so by what it reads: a call that holds the interpreter's lock answers nobody
+                    actor.num_retried = _lose(requests, reason, was_read=process is not None)
+                    if process is not None:
+                        self.load_balance.forget(actor.index)
+                        num_running = len({*self.ready} - {actor.index})
+                        self.recoveries.lost(actor.index, str(process), reason, num_running, len(self.actors))
+                        self._tended_at = 0.0
+                case TellNoStart(reason):
+                    logger.warning(
+                        "reader actor %d cannot start, and is tried less and less often: %s", actor.index, reason
+                    )
+                case TellReturn(kind, reason, took_s):
+                    self.recoveries.add(
+                        Recovery(kind, actor.index, str(actor.state.process), reason, took_s, actor.num_retried)
+                    )
 
 
-def _backoff_s(num_failures: int) -> float:
-    """None after the first loss; then 1, 2, 4 s and so on."""
-    return 0.0 if num_failures <= 1 else min(_MAX_BACKOFF_S, 2.0 ** (num_failures - 2))
+def _ended(refs: list[ray.ObjectRef]) -> set[ray.ObjectRef]:
+    """Those that are read, or failed, wherever that is."""
+    return set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()
+
+
+def _lose(requests: Sequence[InFlight], reason: str, *, was_read: bool) -> int:
+    """Tell every request in flight what became of it: read before, or lost. Returns how many are lost.
+
+    was_read: whether the first of them, which the actor was at, may be why.
+    """
+    ended = _ended([sent.ref for sent in requests])
+    num_lost = 0
+    for sent in requests:
+        if sent.ref in ended:
+            try:
+                sent.outcome = ray.get(sent.ref, timeout=POLL_S)
+                continue
+            except Exception:  # an error of its own would come again, and then be raised
+                pass
+        was_at_it = was_read and num_lost == 0
+        sent.outcome = Lost(sent.part, reason, was_read=was_at_it, for_memory=reason.startswith(OUT_OF_MEMORY))
+        num_lost += 1
+    return num_lost

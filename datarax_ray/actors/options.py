@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from datarax_ray.actors.lifecycle import Thresholds
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class ActorOptions:
     name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job);
     they end with the last of these, or with the driver that made them, from which the others recover.
     start_timeout_s: how long to wait for an actor where none runs. request_timeout_s: how long an actor may be at one
-    request before it is taken for hung, ended and replaced.
+    request before it is taken for hung, ended and replaced. thresholds: how patient to be with actors otherwise.
 
     Raises: ValueError for a timeout that is not positive.
     """
@@ -27,6 +29,7 @@ class ActorOptions:
     start_timeout_s: float = 300.0
     runtime_env: Mapping[str, Any] | None = None
     request_timeout_s: float = 300.0
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def __post_init__(self) -> None:
         for name in ("start_timeout_s", "request_timeout_s"):

@@ -2,7 +2,7 @@
 
 Ray brings a killed actor back (max_restarts), but does not run its requests again (max_task_retries is 0): a request is
 a pure function, so whoever lives reads it at once, where Ray would wait for the restart, retry without end, and print
-each. A pool is used by several threads; none waits for longer than a moment while it holds the roster's lock.
+each. A pool is used by several threads; none waits for longer than a moment while it holds the lock of their set.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
-from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, Roster
+from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
-from datarax_ray.actors.member import InFlight
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
@@ -47,14 +46,14 @@ class RayPool:
         self._connection = Connection()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
+        self._request_timeout_s = options.request_timeout_s
         is_managed = getattr(description, "is_managed", False)
-        self._roster = Roster(num_actors, options, digest(description.settings()), is_managed=is_managed)
-        self._lock = self._roster.lock
-        self._members = self._roster.members
+        self._set = ActorSet(num_actors, options, digest(description.settings()), is_managed=is_managed)
+        self._lock = self._set.lock
 
     @property
     def recoveries(self) -> Recoveries:
-        return self._roster.recoveries
+        return self._set.recoveries
 
     def actors(self) -> tuple[int, ...]:
         """Ids of the actors that run; waits a moment where there are none, and at first a little for all of them.
@@ -62,9 +61,9 @@ class RayPool:
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
         with self._held():
-            if ready := self._roster.look():
+            if ready := self._set.look():
                 return ready
-            pings = [member.ping for member in self._members.values() if member.ping is not None]
+            pings = [actor.ping for actor in self._set.actors.values() if actor.ping is not None]
         if pings:
             with self._connection.waiting():
                 ray.wait(pings, num_returns=1, timeout=POLL_S)
@@ -75,29 +74,26 @@ class RayPool:
     def nodes(self) -> dict[int, str]:
         """Where each actor is that runs, those of benched nodes last."""
         with self._lock:
-            return self._roster.nodes
+            return self._set.nodes
 
     def blame(self, node: str, reason: str) -> None:
         """The node failed at what another one could read: its actors are asked for nothing for a while."""
         with self._lock:
-            self._roster.blame(node, reason)
+            self._set.blame(node, reason)
 
     def weights(self) -> dict[int, float]:
         """How much an actor should own of what is even, for those that read much slower or faster than most."""
-        return self._roster.load_balance.weights
+        return self._set.load_balance.weights
 
     def send(self, part: Part) -> InFlight:
         with self._held():
-            member = self._members.get(part.actor)
-            if member is None or not member.is_ready:
+            actor = self._set.actors.get(part.actor)
+            if actor is None or actor.state.phase != "running":
                 return InFlight(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
-            now = time.monotonic()
-            if not member.sent:
-                member.progress_at = member.heard_at = now
-            trial = Trial(self._roster.request_timeout_s, part.ended) if part.is_trial else None
-            ref = member.handle.read.remote([self._description], part.request, trial)
-            sent = InFlight(part, ref, member.who["node_id"], look_at=now + _LOOK_EVERY_S)
-            member.sent[sent.ref] = sent
+            trial = Trial(self._request_timeout_s, part.ended) if part.is_trial else None
+            ref = actor.handle.read.remote([self._description], part.request, trial)
+            sent = InFlight(part, ref, actor.state.process.node_id, look_at=time.monotonic() + _LOOK_EVERY_S)
+            self._set.send(part.actor, sent)
             return sent
 
     def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:
@@ -144,15 +140,14 @@ class RayPool:
             is_there = not self._is_closed and self._connection.is_there
             for ask in sent.values():
                 if ask.ref is not None:
-                    for member in self._members.values():
-                        member.sent.pop(ask.ref, None)
+                    self._set.drop(ask)
                     if is_there:
                         ray.cancel(ask.ref)  # what has not begun will not; what runs ends by itself and is dropped
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
         with self._held():
-            asked = {member.handle.stats.remote(): index for index, member in self._members.items()}
+            asked = {actor.handle.stats.remote(): index for index, actor in self._set.actors.items()}
         with self._connection.waiting():
             answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
         found = {}
@@ -165,7 +160,7 @@ class RayPool:
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start more actors; they take their share of the partitions once they run. Returns their ids."""
         with self._held():
-            return self._roster.add(num_actors)
+            return self._set.add(num_actors)
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End actors, those that do not run first, then the newest; others read what they were at. Returns their ids.
@@ -173,21 +168,21 @@ class RayPool:
         Raises: ValueError where none would be left.
         """
         with self._held():
-            return self._roster.remove(num_actors)
+            return self._set.remove(num_actors)
 
     def rebalance(self) -> dict[int, float]:
         """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""
         with self._lock:
-            self._roster.load_balance.settle(self._members)
-            return self._roster.load_balance.weights
+            self._set.load_balance.settle(self._set.actors)
+            return self._set.load_balance.weights
 
     @property
     def num_running(self) -> int:
         """How many run now, as far as is known."""
-        return len(self._roster.ready)
+        return len(self._set.ready)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._set.actors)
 
     def close(self) -> None:
         """Kill the actors. Named ones live on for the other drivers, and end with the last of these."""
@@ -196,11 +191,11 @@ class RayPool:
         self._is_closed = True  # before the locks: whoever waits stops waiting
         with RAY_LOCK, self._lock:
             self._description = None  # frees what it holds in the object store
-            self._roster.close()
+            self._set.close()
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """For what takes a moment: nobody else changes the roster within, and Ray is not shut down."""
+        """For what takes a moment: nobody else changes the set within, and Ray is not shut down."""
         self._check_open()
         with self._connection.held(), self._lock:  # Ray's first, as who shuts it down may close this pool
             self._check_open()
@@ -220,10 +215,9 @@ class RayPool:
             with self._held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None
-                member = self._members.get(ask.part.actor)
-                member = member if member is not None and ask.ref in member.sent else None
-                if isinstance(cause, ACTOR_GONE) and member is not None:
-                    self._roster.gone(member, cause)
+                actor = self._set.holder(ask)
+                if isinstance(cause, ACTOR_GONE) and actor is not None:
+                    self._set.failed(actor, cause)
                 elif isinstance(cause, (*ACTOR_GONE, ObjectLostError, GetTimeoutError)):
                     self._lose_one(ask, first_line(cause))
                 elif isinstance(cause, (ObjectStoreFullError, OutOfDiskError)):
@@ -232,14 +226,7 @@ class RayPool:
                     raise (cause if isinstance(cause, Exception) else error) from None
             return ask.outcome if isinstance(ask.outcome, Block) else None
         with self._lock:
-            now = time.monotonic()
-            member = self._members.get(ask.part.actor)
-            if member is not None and member.sent.pop(ask.ref, None) is not None:
-                member.heard_at = member.progress_at = now
-                member.num_done = max(0, member.num_done - 1)
-                member.num_failures = 0
-                if block.read_s:  # or it is a part of what was read before
-                    self._roster.load_balance.read(member.index, len(block.positions), block.read_s, self._roster.ready)
+            self._set.done(ask, block)
         return block
 
     def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:
@@ -259,12 +246,11 @@ class RayPool:
 
     def _lose_one(self, ask: InFlight, reason: str) -> None:
         """The actor lives, but what it read is gone: evicted, or with its node or its disk."""
-        member = self._members.get(ask.part.actor)
-        if member is not None:
-            member.sent.pop(ask.ref, None)
+        self._set.drop(ask)
         ask.outcome = Lost(ask.part, reason)
-        where = member.where if member is not None else "gone"
-        self._roster.recoveries.add(Recovery("reread", ask.part.actor, where, reason, 0.0, 1))
+        actor = self._set.actors.get(ask.part.actor)
+        where = str(actor.state.process) if actor is not None else "gone"
+        self._set.recoveries.add(Recovery("reread", ask.part.actor, where, reason, 0.0, 1))
 
 
 def _no_room(part: Part, error: Exception) -> str:

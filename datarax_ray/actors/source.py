@@ -15,6 +15,7 @@ import ray
 
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
+from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
@@ -48,7 +49,8 @@ class RaySource(Source, Closing):
     one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
     start_timeout_s: how long to wait where no actor runs. request_timeout_s: how long an actor may be at one part of a
     chunk (a second is usual) before it is taken for hung and replaced. stall_after_s: how long a wait for a batch is
-    before it is logged for which actors, positions and files.
+    before it is logged for which actors, positions and files. thresholds: how patient to be with actors that are
+    silent, lost or do not start; None for its defaults.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
     else starts a local one, says so, and gives it no more actors than this machine is good for. The number of actors is
@@ -73,6 +75,7 @@ class RaySource(Source, Closing):
         start_timeout_s: float = 300.0,
         request_timeout_s: float = 300.0,
         stall_after_s: float = STALL_AFTER_S,
+        thresholds: Thresholds | None = None,
     ) -> None:
         if isinstance(source, RaySource):
             raise TypeError("this source is a RaySource already; give the source that it reads")
@@ -83,7 +86,15 @@ class RaySource(Source, Closing):
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
         StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
         options = ActorOptions(
-            num_cpus, resources, label_selector, memory, name, start_timeout_s, runtime_env, request_timeout_s
+            num_cpus,
+            resources,
+            label_selector,
+            memory,
+            name,
+            start_timeout_s,
+            runtime_env,
+            request_timeout_s,
+            thresholds or Thresholds(),
         )
         description = source.describe()
         check_can_connect()

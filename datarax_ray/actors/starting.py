@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import AuthenticationError
 
-from datarax_ray.actors.member import Member
+from datarax_ray.actors.lifecycle import ActorState
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.start_quorum import has_labels, has_room
@@ -29,6 +30,20 @@ _FORGOTTEN = (
 # The handles of shared actors that this process started, by id. With such a handle Ray ends the actor, whoever reads
 # with it: handles that are found by a name do not count (_ray_weak_ref). So it outlives the pool that started it.
 _SHARED: dict[str, Any] = {}
+
+
+@dataclass
+class Actor:
+    """One of a pool. handle: Ray's. ping: a call of it that answers once it runs, where state.asked_at says so.
+
+    num_retried: requests that it lost when it was last lost.
+    """
+
+    index: int
+    state: ActorState
+    handle: Any = None
+    ping: ray.ObjectRef | None = None
+    num_retried: int = 0
 
 
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
@@ -66,28 +81,29 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     return handle
 
 
-def let_go(members: Sequence[Member], *, are_shared: bool, are_managed: bool) -> None:
+def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) -> None:
     """Kill these actors, of shared ones those that no other pool reads with.
 
-    are_managed: whether they read a context manager; they leave it before, where they do so within _END_S.
+    user: this pool, as shared ones know it; None where they are not. managed: ids of those that are in a context
+    manager, which they leave before, where they do so within _END_S.
     """
-    asked = {member.index: member.handle.leave.remote(member.user) for member in members if are_shared}
+    asked = {actor.index: actor.handle.leave.remote(user) for actor in actors if user is not None}
     answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
-    free: list[Member] = []
-    for member in members:
-        ref = asked.get(member.index)
+    free: list[Actor] = []
+    for actor in actors:
+        ref = asked.get(actor.index)
         # who has never answered is there for nobody yet, and must not come when everybody has left
-        is_free = ref is None or (ref not in answered and not member.who)
+        is_free = ref is None or (ref not in answered and not actor.state.process.worker_id)
         if ref in answered:
             with contextlib.suppress(Exception):  # gone by itself
                 is_free = ray.get(ref)
         if is_free:
-            free.append(member)
-    if ends := [member.handle.end.remote() for member in free if are_managed and member.is_ready]:
+            free.append(actor)
+    if ends := [actor.handle.end.remote() for actor in free if actor.index in managed]:
         ray.wait(ends, num_returns=len(ends), timeout=_END_S)
-    for member in free:
-        ray.kill(member.handle)
-        _SHARED.pop(member.handle._actor_id.hex(), None)
+    for actor in free:
+        ray.kill(actor.handle)
+        _SHARED.pop(actor.handle._actor_id.hex(), None)
 
 
 def when_others_start(num_actors: int, options: ActorOptions) -> str:

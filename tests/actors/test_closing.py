@@ -122,7 +122,7 @@ def test_while_an_actor_is_gone(files: list[Path], nothing_left: Any, number: si
         until(lambda: all(stats["num_blocks"] for stats in source.stats().values()))
         os.kill(pids(source)[1], number)
         if number == signal.SIGKILL:
-            until(lambda: source._actors._members[1].loss)
+            until(lambda: source._actors._set.actors[1].state.loss)
 
     while_it_waits(source, lose)
 

@@ -17,7 +17,7 @@ import datasets
 import pytest
 
 from datarax_ray import RaySource
-from datarax_ray.actors import actor_set as roster
+from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
@@ -170,16 +170,17 @@ class Silence:
         return element
 
 
+IMPATIENT = Thresholds(quiet_s=0.5, answer_s=2.0, silent_s=2.0)
+
+
 @pytest.mark.slow  # what Ray takes to end an actor, six times
 @pytest.mark.parametrize(("how", "why"), [("holds", "it took longer than request_timeout_s=5"), ("forks", "status 4")])
-def test_a_record_that_silences_whoever_reads_it_is_found_alone(
-    files: list[Path], how: str, why: str, monkeypatch: Any
-) -> None:
-    for name, seconds in {"_QUIET_S": 0.5, "_PATIENCE_S": 2.0, "_SILENT_KILL_S": 2.0}.items():
-        monkeypatch.setattr(roster, name, seconds)
+def test_a_record_that_silences_whoever_reads_it_is_found_alone(files: list[Path], how: str, why: str) -> None:
     source = make(files, [decode, Silence(57, how), AddNoise()], shuffle_files=False)
     with (
-        RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=8, request_timeout_s=5.0) as distributed,
+        RaySource(
+            source, num_actors=2, num_cpus=0.5, chunk_size=8, request_timeout_s=5.0, thresholds=IMPATIENT
+        ) as distributed,
         pytest.raises(RecordError, match=rf"\[37\] \(position 57\).*{why}"),
     ):
         rows(distributed.batches(0, StreamOptions(4)))
@@ -195,13 +196,13 @@ def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path:
 
     with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=2000) as distributed:
         until_all_run(distributed)
-        members = distributed._actors._members
+        actors = distributed._actors._set.actors
 
         def kill() -> None:
             chance = random.Random(0)
             while not done.wait(0.5):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(members[chance.randrange(3)].who["pid"], signal.SIGKILL)
+                    os.kill(actors[chance.randrange(3)].state.process.pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
         killer.start()

@@ -149,7 +149,7 @@ def first_bytes(batches: Any) -> list[bytes]:
 
 def are_all_read(distributed: RaySource) -> bool:
     """Whether nothing that is in flight is still read, or waits for room."""
-    refs = [ref for member in distributed._actors._members.values() for ref in member.sent]
+    refs = [sent.ref for actor in distributed._actors._set.actors.values() for sent in actor.state.requests]
     return len(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) == len(refs)
 
 

@@ -117,7 +117,8 @@ def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_chang
         cluster.remove_node(node, allow_graceful=False)
         got += rows(stream)
         assert set(distributed._actors.actors()) == set(range(4)) - set(mine)  # there is no room for the others now
-        assert distributed._actors.recoveries.num_retried or distributed._actors._members[mine[0]].loss is not None
+        lost = distributed._actors._set.actors[mine[0]].state
+        assert distributed._actors.recoveries.num_retried or lost.loss is not None
     assert got == want
 
 
@@ -201,7 +202,7 @@ def test_what_was_read_elsewhere_comes_here_while_something_else_is_used(
         until_all_run(distributed)
         stream = distributed.batches(0, StreamOptions(400))
         rows(itertools.islice(stream, 3))  # the size of an element is known, and the window full
-        in_flight = [ref for member in distributed._actors._members.values() for ref in member.sent]
+        in_flight = [sent.ref for actor in distributed._actors._set.actors.values() for sent in actor.state.requests]
         assert len(in_flight) >= 4
         ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)  # all are read, there
         next(stream)  # of one chunk; the others come meanwhile, though nobody asks for them
@@ -225,7 +226,7 @@ def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_u
         until_all_run(distributed)
         stream = distributed.batches(0, StreamOptions(200, process_count=2))
         rows(itertools.islice(stream, 3))
-        sent = [ask for member in distributed._actors._members.values() for ask in member.sent.values()]
+        sent = [ask for actor in distributed._actors._set.actors.values() for ask in actor.state.requests]
         in_flight = [ask.ref for ask in sent if not isinstance(ask.part.request.wanted, str)]
         assert len(in_flight) >= 2
         ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)

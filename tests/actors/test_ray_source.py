@@ -130,7 +130,7 @@ def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(fil
             [parts[0].stop, np.concatenate([part.columns["index"] for part in parts]).tolist()]
             for parts in zip(*streams, strict=True)
         ]
-        for handle in first._actors._members.values():
+        for handle in first._actors._set.actors.values():
             ray.kill(handle.handle)
     assert got == want
     assert called.path.stat().st_size == 360
@@ -214,7 +214,7 @@ def test_an_actor_that_will_not_come_back_is_replaced_once(files: list[Path], ca
         for number, batch in enumerate(pipeline(distributed)):
             got.append(on_host(batch))
             if number == 2:
-                ray.kill(distributed._actors._members[0].handle, no_restart=True)
+                ray.kill(distributed._actors._set.actors[0].handle, no_restart=True)
         until_all_run(distributed)
         assert distributed.recoveries.counts == {"replaced": 1}
     assert_equal(got, want)
@@ -375,7 +375,7 @@ def test_actors_are_lean(files: list[Path]) -> None:
         next(distributed.batches(0, StreamOptions(8)))
         stats = distributed.stats()[0]
         assert stats["max_rss_nbytes"] < 200e6
-        modules = ray.get(distributed._actors._members[0].handle.__ray_call__.remote(loaded_modules))
+        modules = ray.get(distributed._actors._set.actors[0].handle.__ray_call__.remote(loaded_modules))
         assert not {"jax", "flax", "orbax", "grain", "datasets"} & set(modules)
 
 

@@ -76,12 +76,12 @@ class Chaos:
         self._start(hamper)
 
     def exit(self) -> None:
-        self._member().handle.__ray_call__.remote(lambda _: os._exit(137))
+        self._actor().handle.__ray_call__.remote(lambda _: os._exit(137))
 
     def end(self) -> None:
         import ray
 
-        ray.kill(self._member().handle, no_restart=True)
+        ray.kill(self._actor().handle, no_restart=True)
 
     def lose_node(self) -> None:
         """A node is gone between two packets, with its actors and with what they have read and nobody has fetched."""
@@ -112,12 +112,12 @@ class Chaos:
         self._threads.append(threading.Thread(target=run))
         self._threads[-1].start()
 
-    def _member(self) -> Any:
-        running = [member for member in list(self.source._actors._members.values()) if member.who]
+    def _actor(self) -> Any:
+        running = [actor for actor in list(self.source._actors._set.actors.values()) if actor.state.process.pid]
         return self.random.choice(running)
 
     def _pid(self) -> int:
-        return int(self._member().who["pid"])
+        return int(self._actor().state.process.pid)
 
     def _signal(self, number: signal.Signals) -> int:
         pid = self._pid()

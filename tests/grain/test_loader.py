@@ -459,7 +459,7 @@ class TestActors:
             assert len(list(loader)) == 5
             from tests.data import loaded_modules
 
-            handle = loader._source._actors._members[0].handle  # type: ignore[union-attr]
+            handle = loader._source._actors._set.actors[0].handle  # type: ignore[union-attr]
             assert not {"jax", "grain"} & set(ray.get(handle.__ray_call__.remote(loaded_modules)))
 
     def test_the_source_is_entered_and_left_in_every_actor(self, tmp_path: Path) -> None:

@@ -1,0 +1,308 @@
+"""The life of a reader actor: events go in, what is to be done about them comes out; `TABLE` says what it may lead to.
+
+Requests are sent to who is running, and answered by who is running: whoever leaves that phase loses those that it had.
+Everybody else is asked again and again whether it is there. Nothing here waits, knows the time or talks to Ray.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Concatenate, Literal, ParamSpec
+
+Phase = Literal["waiting", "starting", "running", "silent", "lost", "hung", "gone"]
+
+# What may happen in a phase, and which phases that may lead to; "-" where it cannot happen.
+#   waiting   is to be started, now or after a while
+#   starting  asked of Ray, and has not answered yet
+#   silent    seems to live, and does not answer
+#   lost      its process is gone, and Ray starts another: until then it is unavailable
+#   hung      its process is being ended, and Ray starts another
+TABLE = """
+phase     answered      unavailable  failed   tick              removed  sent     done     dropped
+waiting   -             -            -        waiting|starting  gone     -        -        -
+starting  running       starting     waiting  starting          gone     -        -        -
+running   running|hung  lost         waiting  running|silent    gone     running  running  running
+silent    running       silent       waiting  silent|hung       gone     -        -        -
+lost      running       lost         waiting  lost|starting     gone     -        -        -
+hung      running|hung  hung         waiting  hung              gone     -        -        -
+gone      -             -            -        -                 -        -        -        -
+"""
+_EVENTS, *_ROWS = (line.split() for line in TABLE.strip().splitlines())
+LEADS_TO = {
+    (row[0], event): tuple(cell.split("|"))
+    for row in _ROWS
+    for event, cell in zip(_EVENTS[1:], row[1:], strict=True)
+    if cell != "-"
+}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How long things are waited for, in seconds, and how often tried.
+
+    quiet_s: no word from an actor with requests (parts aim at a second): it is asked whether it is there. answer_s: no
+    answer to that: its requests go to others, at the cost of reading twice where it was only slow. A node that is lost
+    without a word is so noticed in 7 s; Ray takes 15 to 40 s. silent_s: then its process is ended, and Ray starts
+    another; cut off nodes heal sooner, as a rule, or never. return_s: Ray brings an actor back in 1 to 5 s, but takes
+    up to 40 s to call a node dead, and brings none back from it before: then a new one is asked for, elsewhere; inf for
+    never. num_failures: in a row before a start that fails is no accident. backoff_s: after the second, before the next
+    start; twice as long after each one more, up to max_backoff_s.
+
+    Raises: ValueError for one that is not positive.
+    """
+
+    quiet_s: float = 2.0
+    answer_s: float = 5.0
+    silent_s: float = 60.0
+    return_s: float = 12.0
+    num_failures: int = 3
+    backoff_s: float = 1.0
+    max_backoff_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"{name} must be more than 0, got {value}")
+
+    def doubled(self, wait_s: float, num_times: int) -> float:
+        """So many times, up to the bound; a float overflows after 1023."""
+        return min(self.max_backoff_s, wait_s * 2.0 ** min(num_times, 60))
+
+
+@dataclass(frozen=True)
+class Process:
+    """Who answers. worker_id: Ray's, of the process, another one where the actor was started again; "" for nobody."""
+
+    worker_id: str = ""
+    pid: int = 0
+    node_id: str = ""
+    host: str = ""
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} on node {self.node_id[:12]}" if self.worker_id else "not yet anywhere"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What an actor has to come back from: since when, why, and how it will be called (see recovery.Recovery)."""
+
+    kind: str
+    since: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Ask Ray for a new one, and that whether it is there."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask it whether it is there; what it was asked before does not matter any more."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End its process. for_ever: so that Ray starts no other one for it."""
+
+    for_ever: bool
+
+
+@dataclass(frozen=True)
+class LoseRequests:
+    """What has not ended goes to others. process: that is lost; None where its actor was removed, of which all know."""
+
+    requests: tuple[Any, ...]
+    reason: str
+    process: Process | None
+
+
+@dataclass(frozen=True)
+class TellNoStart:
+    reason: str
+
+
+@dataclass(frozen=True)
+class TellReturn:
+    kind: str
+    reason: str
+    took_s: float
+
+
+Commands = list[Start | Ask | Kill | LoseRequests | TellNoStart | TellReturn]
+
+
+_P = ParamSpec("_P")
+
+
+def _event(method: Callable[Concatenate[ActorState, _P], Commands]) -> Callable[Concatenate[ActorState, _P], Commands]:
+    """Raises RuntimeError where the event cannot happen in this phase."""
+
+    @functools.wraps(method)
+    def checked(state: ActorState, *args: _P.args, **kwargs: _P.kwargs) -> Commands:
+        leads_to = LEADS_TO.get((state.phase, method.__name__))
+        if leads_to is None:
+            raise RuntimeError(
+                f"a reader actor that is {state.phase} cannot be told: {method.__name__} {args}; {state}"
+            )
+        commands = method(state, *args, **kwargs)
+        assert state.phase in leads_to, f"{method.__name__} {args} has led to {state}"
+        return commands
+
+    return checked
+
+
+@dataclass
+class ActorState:
+    """One actor. `now` is the time of any clock, as are the fields that end in _at.
+
+    process: the last that answered, or nobody. requests: sent and not done, in order. asked_at: since when an answer is
+    expected; None where none is. heard_at: the last answer of any kind. progress_at: when a request was last seen to
+    end, or the first was sent. num_ended: of the requests, as last seen. num_failures: losses and failed starts since a
+    request was done. due_at: when patience with its phase is over. loss: until it runs again. why_not: why it could not
+    start, "" once it runs.
+    """
+
+    limits: Thresholds
+    phase: Phase = "waiting"
+    process: Process = Process()
+    requests: list[Any] = field(default_factory=list)
+    asked_at: float | None = None
+    heard_at: float = 0.0
+    progress_at: float = 0.0
+    num_ended: int = 0
+    num_failures: int = 0
+    due_at: float = -math.inf
+    loss: Loss | None = None
+    why_not: str = ""
+
+    @_event
+    def tick(self, now: float) -> Commands:
+        """Time has passed."""
+        if self.phase == "waiting":
+            # who has never run stands in line for room; who has run is there again in time, or asked for elsewhere
+            wait_s = math.inf if self.loss is None else max(self.limits.max_backoff_s, self.limits.return_s)
+            return self._start(now, wait_s) if now >= self.due_at else []
+        if self.asked_at is None:
+            if self.phase == "running" and not (self.requests and now - self.heard_at > self.limits.quiet_s):
+                return []
+            self.asked_at = now
+            return [Ask()]
+        asked_at, no_answer = self.asked_at, f"it did not answer for {now - self.asked_at:.0f} s"
+        if self.phase == "running" and now - asked_at > self.limits.answer_s:
+            commands = self._leave("silent", "answered", no_answer, now, self.limits.silent_s)
+            self.asked_at = asked_at  # it may answer yet
+            return commands
+        if self.phase == "running" or now <= self.due_at:
+            return []
+        if self.phase == "silent":
+            return self._kill(no_answer, now)
+        # Ray waits for a node that it believes to be there, or for room; what is left must not come back under its id
+        self._leave("starting", "replaced", "it did not come back", now)
+        wait_s = self.limits.doubled(self.limits.return_s, self.num_failures - 1)
+        return [Kill(for_ever=True), *self._start(now, wait_s)]
+
+    @_event
+    def answered(
+        self, process: Process, now: float, num_ended: int = 0, may_take_s: float = math.inf, why_ended: str = ""
+    ) -> Commands:
+        """It says who it is. num_ended: of its requests. may_take_s: to be at one of these.
+
+        why_ended: what is known of the end of the process before, where this is another one.
+        """
+        commands: Commands = []
+        is_same = process.worker_id == self.process.worker_id
+        self.asked_at = None
+        if self.phase == "hung" and is_same:  # it is being ended, and has answered once more
+            return []
+        if self.phase == "running" and is_same:
+            self.heard_at = now
+            if num_ended != self.num_ended or num_ended == len(self.requests):
+                self.num_ended, self.progress_at = num_ended, now
+            elif now - self.progress_at > may_take_s:
+                return self._kill(
+                    f"a request took longer than the {may_take_s:g} s that request_timeout_s gives it", now
+                )
+            return []
+        if self.phase == "running":  # lost and back, before any of its requests told of it
+            commands = self._leave("lost", "restarted", why_ended, now)
+        if self.loss is not None:
+            kind = self.loss.kind
+            if kind in ("answered", "restarted"):  # a host that is cut off is silent at first, and may then be given up
+                kind = "answered" if is_same else "restarted"
+            commands.append(TellReturn(kind, self.loss.reason, now - self.loss.since))
+        self.phase, self.process, self.loss, self.why_not = "running", process, None, ""
+        self.heard_at, self.progress_at, self.due_at = now, now, math.inf
+        return commands
+
+    @_event
+    def unavailable(self, reason: str, now: float) -> Commands:
+        """A call of it has failed: its process is gone, and Ray starts another. It is asked when it is there."""
+        if self.phase == "running":
+            return self._leave("lost", "restarted", reason, now, self.limits.return_s)
+        self.asked_at = None
+        return []
+
+    @_event
+    def failed(self, reason: str, now: float, is_dead: bool = True) -> Commands:
+        """A start or a call of it has failed for good. is_dead: Ray has given it up; or else it is of no use."""
+        is_no_start = self.phase != "running" or not is_dead
+        commands = self._leave("waiting", "replaced", reason, now, wait_s=0.0)
+        if is_no_start:
+            self.why_not = reason
+            commands.append(Kill(for_ever=True))
+            if self.num_failures == self.limits.num_failures:
+                commands.append(TellNoStart(reason))
+        if self.num_failures > 1:
+            self.due_at += self.limits.doubled(self.limits.backoff_s, self.num_failures - 2)
+        return commands
+
+    @_event
+    def sent(self, request: Any, now: float) -> Commands:
+        if not self.requests:
+            self.heard_at = self.progress_at = now
+        self.requests.append(request)
+        return []
+
+    @_event
+    def done(self, request: Any, now: float) -> Commands:
+        """The request's answer is here."""
+        self.requests.remove(request)
+        self.heard_at = self.progress_at = now
+        self.num_ended, self.num_failures = max(0, self.num_ended - 1), 0
+        return []
+
+    @_event
+    def dropped(self, request: Any) -> Commands:
+        """Nobody waits for the request any more, or what it answered is lost."""
+        self.requests.remove(request)
+        return []
+
+    @_event
+    def removed(self, reason: str) -> Commands:
+        lost, self.requests, self.phase, self.asked_at = tuple(self.requests), [], "gone", None
+        return [LoseRequests(lost, reason, None)]
+
+    def _start(self, now: float, wait_s: float) -> Commands:
+        self.phase, self.asked_at, self.due_at = "starting", now, now + wait_s
+        return [Start()]
+
+    def _kill(self, reason: str, now: float) -> Commands:
+        """End its process; Ray sends SIGKILL after 5 s where it does not go, and starts another."""
+        return [*self._leave("hung", "hung", reason, now), Kill(for_ever=False)]
+
+    def _leave(self, phase: Phase, kind: str, reason: str, now: float, wait_s: float = math.inf) -> Commands:
+        """On to another phase than running. It is one loss until it runs again; that it hung remains said of it."""
+        commands: Commands = []
+        if self.phase == "running":
+            commands = [LoseRequests(tuple(self.requests), reason, self.process)]
+            self.loss = Loss(kind, now, reason)
+        elif self.loss is not None and self.loss.kind != "hung":
+            self.loss = replace(self.loss, kind=kind)
+        if self.phase != "silent" or kind != "hung":  # that is one failure
+            self.num_failures += 1
+        self.phase, self.requests, self.asked_at, self.num_ended, self.due_at = phase, [], None, 0, now + wait_s
+        return commands
