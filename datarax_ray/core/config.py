@@ -2,7 +2,7 @@
 
 from dataclasses import FrozenInstanceError
 
-from datarax_ray.sources.config import SourceConfig
+from datarax_ray.sources.base.config import SourceConfig
 
 # datarax's two differ in what only operators lack; sources have all of it.
 DataraxModuleConfig = SourceConfig

@@ -1,6 +1,6 @@
 """What every source is. Source: datarax.core.module."""
 
-from datarax_ray.sources.module import SourceModule
+from datarax_ray.sources.base.module import SourceModule
 
 DataraxModule = SourceModule
 

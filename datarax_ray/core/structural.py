@@ -1,6 +1,6 @@
 """What every source is. Source: datarax.core.structural."""
 
-from datarax_ray.sources.module import SourceModule
+from datarax_ray.sources.base.module import SourceModule
 
 StructuralModule = SourceModule
 

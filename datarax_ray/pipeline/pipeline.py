@@ -33,7 +33,7 @@ from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.skipped_records import SkippedRecords, skipped_records_of
-from datarax_ray.sources.tracing import HostModule, is_traced
+from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
 

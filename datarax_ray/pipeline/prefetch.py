@@ -13,7 +13,7 @@ from typing import Any, Self
 from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.read.closing import Closing
-from datarax_ray.sources.device import put
+from datarax_ray.sources.base.device import put
 
 
 def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetcher:

@@ -25,7 +25,7 @@ from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.sniff import how_to_decode
 from datarax_ray.read.stream import Stream
-from datarax_ray.sources.device import narrow, split_host
+from datarax_ray.sources.base.device import narrow, split_host
 
 logger = logging.getLogger("datarax_ray")
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, local
-from datarax_ray.sources.device import narrow
+from datarax_ray.sources.base.device import narrow
 
 
 def merge_host(batch: Any, host: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.sources.config import BASE_FIELDS, check_kind, documented_order
-from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.config import BASE_FIELDS, check_kind, documented_order
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
 @documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.formats.hugging_face import load as hugging_face
-from datarax_ray.sources.config import BASE_FIELDS, SHUFFLE_STREAM, ErrorsConfig
+from datarax_ray.sources.base.config import BASE_FIELDS, SHUFFLE_STREAM, ErrorsConfig
 
 # The fields that datarax's Hugging Face configs begin with, in its order.
 HF_FIELDS = (*BASE_FIELDS, "name", "split", "data_dir", "include_keys", "exclude_keys")

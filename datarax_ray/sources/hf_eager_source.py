@@ -22,11 +22,11 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.arrow.dataset import DatasetReader
-from datarax_ray.sources.config import SHUFFLE_STREAM, check_kind, documented_order
-from datarax_ray.sources.device import put
-from datarax_ray.sources.device_order import records_at
+from datarax_ray.sources.base.config import SHUFFLE_STREAM, check_kind, documented_order
+from datarax_ray.sources.base.device import put
+from datarax_ray.sources.base.device_order import records_at
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
-from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
 
 
 @documented_order(*HF_FIELDS, "shuffle", "seed", "download_kwargs", "local_files_only")

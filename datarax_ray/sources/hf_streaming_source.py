@@ -14,8 +14,8 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.read.formats.hugging_face.shards import HFShards
 from datarax_ray.read.streams.interleaved import InterleavedStream
-from datarax_ray.sources.config import check_kind, documented_order
-from datarax_ray.sources.described import DescribedSourceModule
+from datarax_ray.sources.base.config import check_kind, documented_order
+from datarax_ray.sources.base.described import DescribedSourceModule
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 
 

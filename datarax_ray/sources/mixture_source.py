@@ -11,8 +11,8 @@ from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.mixture import whole_weights
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import AnyStream, MixtureStream
-from datarax_ray.sources.config import EpochsConfig, SourceConfig
-from datarax_ray.sources.indexed import PositionedSourceModule
+from datarax_ray.sources.base.config import EpochsConfig, SourceConfig
+from datarax_ray.sources.base.indexed import PositionedSourceModule
 
 
 class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]

@@ -11,8 +11,8 @@ from flax import nnx
 
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.paths import check_ordered
-from datarax_ray.sources.config import check_kind
-from datarax_ray.sources.indexed import IndexedSourceModule
+from datarax_ray.sources.base.config import check_kind
+from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.row_groups import RowGroupsConfig, in_row_groups
 
 

@@ -10,8 +10,8 @@ from flax import nnx
 
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.read.stream import Reader
-from datarax_ray.sources.config import check_kind
-from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.config import check_kind
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
 @dataclass(frozen=True, kw_only=True)

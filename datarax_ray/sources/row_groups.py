@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.order import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.sources.indexed import IndexedSourceConfig
+from datarax_ray.sources.base.indexed import IndexedSourceConfig
 
 # Decoded rows that are mixed with one another, by default: they are in memory at once, in all actors together.
 _WINDOW_NBYTES = 256 * 2**20

@@ -13,8 +13,8 @@ from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.tfds.prepared import find_prepared
-from datarax_ray.sources.config import check_kind
-from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.config import check_kind
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
-from datarax_ray.sources.config import check_kind
-from datarax_ray.sources.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.config import check_kind
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
 @dataclass(frozen=True, kw_only=True)

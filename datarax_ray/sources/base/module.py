@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from flax import nnx
 
-from datarax_ray.sources.config import SHUFFLE_STREAM, SourceConfig
-from datarax_ray.sources.tracing import HostModule
+from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig
+from datarax_ray.sources.base.tracing import HostModule
 
 
 class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-arg]

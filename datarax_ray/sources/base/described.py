@@ -16,9 +16,9 @@ from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.stream import Stream
-from datarax_ray.sources.config import SourceConfig
-from datarax_ray.sources.module import SourceModule
-from datarax_ray.sources.traced import TracedBatches
+from datarax_ray.sources.base.config import SourceConfig
+from datarax_ray.sources.base.module import SourceModule
+from datarax_ray.sources.base.traced import TracedBatches
 
 
 class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignore[call-arg]

@@ -17,7 +17,7 @@ from jax.experimental import io_callback
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources.device import narrow, split_host
+from datarax_ray.sources.base.device import narrow, split_host
 
 
 class TracedBatches:

@@ -23,9 +23,9 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.cache import cached
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.sources.config import ErrorsConfig, SourceConfig
-from datarax_ray.sources.described import DescribedSourceModule
-from datarax_ray.sources.tracing import Opaque
+from datarax_ray.sources.base.config import ErrorsConfig, SourceConfig
+from datarax_ray.sources.base.described import DescribedSourceModule
+from datarax_ray.sources.base.tracing import Opaque
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""What source modules of every kind are made from: their configs, their faces, and what stands under a trace."""
