@@ -17,7 +17,7 @@ from datarax_ray.cli.progress import RecordProgress
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -80,7 +80,7 @@ def run(request: Request, out: Console, err: Console) -> bool:
 def describe(request: Request) -> IndexedStream:
     """The stream that is asked for. Raises: FileNotFoundError, ValueError for files that cannot be read."""
     reader = ArrayRecordReader.of(list(request.paths))
-    order = Order(reader.num_records, request.seed, "global" if request.shuffle else "none")
+    order = order_of(reader.num_records, request.seed, "global" if request.shuffle else "none")
     return IndexedStream(reader, order, request.num_epochs, request.transforms)
 
 

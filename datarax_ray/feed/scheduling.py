@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from datarax_ray.plan.orders.mixture import AnyOrder, WeightsStart
+from datarax_ray.plan.orders.mixture import WeightsStart
+from datarax_ray.plan.orders.order import Order, Partitioning
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import Partitioning, ReadRequest, assign, owners_in
+from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.state import Extra
 from datarax_ray.plan.trainer_rows import TrainerPositions
@@ -183,7 +184,7 @@ class RecordScheduler:
 
     def __init__(
         self,
-        order: AnyOrder,
+        order: Order,
         partitioning: Partitioning,
         actors: Sequence[int],
         *,
@@ -197,7 +198,7 @@ class RecordScheduler:
     ) -> None:
         self._order = order
         self._partitioning = partitioning
-        self._owners = assign(partitioning, order, actors)
+        self._owners = assign(partitioning, actors)
         self._next = start
         self._stop = stop
         self._asked = (rows, documents, origin)
@@ -239,7 +240,7 @@ class RecordScheduler:
         return [with_inner(request, start=lo, stop=hi) for lo, hi in pieces(request.start, request.stop, NUM_PIECES)]
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        self._owners = assign(self._partitioning, self._order, actors, self._owners, weights)
+        self._owners = assign(self._partitioning, actors, self._owners, weights)
 
     def arrived(self, request: AnyRequest, block: Block) -> None:
         pass

@@ -28,9 +28,9 @@ from datarax_ray.plan.orders.interleaved import (
     ShardCursors,
     ShardReadRequest,
 )
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import Partitioning, assign
+from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.read.block import Block
 from datarax_ray.read.streams.interleaved import ShardBlock, ShardEnd
@@ -85,7 +85,7 @@ class ShardScheduler:
         self._order = order
         self._sharing = sharing
         self.is_shared = sharing is not None
-        self._partitioning = Partitioning(1, order.num_shards)
+        self._partitioning = Partitioning(1, order.num_shards)  # shards are dealt round robin
         self._owners: tuple[int, ...] = ()
         self.reassign(actors)
         self._next = start
@@ -160,8 +160,7 @@ class ShardScheduler:
         return found
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        order = Order(self._order.num_shards)  # shards are dealt round robin
-        self._owners = assign(self._partitioning, order, actors, self._owners, weights)
+        self._owners = assign(self._partitioning, actors, self._owners, weights)
 
     def arrived(self, request: AnyRequest, block: Block) -> None:
         if isinstance(block, ShardBlock):  # a block that failed as a whole says nothing of shards

@@ -21,7 +21,7 @@ from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.orders.interleaved import InterleavedOrder, ShardCursors
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.packing import Packing
-from datarax_ray.plan.partitions import cut, smallest_run
+from datarax_ray.plan.partitions import smallest_run
 from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
@@ -326,7 +326,7 @@ def _scheduler(
         rows = TrainerPositions(start.position, stop, options.rows)
     return RecordScheduler(
         order,
-        cut(order, description.run_records),
+        order.partitioning(description.run_records),
         actors,
         start=start.position,
         stop=stop,

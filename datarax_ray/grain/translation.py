@@ -22,7 +22,8 @@ from datarax_ray.grain.engine.sampler import Sampling, split
 from datarax_ray.grain.engine.transform_chain import Kind, Operation
 from datarax_ray.plan.fingerprint import check_drift
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.file_order import FileOrder
+from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
 from datarax_ray.read.identity.code import code_fingerprint
 
 logger = logging.getLogger("datarax_ray")
@@ -198,7 +199,7 @@ def _sampling(sampler: Any) -> Sampling | None:
     if seed is not None and seed < 0:
         return None
     if type(sampler) is grain.samplers.SequentialSampler:
-        return Sampling(Order(sampler._num_records), seed=seed)
+        return Sampling(FileOrder(sampler._num_records), seed=seed)
     if type(sampler) is not grain.samplers.IndexSampler:
         return None
     shard = sampler._shard_options
@@ -206,7 +207,7 @@ def _sampling(sampler: Any) -> Sampling | None:
     if stop == start:
         return None  # Grain's sampler divides by zero, where it is asked at all
     if not sampler._shuffle:
-        return Sampling(Order(stop - start), start, shard.shard_count, seed)
+        return Sampling(FileOrder(stop - start), start, shard.shard_count, seed)
     if cipher.grain_is_broken_at(stop - start):
         logger.warning(
             "with %d records in a shard, Grain's shuffle gives one of them twice in every epoch and another never, and "
@@ -214,7 +215,7 @@ def _sampling(sampler: Any) -> Sampling | None:
             stop - start,
         )
         return None
-    return Sampling(Order(stop - start, int(seed), "global", rounds=4), start, shard.shard_count, seed)
+    return Sampling(GlobalShuffle(stop - start, int(seed), rounds=4), start, shard.shard_count, seed)
 
 
 def _agree(sampler: Any, sampling: Sampling, size: int) -> bool:

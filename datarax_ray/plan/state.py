@@ -32,12 +32,12 @@ class Extra(Protocol):
 
 
 class StatefulOrder(Protocol):
-    """What reading a state needs of an order."""
+    """What reading a state needs of an order. The bodies are those of one for which a position is all."""
 
     @property
     def may_differ(self) -> tuple[str, ...]:
         """Settings that a state may have other values of, because extra_in makes up for them."""
-        ...
+        return ()
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Extra | None:
         """The extra of a saved state. rest: what it says beside position and offset, which are in `state` already.
@@ -46,7 +46,8 @@ class StatefulOrder(Protocol):
 
         Raises: ValueError for what does not fit this order at this position.
         """
-        ...
+        refuse_rest(rest)
+        return None
 
 
 class Stateful(Protocol):

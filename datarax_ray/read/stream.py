@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
-from datarax_ray.plan.orders.mixture import AnyOrder
-from datarax_ray.plan.partitions import RunRecords
+from datarax_ray.plan.orders.order import Order, RunRecords
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.transforms import OnError
@@ -65,7 +64,7 @@ class Stream(Protocol):
         ...
 
     @property
-    def order(self) -> AnyOrder | InterleavedOrder:
+    def order(self) -> Order | InterleavedOrder:
         """What stands at each position: records, which are read by index, or elements of shards, read forwards."""
         ...
 

@@ -16,7 +16,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source, one_size
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import Shuffle
+from datarax_ray.plan.orders.kinds import Shuffle, order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, map_leaves, stack
@@ -296,7 +296,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         self.config = replace(self.config, **changed, **_not_stochastic(self.config))
         self.stochastic, self.stream_name = self.config.stochastic, self.config.stream_name
         shuffle: Shuffle = "global" if self.config.shuffle else "none"
-        order = replace(self.describe().order, seed=self.config.seed, shuffle=shuffle)
+        order = order_of(len(self), self.config.seed, shuffle, self.config.rounds)
         state = self._source.state
         self._description = replace(self._description, order=order)
         self._source.close()

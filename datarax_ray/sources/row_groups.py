@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.orders.order import WINDOW_BLOCKS
+from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.sources.base.indexed import IndexedSourceConfig
 

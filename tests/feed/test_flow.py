@@ -10,7 +10,7 @@ import pytest
 from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import ConcatThenSplit
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block_cache import BlockCache
@@ -87,7 +87,7 @@ class Mortal(LocalPool):
 
 def records(transforms, shuffle="global", on_error="skip", n=50, seed=7):
     reader = Memory(map(record, range(n)))
-    return IndexedStream(reader, Order(n, seed, shuffle), 2, (decode, *transforms), on_error)
+    return IndexedStream(reader, order_of(n, seed, shuffle), 2, (decode, *transforms), on_error)
 
 
 def tokens(element):

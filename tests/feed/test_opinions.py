@@ -9,7 +9,7 @@ from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.opinions import Believed, Opinions
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
@@ -173,7 +173,7 @@ class Hosts(LocalPool):
 def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, filters, shuffle, on_error):
     broken = [11, 17] if on_error == "skip" else []
     reader = Memory(map(record, range(40)), broken)
-    description = IndexedStream(reader, Order(40, 7, shuffle), 3, (decode, AddNoise(), *filters), on_error)
+    description = IndexedStream(reader, order_of(40, 7, shuffle), 3, (decode, AddNoise(), *filters), on_error)
 
     def told(pool, rank):
         shares_actors = isinstance(pool, Hosts)
@@ -232,6 +232,6 @@ class Killed(LocalPool):
 
 def test_a_second_opinion_that_ends_who_gives_it_is_found_as_any_other_killer():
     memory = Memory([record(index) for index in range(64)])
-    description = IndexedStream(memory, Order(64), num_epochs=1, transforms=(decode,), on_error="skip")
+    description = IndexedStream(memory, order_of(64), num_epochs=1, transforms=(decode,), on_error="skip")
     found = batches(description, Killed(description), StreamState(), StreamOptions(8, chunk_size=32))
     assert [p for batch in found for p in batch.positions] == [p for p in range(64) if p != 5]

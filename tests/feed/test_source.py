@@ -17,7 +17,7 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError, without_later
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
@@ -44,7 +44,7 @@ def describe(
     paths, shuffle="global", *, num_epochs=3, transforms=(decode,), on_error="raise", seed=SEED
 ) -> IndexedStream:
     reader = ArrayRecordReader.of(paths)
-    return IndexedStream(reader, Order(reader.num_records, seed, shuffle), num_epochs, tuple(transforms), on_error)
+    return IndexedStream(reader, order_of(reader.num_records, seed, shuffle), num_epochs, tuple(transforms), on_error)
 
 
 def stream(description: IndexedStream, start=0, pool=None, **options):
@@ -835,7 +835,7 @@ def test_a_state_stays_small_whatever_the_dataset_and_position(sets):
 
     for name in ("T" * 500, "变换" * 250, '"' * 100):
         transforms = tuple(Named(name) for _ in range(100))
-        source = Source(IndexedStream(reader, Order(reader.num_records, 2**32 - 1, "global"), -1, transforms))
+        source = Source(IndexedStream(reader, order_of(reader.num_records, 2**32 - 1, "global"), -1, transforms))
         source.seek(10**12)
         assert len(json.dumps(source.get_state())) < 4096
         source.seek(2**62)
@@ -847,7 +847,7 @@ def test_numpy_numbers_in_the_settings_make_a_plain_state(sets):
         filename=sets[23][0], skip=np.int64(2), take=np.int64(5), examples_in_shard=np.int64(11)
     )
     reader = ArrayRecordReader.of([described])
-    description = IndexedStream(reader, Order(reader.num_records, np.uint32(7), "global"), np.int64(3), (decode,))
+    description = IndexedStream(reader, order_of(reader.num_records, np.uint32(7), "global"), np.int64(3), (decode,))
     source = Source(description)
     source.get_batch(np.int64(2))
     assert json.loads(json.dumps(source.get_state())) == source.get_state()

@@ -5,8 +5,9 @@ import datasets
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.interleaved import Cursor, InterleavedOrder, ShardReadRequest
-from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Partitioning, ReadRequest
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.order import Partitioning
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.hugging_face.shards import HFShards
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -22,7 +23,7 @@ PARTS = [
 
 def described(directory):
     reader = ArrayRecordReader.of(write_files(directory, (4, 8)))
-    return IndexedStream(reader, Order(12))
+    return IndexedStream(reader, order_of(12))
 
 
 def test_a_wait_is_told_after_its_time_and_then_at_twice_that(tmp_path):

@@ -20,8 +20,9 @@ from datarax_ray.feed.window import (
     Window,
     next_chunk_size,
 )
-from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Partitioning, ReadRequest
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.order import Partitioning
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 from datarax_ray.read.block_cache import SharedRequest
 
@@ -30,7 +31,7 @@ BIG = 2**40
 
 
 def window(actors=(7, 8), *, n=100, start=0, stop=40, chunk_size=8, max_nbytes=BIG, shuffle="none", rows=None):
-    order = Order(n, shuffle=shuffle)
+    order = order_of(n, shuffle=shuffle)
     scheduler = RecordScheduler(order, PARTITIONING, actors, start=start, stop=stop, rows=rows)
     return Window(scheduler, chunk_size=chunk_size, max_nbytes=max_nbytes)
 
@@ -449,7 +450,7 @@ class Scheduler:
         self.random = random.Random(seed)
         # not tiny where it is shuffled: each epoch would cost milliseconds
         num_records = self.random.choice([1, 3, 50, 1000] if shuffle == "none" else [1000, 9000])
-        self.order = Order(num_records, shuffle=shuffle)
+        self.order = order_of(num_records, shuffle=shuffle)
         self.partitioning = Partitioning(self.random.choice([1, 4, 16]), self.random.choice([1, 5, 12]))
         self.actors = [0, 1, 2]
         self.next_actor = 3
@@ -597,7 +598,7 @@ def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
 def test_chunks_that_trainers_share_meet_wherever_each_began():
     def chunks(start: int, chunk_size: int | None) -> set[tuple[int, int]]:
         scheduler = RecordScheduler(
-            Order(10_000), PARTITIONING, (7, 8), start=start, stop=9_000, sharing=Sharing(2, "all")
+            order_of(10_000), PARTITIONING, (7, 8), start=start, stop=9_000, sharing=Sharing(2, "all")
         )
         machine = Window(scheduler, chunk_size=chunk_size, max_nbytes=BIG)
         found = set()

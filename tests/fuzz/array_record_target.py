@@ -6,7 +6,7 @@ import os
 import random
 from pathlib import Path
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeFields
@@ -97,7 +97,7 @@ class ArrayRecordTarget:
             reader.close()
 
     def _description(self, reader: ArrayRecordReader, rng: random.Random) -> IndexedStream:
-        order = Order(reader.num_records, rng.randrange(100), rng.choice(["none", "global"]))
+        order = order_of(reader.num_records, rng.randrange(100), rng.choice(["none", "global"]))
         return IndexedStream(reader, order, 1, self._transforms, rng.choice(["raise", "skip"]))
 
     def _outcome(

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import decode
 from datarax_ray.read.decode.example_proto import example_class
@@ -64,7 +64,7 @@ class DecoderTarget:
 
     def check_record(self, record: bytes) -> tuple[str, str]:
         try:
-            block = IndexedStream(_OneRecord(record), Order(1), 1, (self._decoder,)).read(ReadRequest(0, 1))
+            block = IndexedStream(_OneRecord(record), order_of(1), 1, (self._decoder,)).read(ReadRequest(0, 1))
             pickle.dumps(block)  # as it goes into the object store
         except Exception as error:
             return outcomes.refusal(error, _NAME, ())

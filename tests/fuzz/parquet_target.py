@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -79,7 +79,7 @@ class ParquetTarget:
     def _outcome(
         self, reader: ParquetReader, first: int, start: int, rng: random.Random, wrong: str
     ) -> tuple[str, str]:
-        description = IndexedStream(reader, Order(_ROWS), 1, (), rng.choice(["raise", "skip"]))
+        description = IndexedStream(reader, order_of(_ROWS), 1, (), rng.choice(["raise", "skip"]))
         step = rng.choice([7, 50, 300])
         requests = [ReadRequest(at, min(at + step, _ROWS)) for at in range(start, _ROWS, step)]
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from datarax_ray.feed.shard_scheduling import ShardScheduler
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
 from tests.fuzz import streams
 from tests.fuzz.stream_cases import Case, Leg, Read, draw
 
@@ -55,14 +55,13 @@ PLAIN = Case(
 
 def test_the_loop_sees_an_order_that_is_another_by_two_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert streams.outcome(PLAIN, tmp_path, streams.InProcess()) is None
-    right = Order.records
+    right = GlobalShuffle.records
 
     def swapped(self, positions):
         records = right(self, positions)
         return records + (records == 10) * 2 - (records == 12) * 2
 
-    monkeypatch.setattr(Order, "records", swapped)
-    monkeypatch.setattr("datarax_ray.plan.partitions.owned_positions", lambda *_: None)
+    monkeypatch.setattr(GlobalShuffle, "records", swapped)
     wrong = streams.outcome(PLAIN, tmp_path, streams.InProcess())
     assert wrong is not None
     assert "x in row" in wrong

@@ -4,20 +4,21 @@ import numpy as np
 import pytest
 
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.order import WINDOW_BLOCKS, Order
+from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
+from datarax_ray.plan.orders.kinds import order_of
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 1000, 8193, 65536, 65537, 100_003])
 @pytest.mark.parametrize("block_size", [1, 2, 8, 256])
 def test_every_epoch_is_a_permutation(n, block_size):
-    order = Order(n, seed=3, shuffle="block", block_size=block_size)
+    order = order_of(n, seed=3, shuffle="block", block_size=block_size)
     for epoch in range(3):
         records = order.records(np.arange(epoch * n, (epoch + 1) * n))
         assert np.array_equal(np.sort(records), np.arange(n))
 
 
 def test_any_positions_alone_are_those_of_the_whole():
-    order = Order(10_007, seed=1, shuffle="block", block_size=16)
+    order = order_of(10_007, seed=1, shuffle="block", block_size=16)
     whole = order.records(np.arange(3 * 10_007))
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -29,7 +30,7 @@ def test_any_positions_alone_are_those_of_the_whole():
 @pytest.mark.parametrize("n", [64 * 8 * 5, 64 * 8 * 5 + 3])
 def test_a_window_holds_whole_blocks_from_all_over_the_data(n):
     """A window of 64 blocks of 8 has the records of 64 blocks or, behind the one short block, parts of 65."""
-    order = Order(n, seed=9, shuffle="block", block_size=8)
+    order = order_of(n, seed=9, shuffle="block", block_size=8)
     for index in range(5):
         records = order.records(np.arange(index * 512, (index + 1) * 512))
         blocks = np.unique(records // 8)
@@ -39,14 +40,14 @@ def test_a_window_holds_whole_blocks_from_all_over_the_data(n):
 
 
 def test_windows_and_epochs_are_mixed_differently():
-    order = Order(4 * 64 * 4, seed=0, shuffle="block", block_size=4)
+    order = order_of(4 * 64 * 4, seed=0, shuffle="block", block_size=4)
     places = [order.records(np.arange(w * 256, (w + 1) * 256)) % 4 for w in range(8)]
     assert len({tuple(p.tolist()) for p in places}) == 8
 
 
 def test_consecutive_epochs_share_no_window():
     n = 5000
-    order = Order(n, seed=0, shuffle="block", block_size=4)
+    order = order_of(n, seed=0, shuffle="block", block_size=4)
     first, second = order.records(np.arange(n)), order.records(np.arange(n, 2 * n))
     assert np.count_nonzero(first == second) < 10
 
@@ -63,10 +64,15 @@ def test_invert_undoes_permute(n, seed):
     ("options", "message"),
     [
         ({"shuffle": "block", "block_size": 0}, "block_size must be at least 1"),
-        ({"shuffle": "global", "block_size": 2}, "1 unless shuffle is 'block', got 2"),
         ({"shuffle": "block", "rounds": 4, "block_size": 2}, "Grain has no block order"),
     ],
 )
 def test_options_that_contradict_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        Order(10, **options)
+        order_of(10, **options)
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+def test_other_orders_have_no_blocks(shuffle):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'block_size'"):
+        order_of(10, shuffle=shuffle, block_size=2)

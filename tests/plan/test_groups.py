@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.plan.partitions import Partitioning, ReadRequest, assign, cut, owners_in
+from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 
 SIZES = (5, 1, 7, 3, 3, 9, 2, 4)
 N = sum(SIZES)
 
 
 def blocks(seed=3, window_blocks=3, sizes=SIZES):
-    return Order(sum(sizes), seed=seed, shuffle="block", groups=RecordGroups(sizes), window_blocks=window_blocks)
+    return order_of(sum(sizes), seed=seed, shuffle="block", groups=RecordGroups(sizes), window_blocks=window_blocks)
 
 
 @pytest.mark.parametrize("window_blocks", [1, 2, 3, 8, 64])
@@ -47,11 +48,11 @@ def test_any_positions_alone_are_those_of_the_whole():
         assert np.array_equal(order.records(np.arange(start, stop, 3)), whole[start:stop:3])
 
 
-@pytest.mark.parametrize("order", [Order(N, groups=RecordGroups(SIZES)), blocks(), blocks(window_blocks=1)])
+@pytest.mark.parametrize("order", [order_of(N, groups=RecordGroups(SIZES)), blocks(), blocks(window_blocks=1)])
 @pytest.mark.parametrize("num_shards", [1, 3, 1024])
 def test_requests_of_the_owners_partition_every_chunk_and_no_group_has_two_owners(order, num_shards):
     layout = Partitioning(1, num_shards, by_group=True)
-    owners = assign(layout, order, [0, 1, 2])
+    owners = assign(layout, [0, 1, 2])
     read_by: dict[int, set[int]] = {}
     for start, stop in [(0, N), (3, 9), (N - 4, N + 6), (0, 3 * N), (2 * N, 2 * N + 1)]:
         parts = owners_in(order, layout, owners, start, stop)
@@ -68,18 +69,18 @@ def test_requests_of_the_owners_partition_every_chunk_and_no_group_has_two_owner
 
 def test_only_owners_of_groups_in_the_window_get_a_request():
     order = blocks(window_blocks=1)
-    layout = cut(order, run_records=99)
+    layout = order.partitioning(run_records=99)
     assert layout.by_group
-    owners = assign(layout, order, list(range(8)))
+    owners = assign(layout, list(range(8)))
     assert len(owners_in(order, layout, owners, 0, 1)) == 1
     assert len(owners_in(order, layout, owners, 0, N)) == 8
-    in_file_order = Order(N, groups=RecordGroups(SIZES))
+    in_file_order = order_of(N, groups=RecordGroups(SIZES))
     assert owners_in(in_file_order, layout, owners, 5, 7) == {1: (1,), 2: (2,)}
 
 
 def test_a_global_shuffle_does_not_depend_on_groups():
-    grouped, plain = Order(N, shuffle="global", groups=RecordGroups(SIZES)), Order(N, shuffle="global")
-    assert cut(grouped, 4) == cut(plain, 4)
+    grouped, plain = order_of(N, shuffle="global", groups=RecordGroups(SIZES)), order_of(N, shuffle="global")
+    assert grouped.partitioning(4) == plain.partitioning(4)
     assert np.array_equal(grouped.records(np.arange(2 * N)), plain.records(np.arange(2 * N)))
 
 
@@ -89,11 +90,11 @@ def test_a_global_shuffle_does_not_depend_on_groups():
         (lambda: RecordGroups([]), "at least one record each, got sizes \\[\\]"),
         (lambda: RecordGroups([3, 0]), "at least one record each, got sizes \\[3, 0\\]"),
         (
-            lambda: Order(4, groups=RecordGroups([3])),
-            "groups of 3 records in all and block_size=1 do not fit num_records=4",
+            lambda: order_of(4, groups=RecordGroups([3])),
+            "groups of 3 records in all do not fit num_records=4; groups cover every record",
         ),
-        (lambda: Order(4, shuffle="block", block_size=2, groups=RecordGroups([4])), "and block_size is 1 then"),
-        (lambda: Order(4, shuffle="block", window_blocks=0), "window_blocks must be at least 1, got 0"),
+        (lambda: order_of(4, shuffle="block", block_size=2, groups=RecordGroups([4])), "block_size is 1 then, got 2"),
+        (lambda: order_of(4, shuffle="block", window_blocks=0), "window_blocks must be at least 1, got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder, WeightsStart, origin_of, whole_weights
-from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.state import StreamState
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
@@ -136,9 +136,9 @@ def test_weights_that_mean_nothing_are_refused(weights, message):
 
 
 def test_records_of_components_are_numbered_one_after_the_other():
-    orders = (Order(5, 1, "global"), Order(3))
+    orders = (order_of(5, 1, "global"), order_of(3))
     order = MixtureOrder(Mixture((2, 1), 0), orders)
-    assert (order.num_records, order.bases.tolist(), order.shuffle) == (8, [0, 5, 8], "mixed")
+    assert (order.num_records, order.bases.tolist(), order.seed) == (8, [0, 5, 8], 0)
     assert order.shortest_epoch == 7  # of the shuffled component, 5 of 7.5 positions
     positions = np.arange(30)
     components, own = order.mixture.place(positions)

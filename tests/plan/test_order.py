@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.cipher import permute
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 257, 1000, 9000])
@@ -17,13 +17,13 @@ def test_four_rounds_are_grains_sampler_over_two_epochs(n, seed):
     sampler = IndexSampler(num_records=n, shuffle=True, num_epochs=2, seed=seed)
     positions = range(2 * n) if n < 300 else range(n - 100, n + 100)
     wanted = [sampler[p].record_key for p in positions]
-    got = Order(n, seed=seed, shuffle="global", rounds=4).records(np.array(list(positions)))
+    got = order_of(n, seed=seed, shuffle="global", rounds=4).records(np.array(list(positions)))
     assert got.tolist() == wanted
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1000])
 def test_every_epoch_is_a_permutation_of_its_own(n):
-    order = Order(n, seed=2**32 - 3, shuffle="global")
+    order = order_of(n, seed=2**32 - 3, shuffle="global")
     epochs = order.records(np.arange(6 * n)).reshape(6, n)
     for epoch, records in enumerate(epochs):
         assert sorted(records.tolist()) == list(range(n))
@@ -34,29 +34,29 @@ def test_every_epoch_is_a_permutation_of_its_own(n):
 
 @pytest.mark.parametrize("n", [65536, 65537, 262145])
 def test_large_epochs_are_permutations_also_where_grains_are_not(n):
-    records = Order(n, seed=7, shuffle="global").records(np.arange(n, 2 * n))
+    records = order_of(n, seed=7, shuffle="global").records(np.arange(n, 2 * n))
     assert (np.sort(records) == np.arange(n)).all()
 
 
 def test_the_seed_wraps_after_two_to_the_32():
-    order, wrapped = Order(10, seed=2**32 - 1, shuffle="global"), Order(10, seed=0, shuffle="global")
+    order, wrapped = order_of(10, seed=2**32 - 1, shuffle="global"), order_of(10, seed=0, shuffle="global")
     assert order.records(np.arange(10, 20)).tolist() == wrapped.records(np.arange(10)).tolist()
 
 
 @pytest.mark.parametrize("epoch", [2**31 - 1, 2**31, 2**40, 10**12])
 def test_positions_far_out_are_the_same_arithmetic(epoch):
     n, seed = 1000, 42
-    order = Order(n, seed=seed, shuffle="global")
+    order = order_of(n, seed=seed, shuffle="global")
     start = epoch * n
     got = order.records(np.arange(start, start + 20)).tolist()
     assert got == [index_shuffle(i, max_index=n - 1, seed=(seed + epoch) % 2**32, rounds=8) for i in range(20)]
-    assert Order(n).records(np.arange(start + 990, start + 1010)).tolist() == [*range(990, 1000), *range(10)]
+    assert order_of(n).records(np.arange(start + 990, start + 1010)).tolist() == [*range(990, 1000), *range(10)]
 
 
 @given(n=st.integers(1, 50), start=st.integers(0, 2**50), size=st.integers(0, 120), seed=st.integers(0, 2**32 - 1))
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_a_run_of_positions_is_its_single_positions(n, start, size, seed):
-    order = Order(n, seed=seed, shuffle="global")
+    order = order_of(n, seed=seed, shuffle="global")
     positions = np.arange(start, start + size)
     one_by_one = [int(permute(np.array([p % n]), n, seed=(seed + p // n) % 2**32)[0]) for p in positions.tolist()]
     assert order.records(positions).tolist() == one_by_one
@@ -64,14 +64,14 @@ def test_a_run_of_positions_is_its_single_positions(n, start, size, seed):
 
 def test_no_positions_are_no_records():
     for shuffle in ("none", "global"):
-        got = Order(5, shuffle=shuffle).records(np.array([], np.int64))
+        got = order_of(5, shuffle=shuffle).records(np.array([], np.int64))
         assert got.tolist() == []
         assert got.dtype == np.int64
 
 
 def test_the_order_is_pinned():
     # Saved positions mean these records; a change needs a new state version.
-    assert Order(7, seed=3, shuffle="global").records(np.arange(14)).tolist() == [
+    assert order_of(7, seed=3, shuffle="global").records(np.arange(14)).tolist() == [
         2,
         0,
         1,
@@ -92,9 +92,9 @@ def test_the_order_is_pinned():
 @pytest.mark.parametrize("n", [65537, 262145, 4**30 + 1])
 def test_four_rounds_are_refused_where_grains_order_is_none(n):
     with pytest.raises(ValueError, match=rf"num_records={n} Grain's order gives one record twice.*Use rounds=8"):
-        Order(n, shuffle="global", rounds=4)
-    Order(n, shuffle="none", rounds=4)  # orders nothing
-    Order(n, shuffle="global", rounds=6)
+        order_of(n, shuffle="global", rounds=4)
+    order_of(n, shuffle="none", rounds=4)  # orders nothing
+    order_of(n, shuffle="global", rounds=6)
 
 
 @pytest.mark.parametrize(
@@ -110,20 +110,20 @@ def test_four_rounds_are_refused_where_grains_order_is_none(n):
 )
 def test_an_impossible_order_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        Order(**fields)
+        order_of(**fields)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint32])
 def test_numpy_numbers_become_plain_ones(kind):
     # np.uint32(2**32 - 1) + 1 would overflow, and JSON takes no NumPy integers.
-    order = Order(kind(5), seed=kind(2**32 - 1), shuffle="global", rounds=kind(8))
-    assert order == Order(5, seed=2**32 - 1, shuffle="global")
+    order = order_of(kind(5), seed=kind(2**32 - 1), shuffle="global", rounds=kind(8))
+    assert order == order_of(5, seed=2**32 - 1, shuffle="global")
     assert {type(order.num_records), type(order.seed), type(order.rounds)} == {int}
     assert sorted(order.records(np.arange(5, 10)).tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_a_fraction_is_no_seed():
     with pytest.raises(TypeError, match="integer"):
-        Order(5, seed=1.5)
+        order_of(5, seed=1.5)
     with pytest.raises(TypeError, match="integer"):
-        Order(5.0)
+        order_of(5.0)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datarax_ray.plan.orders import owned_positions
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.plan.partitions import ReadRequest, assign, cut, owners_in
+from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 GROUPS = RecordGroups(np.random.default_rng(0).integers(100, 3000, 60))
 ORDERS = {
-    "global": Order(50_001, seed=2**32 - 1, shuffle="global"),
-    "grain's": Order(40_000, seed=1, shuffle="global", rounds=4),
-    "groups": Order(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=16),
+    "global": order_of(50_001, seed=2**32 - 1, shuffle="global"),
+    "grain's": order_of(40_000, seed=1, shuffle="global", rounds=4),
+    "groups": order_of(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=16),
 }
 
 
 def requests(order: Order, size: int = 17_001, rows: TrainerPositions | None = None) -> list[ReadRequest]:
     """Of all chunks of three epochs, for each of three owners."""
-    partitioning = cut(order, 64)
-    owners = assign(partitioning, order, (0, 1, 2))
+    partitioning = order.partitioning(64)
+    owners = assign(partitioning, (0, 1, 2))
     stop = 3 * order.num_records
     return [
         ReadRequest(start, min(start + size, stop), partitioning, partitions, rows)
@@ -55,10 +55,7 @@ def test_backwards_and_forwards_agree_at_every_chunk(name):
             assert (positions.dtype, records.dtype) == (np.int64, np.int64)
             assert (positions.tolist(), records.tolist()) == want
         num_backwards += (
-            owned_positions.owned_positions(
-                order, request.partitioning, request.partitions, request.start, request.stop
-            )
-            is not None
+            order.owned_positions(request.partitioning, request.partitions, request.start, request.stop) is not None
         )
     assert num_backwards == len(requests(order))
 
@@ -75,8 +72,8 @@ def test_a_chunk_of_the_last_position_alone():
     order = ORDERS["global"]
     last = order.num_records - 1
     found = []
-    for partitions in owners_in(order, cut(order, 64), (0, 1) * 512, last, last + 1).values():
-        request = ReadRequest(last, last + 1, cut(order, 64), partitions)
+    for partitions in owners_in(order, order.partitioning(64), (0, 1) * 512, last, last + 1).values():
+        request = ReadRequest(last, last + 1, order.partitioning(64), partitions)
         found += [request.select(order)[1].tolist() for _ in range(2)][1]
     assert found == order.records(np.array([last])).tolist()
 
@@ -84,28 +81,26 @@ def test_a_chunk_of_the_last_position_alone():
 @pytest.mark.parametrize(
     "order",
     [
-        Order(50_001),  # file order needs no permutation
-        Order(50_001, shuffle="block", block_size=64),
-        Order(8_000, shuffle="global"),  # a table, forwards as well
-        Order(2**40, shuffle="global"),  # more than anyone remembers
+        order_of(50_001),  # file order needs no permutation
+        order_of(50_001, shuffle="block", block_size=64),
+        order_of(8_000, shuffle="global"),  # a table, forwards as well
+        order_of(2**40, shuffle="global"),  # more than anyone remembers
     ],
 )
 def test_where_forwards_is_better_nothing_is_remembered(order):
-    partitioning = cut(order, 64)
+    partitioning = order.partitioning(64)
     partitions = tuple(range(0, partitioning.num_partitions, 3))
-    assert [owned_positions.owned_positions(order, partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
+    assert [order.owned_positions(partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
 
 
 def test_who_holds_nearly_everything_goes_forwards():
     order = ORDERS["global"]
-    partitioning = cut(order, 64)
-    assert [owned_positions.owned_positions(order, partitioning, tuple(range(1000)), 0, 1000) for _ in range(3)] == [
-        None
-    ] * 3
+    partitioning = order.partitioning(64)
+    assert [order.owned_positions(partitioning, tuple(range(1000)), 0, 1000) for _ in range(3)] == [None] * 3
 
 
 def test_a_request_asked_once_makes_no_table():
-    order = Order(70_000, seed=99, shuffle="global")
-    partitioning = cut(order, 64)
-    assert owned_positions.owned_positions(order, partitioning, (1, 2), 0, 1000) is None
-    assert owned_positions.owned_positions(order, partitioning, (1, 2), 1000, 2000) is not None
+    order = order_of(70_000, seed=99, shuffle="global")
+    partitioning = order.partitioning(64)
+    assert order.owned_positions(partitioning, (1, 2), 0, 1000) is None
+    assert order.owned_positions(partitioning, (1, 2), 1000, 2000) is not None

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import MAX_NUM_PARTITIONS, Partitioning, ReadRequest, assign, cut, owners_in
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Partitioning
+from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=80)
@@ -35,82 +36,82 @@ def check_even(owners: tuple[int, ...], actors: list[int], num_partitions: int) 
 @given(
     num_partitions=st.integers(1, 40),
     rosters=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=9, unique=True), min_size=1, max_size=6),
-    shuffle=st.sampled_from(["none", "global"]),
+    is_dealt=st.booleans(),
 )
 @PROFILE
-def test_joining_and_leaving_actors_share_evenly_with_the_fewest_moves(num_partitions, rosters, shuffle):
-    partitioning, order = Partitioning(1, num_partitions), Order(num_partitions, shuffle=shuffle)
+def test_joining_and_leaving_actors_share_evenly_with_the_fewest_moves(num_partitions, rosters, is_dealt):
+    partitioning = Partitioning(1, num_partitions, is_dealt=is_dealt)
     owners: tuple[int, ...] = ()
     for actors in rosters:
-        before, owners = owners, assign(partitioning, order, actors, owners)
+        before, owners = owners, assign(partitioning, actors, owners)
         check_even(owners, actors, num_partitions)
-        assert owners == assign(partitioning, order, actors, before)
+        assert owners == assign(partitioning, actors, before)
         if before:
             assert sum(a != b for a, b in zip(before, owners, strict=True)) == fewest_moves(before, actors)
 
 
 def test_a_lost_actor_gives_its_partitions_away_and_the_rest_stay():
-    partitioning, order = Partitioning(1, 6), Order(6, shuffle="global")
-    before = assign(partitioning, order, [1, 2, 3])
+    partitioning = Partitioning(1, 6, is_dealt=False)
+    before = assign(partitioning, [1, 2, 3])
     assert before == (1, 1, 2, 2, 3, 3)
-    assert assign(partitioning, order, [1, 3], before) == (1, 1, 1, 3, 3, 3)
-    assert assign(partitioning, order, [4, 3, 1], before) == (1, 1, 4, 4, 3, 3)
+    assert assign(partitioning, [1, 3], before) == (1, 1, 1, 3, 3, 3)
+    assert assign(partitioning, [4, 3, 1], before) == (1, 1, 4, 4, 3, 3)
 
 
 @given(
     num_partitions=st.integers(1, 60),
     actors=st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True),
     weights=st.dictionaries(st.integers(0, 12), st.sampled_from([0.125, 0.5, 1.0, 2.0])),
-    shuffle=st.sampled_from(["none", "global"]),
+    is_dealt=st.booleans(),
 )
 @PROFILE
-def test_weighted_actors_get_their_share_rounded_and_it_stays(num_partitions, actors, weights, shuffle):
-    partitioning, order = Partitioning(1, num_partitions), Order(num_partitions, shuffle=shuffle)
-    owners = assign(partitioning, order, actors, weights=weights)
+def test_weighted_actors_get_their_share_rounded_and_it_stays(num_partitions, actors, weights, is_dealt):
+    partitioning = Partitioning(1, num_partitions, is_dealt=is_dealt)
+    owners = assign(partitioning, actors, weights=weights)
     counts = Counter(owners)
     total = sum(weights.get(a, 1.0) for a in actors)
     for actor in actors:
         assert abs(counts[actor] - num_partitions * weights.get(actor, 1.0) / total) < 1
-    assert assign(partitioning, order, actors, owners, weights) == owners
-    even = assign(partitioning, order, actors, owners)
+    assert assign(partitioning, actors, owners, weights) == owners
+    even = assign(partitioning, actors, owners)
     check_even(even, actors, num_partitions)
     moved = sum(a != b for a, b in zip(owners, even, strict=True))
     assert moved == fewest_moves(owners, actors)
 
 
 def test_in_file_order_what_a_newcomer_gets_is_spread_over_the_file():
-    partitioning, order = Partitioning(1, 12), Order(12)
-    before = assign(partitioning, order, [1, 2])
+    partitioning = Partitioning(1, 12)
+    before = assign(partitioning, [1, 2])
     assert before == (1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2)
-    assert assign(partitioning, order, [1, 2, 3], before) == (3, 3, 1, 2, 1, 2, 3, 3, 1, 2, 1, 2)
-    assert assign(partitioning, order, [1], before) == (1,) * 12
+    assert assign(partitioning, [1, 2, 3], before) == (3, 3, 1, 2, 1, 2, 3, 3, 1, 2, 1, 2)
+    assert assign(partitioning, [1], before) == (1,) * 12
 
 
 @pytest.mark.parametrize("weights", [{1: 0.0}, {1: -1.0, 2: 2.0}])
 def test_weights_that_give_nobody_anything_are_refused(weights):
     with pytest.raises(ValueError, match="weights must be at least 0 and not all 0"):
-        assign(Partitioning(1, 5), Order(5), [1] if len(weights) == 1 else [1, 2], weights=weights)
+        assign(Partitioning(1, 5), [1] if len(weights) == 1 else [1, 2], weights=weights)
 
 
 def test_in_file_order_consecutive_runs_go_to_different_actors():
-    assert assign(Partitioning(10, 5), Order(100), [7, 8]) == (7, 8, 7, 8, 7)
+    assert assign(Partitioning(10, 5), [7, 8]) == (7, 8, 7, 8, 7)
 
 
 def test_without_actors_there_is_no_owner():
     with pytest.raises(ValueError, match="at least one actor"):
-        assign(Partitioning(1, 5), Order(5), [])
+        assign(Partitioning(1, 5), [])
 
 
 @given(n=st.integers(1, 10**7), run=st.integers(0, 5000))
 @PROFILE
 def test_a_cut_holds_every_record_in_few_partitions(n, run):
-    partitioning = cut(Order(n, shuffle="global"), run)
+    partitioning = order_of(n, shuffle="global").partitioning(run)
     assert 1 <= partitioning.num_partitions <= MAX_NUM_PARTITIONS
     assert partitioning.partition_of(np.array([0, n - 1])).tolist() == [
         0,
         partitioning.num_partitions - 1,
     ]  # one run to a partition, in order
-    dealt = cut(Order(n), run)
+    dealt = order_of(n).partitioning(run)
     assert dealt == Partitioning(max(1, run), MAX_NUM_PARTITIONS)
     assert 0 <= dealt.partition_of(np.array([n - 1]))[0] < MAX_NUM_PARTITIONS
 
@@ -119,11 +120,11 @@ def test_a_cut_holds_every_record_in_few_partitions(n, run):
 def chunks(draw):
     """(order, partitioning, owners, start, stop): tiny datasets, chunks over several epochs."""
     n = draw(st.integers(1, 30))
-    order = Order(n, seed=draw(st.integers(0, 3)), shuffle=draw(st.sampled_from(["none", "global"])))
-    partitioning = Partitioning(draw(st.integers(1, 12)), draw(st.integers(1, 8)))
+    order = order_of(n, seed=draw(st.integers(0, 3)), shuffle=draw(st.sampled_from(["none", "global"])))
+    partitioning = Partitioning(draw(st.integers(1, 12)), draw(st.integers(1, 8)), is_dealt=not order.is_shuffled)
     actors = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True))
     start = draw(st.integers(0, 100))
-    return order, partitioning, assign(partitioning, order, actors), start, start + draw(st.integers(1, 80))
+    return order, partitioning, assign(partitioning, actors), start, start + draw(st.integers(1, 80))
 
 
 @given(chunks(), st.integers(1, 4), st.integers(1, 5), st.booleans())
@@ -156,7 +157,7 @@ def test_in_file_order_exactly_the_owners_with_records_get_a_request(chunk):
         partition = position % order.num_records // partitioning.run_records % partitioning.num_partitions
         wanted.setdefault(owners[partition], set()).add(partition)
     found = owners_in(order, partitioning, owners, start, stop)
-    if order.shuffle == "none":
+    if not order.is_shuffled:
         assert {actor: set(partitions) for actor, partitions in found.items()} == wanted
     else:  # everyone, without computing the order
         assert found.keys() == set(owners)
@@ -165,9 +166,9 @@ def test_in_file_order_exactly_the_owners_with_records_get_a_request(chunk):
 
 
 def test_a_request_far_out_costs_what_a_near_one_does():
-    order, partitioning = Order(1000), Partitioning(64, 16)
+    order, partitioning = order_of(1000), Partitioning(64, 16)
     start = 10**15 + 37
-    owners = assign(partitioning, order, [0, 1])
+    owners = assign(partitioning, [0, 1])
     requests = [
         ReadRequest(start, start + 500, partitioning, s)
         for s in owners_in(order, partitioning, owners, start, start + 500).values()
@@ -177,7 +178,7 @@ def test_a_request_far_out_costs_what_a_near_one_does():
 
 
 def test_a_request_without_partitions_or_rows_is_the_whole_chunk():
-    positions, records = ReadRequest(3, 8).select(Order(5))
+    positions, records = ReadRequest(3, 8).select(order_of(5))
     assert positions.tolist() == [3, 4, 5, 6, 7]
     assert records.tolist() == [3, 4, 0, 1, 2]
-    assert ReadRequest(3, 3).select(Order(5))[0].tolist() == []
+    assert ReadRequest(3, 3).select(order_of(5))[0].tolist() == []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.grain.engine.sampler import Sampling, split
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 
 
 @pytest.mark.parametrize("drop_remainder", [False, True])
@@ -22,6 +22,6 @@ def test_shards_are_consecutive_and_even(num_records: int, drop_remainder: bool)
 
 def test_epochs_wrap_round_the_32_bits_of_the_seed_as_grains_do() -> None:
     sampler = grain.IndexSampler(20, grain.ShardOptions(2, 3), True, 4, 2**32 - 2)
-    sampling = Sampling(Order(6, 2**32 - 2, "global", rounds=4), 14, 3)
+    sampling = Sampling(order_of(6, 2**32 - 2, "global", rounds=4), 14, 3)
     indices = np.arange(2, 72, 3)
     assert sampling.records(indices).tolist() == [sampler[index].record_key for index in indices.tolist()]

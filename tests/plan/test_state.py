@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardCursors
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
-from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.state import StreamState, num_skipped_in
 
 
@@ -23,10 +23,10 @@ class Stream:
     may_repeat: bool = False
 
 
-RECORDS = Stream(Order(10))
-FANNED = Stream(Order(10), may_repeat=True)
-MIXED = Stream(MixtureOrder(Mixture((2, 1), seed=3), (Order(5), Order(7))))
-REWEIGHTED = Stream(MixtureOrder(Mixture((1, 1), seed=3), (Order(5), Order(7)), allow_new_weights=True), True)
+RECORDS = Stream(order_of(10))
+FANNED = Stream(order_of(10), may_repeat=True)
+MIXED = Stream(MixtureOrder(Mixture((2, 1), seed=3), (order_of(5), order_of(7))))
+REWEIGHTED = Stream(MixtureOrder(Mixture((1, 1), seed=3), (order_of(5), order_of(7)), allow_new_weights=True), True)
 SHARDS = Stream(InterleavedOrder(2, turn_size=2))
 SETTINGS = {"mixture": {"weights": [2, 1]}, "batch_size": 4}
 E = EPOCH_POSITIONS

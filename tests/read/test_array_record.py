@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.formats import array_record
 from datarax_ray.read.formats.array_record import ArrayRecordReader, reading
@@ -330,7 +330,7 @@ def corrupt(request, tmp_path):
 
 def description_of(path, on_error) -> IndexedStream:
     reader = ArrayRecordReader.of(path)
-    return IndexedStream(reader, Order(reader.num_records), 1, (), on_error)
+    return IndexedStream(reader, order_of(reader.num_records), 1, (), on_error)
 
 
 def test_a_corrupt_record_names_its_file_and_index(corrupt):

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import Partitioning, ReadRequest, assign, owners_in
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.order import Partitioning
+from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.columns import leaves
@@ -53,7 +54,7 @@ def describe(
     n=20, transforms=(decode,), shuffle="none", broken=(), on_error="raise", seed=7, num_epochs=2
 ) -> IndexedStream:
     return IndexedStream(
-        Memory(map(record, range(n)), broken), Order(n, seed, shuffle), num_epochs, tuple(transforms), on_error
+        Memory(map(record, range(n)), broken), order_of(n, seed, shuffle), num_epochs, tuple(transforms), on_error
     )
 
 
@@ -85,7 +86,7 @@ def test_a_block_is_the_plain_loops_rows(shuffle):
 def test_blocks_of_any_owners_are_together_the_whole_chunks(start, size, num_actors, run, shuffle):
     description = describe(transforms=[decode, AddNoise(), DropThirds()], shuffle=shuffle, num_epochs=4)
     partitioning = Partitioning(run, 4)
-    owners = assign(partitioning, description.order, range(num_actors))
+    owners = assign(partitioning, range(num_actors))
     requests = owners_in(description.order, partitioning, owners, start, start + size).values()
     rows = {}
     for partitions in requests:
@@ -324,7 +325,7 @@ def test_of_two_elements_that_do_not_fit_the_first_is_named_whichever_field_it_i
     elements = [{"a": 1, "b": 2} for _ in range(8)]
     elements[5] |= {"b": "text"} if "a" in first else {"a": 1.5}
     elements[2] |= first
-    description = IndexedStream(Memory(elements), Order(8), num_epochs=1)
+    description = IndexedStream(Memory(elements), order_of(8), num_epochs=1)
     block = description.read(ReadRequest(0, 8))
     assert block.positions.tolist() == [0, 1]
     assert isinstance(block.failure, RecordError)

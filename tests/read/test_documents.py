@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
@@ -17,7 +17,7 @@ from datarax_ray.read.streams.indexed import IndexedStream
 
 def read(elements: Any, documents: DocumentSpec, **options: Any) -> Block:
     reader = ArraysReader(elements) if isinstance(elements, dict) else RandomAccessReader(elements)
-    description = IndexedStream(reader, Order(reader.num_records), **options)
+    description = IndexedStream(reader, order_of(reader.num_records), **options)
     return description.read(ReadRequest(0, reader.num_records, documents=documents))
 
 

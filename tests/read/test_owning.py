@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.elements.columns import stack, unstack, unstack_to_stack
@@ -259,7 +259,7 @@ def said(value):
 
 
 def describe(reader, transforms, seed=5):
-    return IndexedStream(READERS[reader](), Order(N, seed), 3, tuple(transforms))
+    return IndexedStream(READERS[reader](), order_of(N, seed), 3, tuple(transforms))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -358,8 +358,8 @@ def test_a_transform_of_columns_that_writes_to_what_it_gave_or_was_given_changes
     reader, kind, tmp_path
 ):
     made = in_parquet(tmp_path) if reader == "parquet" else READERS[reader]()
-    description = IndexedStream(made, Order(N, 5, "none"), 3, (kind(),), on_error="skip")
-    source = IndexedStream(made, Order(N, 5, "none"), 3).read_at(0, N)
+    description = IndexedStream(made, order_of(N, 5, "none"), 3, (kind(),), on_error="skip")
+    source = IndexedStream(made, order_of(N, 5, "none"), 3).read_at(0, N)
     kept = [p for p in range(3 * N) if kind is not ColumnsInPlace or p % N != 7]
     want = [said(whole(kind(), source[p % N])) for p in kept]
     for size in (1, 5, 3 * N):
@@ -378,9 +378,9 @@ class InPlaceAgain:
 
 def test_elements_of_columns_may_be_written_to_whoever_keeps_the_columns(tmp_path):
     for made in (in_parquet(tmp_path), ArraysReader(arrays())):
-        source = IndexedStream(made, Order(N, 5, "none"), 3).read_at(0, N)
+        source = IndexedStream(made, order_of(N, 5, "none"), 3).read_at(0, N)
         for size in (1, 5, 2 * N):
-            description = IndexedStream(made, Order(N, 5, "none"), 3, (ColumnsReversed(), InPlaceAgain()))
+            description = IndexedStream(made, order_of(N, 5, "none"), 3, (ColumnsReversed(), InPlaceAgain()))
             found = [description.read(ReadRequest(at, min(2 * N, at + size))) for at in range(0, 2 * N, size)]
             assert [block.failure for block in found] == [None] * len(found)
             for row, e in zip([row for block in found for row in rows(block)], [*source, *source], strict=True):
@@ -404,7 +404,7 @@ def test_a_decoder_may_reuse_its_buffer():
 
 
 def order(count):
-    return Order(N, 5).records(np.arange(count)).tolist()
+    return order_of(N, 5).records(np.arange(count)).tolist()
 
 
 @pytest.mark.parametrize("too_long", ["split", "truncate"])
@@ -485,7 +485,7 @@ def test_masked_arrays_are_refused_where_their_mask_would_be_lost():
     assert said in str(describe("loaded", [Masks()]).read(ReadRequest(0, 3)).failure)
     rows = RandomAccessReader([{"x": masked[0]}])
     assert "reading returned a MaskedArray in field 'x'" in str(
-        IndexedStream(rows, Order(1, 5), 1).read(ReadRequest(0, 1)).failure
+        IndexedStream(rows, order_of(1, 5), 1).read(ReadRequest(0, 1)).failure
     )
 
 
@@ -505,7 +505,7 @@ class KeepsColumns:
 
 def test_columns_that_a_transform_keeps_and_changes_later_stay_as_they_were_returned():
     reader = ArraysReader({"x": np.arange(6)})
-    description = IndexedStream(reader, Order(6), num_epochs=1, transforms=(KeepsColumns(),))
+    description = IndexedStream(reader, order_of(6), num_epochs=1, transforms=(KeepsColumns(),))
     blocks = [description.read(ReadRequest(start, start + 3)) for start in (0, 3)]
     assert [block.columns["x"].tolist() for block in blocks] == [[1, 2, 3], [4, 5, 6]]
 

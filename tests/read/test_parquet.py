@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.elements.columns import leaves, unstack
 from datarax_ray.read.errors import RecordError
@@ -265,7 +265,7 @@ def damaged(tmp_path: Path) -> Path:
 
 def description(path, **options):
     reader = ParquetReader.of(path, columns=["index"])
-    return IndexedStream(reader, Order(reader.num_records, groups=reader.groups), num_epochs=1, **options)
+    return IndexedStream(reader, order_of(reader.num_records, groups=reader.groups), num_epochs=1, **options)
 
 
 def test_a_broken_page_ends_the_stream_before_its_row_group(damaged):

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import retry as patience
 from datarax_ray.read.errors import RecordError, StorageError
@@ -222,7 +222,7 @@ class FlakyFileSystem(LocalFileSystem):
 
 
 def of(reader: Any, on_error: Any = "skip") -> IndexedStream:
-    return IndexedStream(reader, Order(reader.num_records, groups=getattr(reader, "groups", None)), 1, (), on_error)
+    return IndexedStream(reader, order_of(reader.num_records, groups=getattr(reader, "groups", None)), 1, (), on_error)
 
 
 @pytest.mark.parametrize("how", ["refuse", "cut off"])
@@ -392,6 +392,6 @@ def test_a_storage_error_of_a_transform_skips_no_element() -> None:
     def fetch(element: Any) -> Any:
         return retried(failing(100), "http://image")
 
-    description = IndexedStream(RandomAccessReader([1, 2, 3]), Order(3), 1, (fetch,), "skip")
+    description = IndexedStream(RandomAccessReader([1, 2, 3]), order_of(3), 1, (fetch,), "skip")
     with pytest.raises(StorageError, match="http://image: reading failed 6 times"):
         description.read(ReadRequest(0, 3))

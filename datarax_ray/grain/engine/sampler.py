@@ -37,7 +37,8 @@ class Sampling:
     for none.
 
     >>> import numpy as np
-    >>> shard = Order(num_records=4, seed=1, shuffle="global", rounds=4)
+    >>> from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
+    >>> shard = GlobalShuffle(num_records=4, seed=1, rounds=4)
     >>> Sampling(first=4, order=shard, shard_count=2).records(np.array([1, 3, 5, 7])).tolist()
     [5, 6, 7, 4]
     """

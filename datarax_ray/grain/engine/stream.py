@@ -15,7 +15,7 @@ from datarax_ray.grain.engine.pytrees import Elements, ObjectList, gather
 from datarax_ray.grain.engine.sampler import Sampling
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.file_order import FileOrder
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block
@@ -56,12 +56,12 @@ class SampledStream:
     identity: Mapping[str, Any]
 
     @property
-    def order(self) -> Order:
+    def order(self) -> FileOrder:
         """Of positions, not of records: runs of them are dealt to the actors, and each asks the sampler for its own.
 
         Endless, since an epoch that gives nothing is no error where Grain gives nothing.
         """
-        return Order(MAX_NUM_RECORDS)
+        return FileOrder(MAX_NUM_RECORDS)
 
     @property
     def run_records(self) -> int:

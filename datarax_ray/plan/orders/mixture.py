@@ -13,18 +13,17 @@ import hashlib
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
 from datarax_ray.plan.state import StreamState, is_count, refuse_rest
-
-AnyOrder: TypeAlias = "Order | MixtureOrder"
 
 # Weights sum to at most 2**31, so that the product of two numbers below the sum fits in int64.
 _MAX_WEIGHT_SUM = 2**31
@@ -133,30 +132,59 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class MixtureOrder:
-    """Which record stands at each position of a mixture; an Order to the rest of the plan.
+class MixtureOrder(Order):
+    """Which record stands at each position of a mixture.
 
     orders: of the components. Records are numbered through all components, those of component c from bases[c] on.
     allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
     mixture: Mixture
-    orders: tuple[AnyOrder, ...]
+    orders: tuple[Order, ...]
     allow_new_weights: bool = False
+    num_records: int = field(init=False)
+    seed: int = field(init=False)
 
-    @property
-    def num_records(self) -> int:
-        """Records of all components."""
-        return sum(order.num_records for order in self.orders)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_records", int(self.bases[-1]))
+        object.__setattr__(self, "seed", self.mixture.seed)
 
-    @property
+    @functools.cached_property
     def bases(self) -> Indices:
         """The number of each component's first record, and after the last component the end: int64 (k + 1,)."""
         return np.cumsum([0, *(order.num_records for order in self.orders)], dtype=np.int64)
 
     @property
+    def shortest_epoch(self) -> int:
+        """Positions between two permutations of the component that repeats most often."""
+        return min(order.shortest_epoch * total // weight for order, weight, total in self._weighted())
+
+    @property
+    def cycle(self) -> int:
+        """So many positions hold a whole epoch of every component, wherever they begin."""
+        return max(
+            math.ceil((2 * order.cycle + 2 * MAX_DEVIATION) * total / weight)
+            for order, weight, total in self._weighted()
+        )
+
+    def _weighted(self) -> list[tuple[Order, int, int]]:
+        weights = self.mixture.weights
+        return [(order, w, sum(weights)) for order, w in zip(self.orders, weights, strict=True) if w]
+
+    def records(self, positions: Indices) -> Indices:
+        """The number of the record at each position. positions: int64 (k,), ascending. Returns int64 (k,)."""
+        components, own = self.mixture.place(positions)
+        records = np.empty_like(own)
+        for component, (order, base) in enumerate(zip(self.orders, self.bases, strict=False)):
+            mine = components == component
+            records[mine] = order.records(own[mine]) + base
+        return records
+
+    def settings(self) -> dict[str, Any]:
+        return {"weights": list(self.mixture.weights), "seed": self.seed}
+
+    @property
     def may_differ(self) -> tuple[str, ...]:
-        """See StatefulOrder."""
         return ("mixture.weights",) if self.allow_new_weights else ()
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> WeightsStart | None:
@@ -173,43 +201,21 @@ class MixtureOrder:
         before = Mixture(weights_of(weights, len(self.orders)), self.mixture.seed, origin)
         return before.origin_at(state.position, is_inside=state.offset > 0)
 
-    @property
-    def shortest_epoch(self) -> int:
-        """Positions between two permutations of the component that repeats most often."""
-        weights = self.mixture.weights
-        return min(
-            order.shortest_epoch * sum(weights) // weight
-            for order, weight in zip(self.orders, weights, strict=True)
-            if weight
-        )
+    def partitioning(self, run_records: RunRecords) -> Partitioning:
+        """Each component is cut as if it were alone."""
+        assert isinstance(run_records, tuple)
+        parts = tuple(order.partitioning(run) for order, run in zip(self.orders, run_records, strict=True))
+        is_dealt = any(part.is_dealt for part in parts)
+        return Partitioning(1, max(part.num_partitions for part in parts), is_dealt=is_dealt, components=parts)
 
-    @property
-    def cycle(self) -> int:
-        """So many positions hold a whole epoch of every component, wherever they begin."""
-        weights = self.mixture.weights
-        return max(
-            math.ceil((2 * order.cycle + 2 * MAX_DEVIATION) * sum(weights) / weight)
-            for order, weight in zip(self.orders, weights, strict=True)
-            if weight
-        )
-
-    @property
-    def seed(self) -> int:
-        return self.mixture.seed
-
-    @property
-    def shuffle(self) -> str:
-        """ "global" where every component is shuffled so, else "mixed"."""
-        return "global" if all(order.shuffle == "global" for order in self.orders) else "mixed"
-
-    def records(self, positions: Indices) -> Indices:
-        """The number of the record at each position. positions: int64 (k,), ascending. Returns int64 (k,)."""
-        components, own = self.mixture.place(positions)
-        records = np.empty_like(own)
-        for component, (order, base) in enumerate(zip(self.orders, self.bases, strict=False)):
-            mine = components == component
-            records[mine] = order.records(own[mine]) + base
-        return records
+    def holds(self, partitioning: Partitioning, owned: NDArray[np.bool_], records: Indices) -> NDArray[np.bool_]:
+        mine = np.empty(len(records), bool)
+        components = np.searchsorted(self.bases, records, "right") - 1
+        for index in np.unique(components).tolist():
+            its = components == index
+            local = records[its] - self.bases[index]
+            mine[its] = self.orders[index].holds(partitioning.components[index], owned, local)
+        return mine
 
 
 def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:

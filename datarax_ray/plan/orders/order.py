@@ -1,179 +1,176 @@
-"""The order: the pure function from a position in the endless stream to the record that stands there."""
+"""An order: the pure function from a position in the endless stream to the record that stands there.
+
+Each order has a file of its own, and knows what follows from it: how records are best cut into partitions, who has some
+of a chunk, and which positions an owner reads. Nobody else asks which order it is.
+"""
 
 from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.record_groups import RecordGroups, slots
-from datarax_ray.plan.state import StreamState, refuse_rest
+from datarax_ray.plan.orders.owned_positions import OwnedPositions
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.state import StatefulOrder
 
-Shuffle = Literal["none", "global", "block"]
+# Many more partitions than actors: at 1,024 an actor's share of 64 is even to 6 %, and the owners still fit in a
+# message.
+MAX_NUM_PARTITIONS = 1024
 
-# Blocks whose records are mixed with one another, unless an order says otherwise. 64 blocks of 256 records are 16,384
-# records: a batch of 1,024 holds records of nearly all of them, and a window of 4 KB records is the 64 MiB that a few
-# actors have in flight anyway.
-WINDOW_BLOCKS = 64
-# Between the seeds of windows: odd, and far from the 1 that lies between the seeds of epochs.
-_WINDOW_STRIDE = 0x9E3779B1
+# Records in a run, of one source, or of each component of a mixture.
+RunRecords: TypeAlias = "int | tuple[RunRecords, ...]"
 
 
 @dataclass(frozen=True)
-class Order:
-    """Which record stands at each position: `shuffle(p mod N, seed = (seed + p div N) mod 2**32)`.
+class Partitioning:
+    """How records are cut into partitions: record r is in partition (r // run_records) % num_partitions.
 
-    num_records: N, records in one epoch, at least 1.
-    seed: 32 bits; epoch e is shuffled by seed + e. Without shuffle it orders nothing (random transforms use it).
-    shuffle: "none" is the order of the files; "global" is one permutation of all records per epoch; "block" permutes
-        blocks of block_size consecutive records, then the records within each window of window_blocks blocks: files
-        whose records are stored in groups are read a whole group at a time.
-    block_size: records in a block, for "block"; the files' group size. Else 1.
-    rounds: of the cipher, even. 8 by default; 4 is Grain's order bit for bit, with its weak spots (a lag-1
-        correlation of 0.4 at a million records), and is refused where Grain's is no permutation.
-    groups: where records are stored in groups of different sizes (row groups), those; for "block" they are the blocks,
-        and block_size is 1. No other order depends on them.
-    window_blocks: blocks in a window, for "block".
+    run_records: records in a run, at least 1. num_partitions: at least 1. by_group: runs are the order's groups
+    instead, so that each is read by one actor. is_dealt: neighbours lie with different owners, also when they move.
+    components: of a mixture, the partitioning of each; these say where a record is then.
+    """
 
-    Source: Grain's IndexSampler and index_shuffle.
+    run_records: int
+    num_partitions: int
+    by_group: bool = False
+    is_dealt: bool = True
+    components: tuple[Partitioning, ...] = ()
 
-    >>> Order(num_records=5, seed=42, shuffle="global").records(np.arange(10)).tolist()
-    [1, 0, 2, 4, 3, 4, 2, 1, 3, 0]
-    >>> Order(num_records=3).records(np.arange(7)).tolist()
-    [0, 1, 2, 0, 1, 2, 0]
+    def partition_of(self, records: Indices) -> Indices:
+        """The partition of each record, where runs are not groups. records: int64 (k,). Returns int64 (k,)."""
+        return records // self.run_records % self.num_partitions
+
+    def share_of(self, partitions: Sequence[int]) -> float:
+        """How much of all records is in these partitions."""
+        return len(partitions) / self.num_partitions
+
+
+class Order(StatefulOrder, Protocol):
+    """Which record stands at each position. Immutable; pickles. What has a body here is right for any order.
+
+    num_records: records in one epoch, at least 1. seed: 32 bits; random transforms are keyed by it as well.
+    shortest_epoch: positions between two permutations; sys.maxsize where nothing is permuted. cycle: so many positions
+    hold every record, from the beginning of an epoch on.
+    """
+
+    num_records: int
+    seed: int
+
+    @property
+    def shortest_epoch(self) -> int: ...
+
+    @property
+    def cycle(self) -> int: ...
+
+    @abstractmethod
+    def records(self, positions: Indices) -> Indices:
+        """The record at each position. positions: int64 (k,), ascending, >= 0. Returns int64 (k,), in [0, N)."""
+        ...
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What decides the order beside the data, in plain values: part of every state, so these stay as they are."""
+        ...
+
+    @abstractmethod
+    def partitioning(self, run_records: RunRecords) -> Partitioning:
+        """The one that keeps every actor busy. run_records: that one actor should read in a row, at least."""
+        ...
+
+    def touched(self, partitioning: Partitioning, start: int, stop: int) -> Sequence[int]:
+        """The partitions that have records in the chunk [start, stop), ascending, and perhaps others."""
+        return range(partitioning.num_partitions)
+
+    @abstractmethod
+    def holds(self, partitioning: Partitioning, owned: NDArray[np.bool_], records: Indices) -> NDArray[np.bool_]:
+        """Which of the records are in owned partitions. owned: of each partition, whether it is."""
+        ...
+
+    def owned_positions(
+        self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
+    ) -> tuple[Indices, Indices] | None:
+        """The positions in [start, stop) whose records are in these partitions, ascending, and the records.
+
+        None where it is cheaper to compute the order of all positions, and keep those.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class EpochOrder(Order):
+    """An order in which every epoch is a permutation of the records, another one with each seed.
+
+    num_records: N, records in one epoch. seed: epoch e is ordered by (seed + e) mod 2**32. rounds: of the cipher, even;
+    4 is for Grain's order. groups: where records are stored in groups of different sizes (row groups), those; an order
+    need not heed them.
     """
 
     num_records: int
     seed: int = 0
-    shuffle: Shuffle = "none"
     rounds: int = 8
-    block_size: int = 1
     groups: RecordGroups | None = None
-    window_blocks: int = WINDOW_BLOCKS
 
-    may_differ: ClassVar[tuple[str, ...]] = ()  # see StatefulOrder
+    shuffle: ClassVar[str]  # its name in settings
+    is_shuffled: ClassVar[bool] = True
+    _owned: OwnedPositions = field(default_factory=OwnedPositions, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # plain ints: NumPy's overflow, and are not JSON
-        for name in ("num_records", "seed", "rounds", "block_size", "window_blocks"):
-            object.__setattr__(self, name, operator.index(getattr(self, name)))
-        if self.shuffle not in ("none", "global", "block"):
-            raise ValueError(f"shuffle must be 'none', 'global' or 'block', got {self.shuffle!r}")
-        if self.block_size < 1 or (self.block_size > 1 and self.shuffle != "block"):
-            raise ValueError(f"block_size must be at least 1, and 1 unless shuffle is 'block', got {self.block_size}")
-        if self.window_blocks < 1:
-            raise ValueError(f"window_blocks must be at least 1, got {self.window_blocks}")
-        if self.groups is not None and (self.groups.num_records != self.num_records or self.block_size != 1):
-            raise ValueError(
-                f"groups of {self.groups.num_records} records in all and block_size={self.block_size} do not fit "
-                f"num_records={self.num_records}; groups cover every record, and block_size is 1 then"
-            )
-        if self.shuffle == "block" and self.rounds == 4:
-            raise ValueError("rounds=4 is for Grain's order, and Grain has no block order; use rounds=8 (the default)")
+        for name in (each.name for each in fields(self) if each.type == "int"):
+            object.__setattr__(self, name, operator.index(getattr(self, name)))  # NumPy's overflow, and are not JSON
         cipher.check(self.num_records, seed=self.seed, rounds=self.rounds)
-        if self.shuffle == "global" and self.rounds == 4 and cipher.grain_is_broken_at(self.num_records):
+        if self.groups is not None and self.groups.num_records != self.num_records:
             raise ValueError(
-                f"rounds=4 is Grain's order, and at num_records={self.num_records} Grain's order gives one record "
-                "twice and the last never. Use rounds=8 (the default); a stream that Grain began cannot go on here."
+                f"groups of {self.groups.num_records} records in all do not fit num_records={self.num_records}; groups "
+                "cover every record"
             )
 
     @property
     def shortest_epoch(self) -> int:
-        """Positions between two permutations; sys.maxsize where nothing is permuted."""
-        return sys.maxsize if self.shuffle == "none" else self.num_records
+        return self.num_records if self.is_shuffled else sys.maxsize
 
     @property
     def cycle(self) -> int:
-        """So many positions hold every record, from the beginning of an epoch on."""
         return self.num_records
 
-    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> None:
-        """None: a position is all. Raises: ValueError where the state says more."""
-        refuse_rest(rest)
+    @abstractmethod
+    def permuted(self, offsets: Indices, seed: int) -> Indices:
+        """The record at each offset of the epoch of this seed. offsets: int64 (k,), ascending, at least one."""
+        ...
 
     def records(self, positions: Indices) -> Indices:
-        """The record at each position. positions: int64 (k,), ascending, >= 0. Returns int64 (k,), in [0, N)."""
         positions = np.asarray(positions, np.int64)
         if not positions.size:
             return positions
         first, last = int(positions[0]) // self.num_records, int(positions[-1]) // self.num_records
-        if self.shuffle == "none":
-            within = first * self.num_records  # a division is ten times a subtraction
-            return positions - within if first == last else positions % self.num_records
-        order = self._blocks if self.shuffle == "block" else self._permute
         records = np.empty_like(positions)
         cuts = np.searchsorted(positions, np.arange(first, last + 2) * self.num_records)
         for epoch, start, stop in zip(range(first, last + 1), cuts, cuts[1:], strict=False):
             if start < stop:
                 offsets = positions[start:stop] - epoch * self.num_records
-                records[start:stop] = order(offsets, (self.seed + epoch) % 2**32)
+                records[start:stop] = self.permuted(offsets, self.epoch_seed(epoch))
         return records
 
-    def groups_in(self, start: int, stop: int) -> Indices:
-        """The groups that the positions [start, stop) take records of, and perhaps others of their windows; distinct.
+    def epoch_seed(self, epoch: int) -> int:
+        """What the records of an epoch are permuted by."""
+        return (self.seed + epoch) % 2**32
 
-        For an order with groups, and "none" or "block".
-        """
-        assert self.groups is not None
-        found: list[Indices] = []
+    def in_epochs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """[start, stop) epoch by epoch: its number, and the first and last offset of it that are touched."""
         for epoch in range(start // self.num_records, -(-stop // self.num_records)):
-            first = max(start - epoch * self.num_records, 0)
-            last = min(stop - epoch * self.num_records, self.num_records) - 1
-            if self.shuffle == "none":
-                lo, hi = self.groups.of(np.array([first, last]))
-                found.append(np.arange(lo, hi + 1))
-                continue
-            table = slots(self.groups, (self.seed + epoch) % 2**32, self.rounds)
-            windows = table.windows(self.window_blocks)
-            lo, hi = np.searchsorted(windows, [first, last], side="right") - 1
-            found.append(table.order[lo * self.window_blocks : (hi + 1) * self.window_blocks])
-        return np.unique(np.concatenate(found))
+            begin = epoch * self.num_records
+            yield epoch, max(start - begin, 0), min(stop - begin, self.num_records) - 1
 
-    def window_seed(self, seed: int, number: int) -> int:
-        """The seed that mixes the window of this number, in an epoch with this seed."""
-        return (seed + (number + 1) * _WINDOW_STRIDE) % 2**32
-
-    def _permute(self, offsets: Indices, seed: int) -> Indices:
-        return cipher.permute(offsets, self.num_records, seed=seed, rounds=self.rounds)
-
-    def _blocks(self, offsets: Indices, seed: int) -> Indices:
-        """Ascending offsets of one epoch: mixed within their windows, then put where their window's blocks are from."""
-        if self.groups is not None:
-            table = slots(self.groups, seed, self.rounds)
-            return table.records(self._mix(offsets, table.windows(self.window_blocks), seed))
-        window = self.window_blocks * self.block_size
-        first, last = int(offsets[0]) // window, int(offsets[-1]) // window
-        begins = np.minimum(np.arange(first, last + 2) * window, self.num_records)
-        return self._permute_blocks(self._mix(offsets, begins, seed, first), seed)
-
-    def _mix(self, offsets: Indices, begins: Indices, seed: int, number: int = 0) -> Indices:
-        """Ascending offsets permuted within their windows [begins[i], begins[i + 1]); the first has this number."""
-        mixed = np.empty_like(offsets)
-        first, last = np.searchsorted(begins, offsets[[0, -1]], side="right") - 1
-        cuts = np.searchsorted(offsets, begins[first : last + 2])
-        for index, start, stop in zip(range(int(first), int(last) + 1), cuts, cuts[1:], strict=False):
-            begin, size = int(begins[index]), int(begins[index + 1] - begins[index])
-            inner = self.window_seed(seed, number + index)
-            mixed[start:stop] = begin + cipher.permute(
-                offsets[start:stop] - begin, size, seed=inner, rounds=self.rounds
-            )
-        return mixed
-
-    def _permute_blocks(self, offsets: Indices, seed: int) -> Indices:
-        """Where an offset is when blocks are permuted and keep their records in order.
-
-        Slot j of the epoch holds block permute(j). All blocks have block_size records but the last of the data, which
-        stands in some slot: behind that slot, offsets lie `missing` records further on than slots of one size would.
-        """
-        num_blocks = -(-self.num_records // self.block_size)
-        missing = num_blocks * self.block_size - self.num_records
-        short = int(cipher.invert(np.array([num_blocks - 1]), num_blocks, seed=seed, rounds=self.rounds)[0])
-        end_of_short = (short + 1) * self.block_size - missing
-        slots, within = np.divmod(np.where(offsets < end_of_short, offsets, offsets + missing), self.block_size)
-        return cipher.permute(slots, num_blocks, seed=seed, rounds=self.rounds) * self.block_size + within
+    def holds(self, partitioning: Partitioning, owned: NDArray[np.bool_], records: Indices) -> NDArray[np.bool_]:
+        if not partitioning.by_group:
+            return owned[partitioning.partition_of(records)]
+        assert self.groups is not None  # a division for each group, not for each record
+        return owned[np.arange(len(self.groups)) % partitioning.num_partitions][self.groups.of(records)]

@@ -8,143 +8,91 @@ Legend: an offset counts the positions of a span; a place is an offset before th
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.orders.record_groups import slots
-
-if TYPE_CHECKING:  # who selects by what is here
-    from datarax_ray.plan.partitions import Partitioning
 
 # 32 MiB for the two arrays of a span, of which two are remembered; it takes half a second to make.
 _MAX_HELD = 2**21
+# A chunk may lie across the border of two spans.
+_MAX_SPANS = 2
+_MAX_ASKED = 64
 # Of small domains the cipher has a table, and the forward way is a lookup.
 _MIN_SIZE = 2**13
 # Forwards is as cheap for whoever holds nearly everything.
 _MAX_SHARE = 0.75
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Positions [start, start + size), permuted among themselves. number: of the window in its epoch, or -1."""
+class Span(NamedTuple):
+    """Positions [start, start + size), permuted among themselves. seed: of the epoch. number: of the window in it."""
 
-    epoch: int
-    number: int
     start: int
     size: int
+    seed: int
+    number: int = 0
 
 
-@dataclass(frozen=True)
-class _Held:
-    """offsets: int64 (k,), ascending. records: int64 (k,), at each."""
+class OwnedPositions:
+    """What owners hold of the spans of one order, remembered for those who ask again. Pickles without."""
 
-    offsets: Indices
-    records: Indices
+    def __init__(self) -> None:
+        self._asked: dict[Hashable, None] = {}  # owners and spans, the last ones
+        self._held: dict[Hashable, tuple[Indices, Indices]] = {}  # ascending offsets, and the record at each
 
+    def __reduce__(self) -> tuple[type[OwnedPositions], tuple[()]]:
+        return OwnedPositions, ()
 
-def owned_positions(
-    order: Order, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
-) -> tuple[Indices, Indices] | None:
-    """The positions in [start, stop) whose records are in these partitions, ascending, and the records; two int64 (k,).
+    def find(
+        self,
+        owner: Hashable,
+        share: float,
+        start: int,
+        stop: int,
+        spans: Iterable[Span],
+        held_in: Callable[[Span], tuple[Indices, Indices]],
+    ) -> tuple[Indices, Indices] | None:
+        """See Order.owned_positions. share: of all records, that the owner holds. spans: those that [start, stop)
+        touches, in order. held_in: the offsets in a span of the owner's records, in any order, and the records.
 
-    None where the forward way is to be taken: it is cheaper, or this owner was not asked for these positions before. A
-    request that another owner lost is asked once, and must not cost a table.
-    """
-    if order.shuffle == "none" or (order.shuffle == "block" and not partitioning.by_group):
-        return None
-    if len(partitions) > _MAX_SHARE * partitioning.num_partitions:
-        return None
-    spans = list(_spans(order, start, stop))
-    share = len(partitions) / partitioning.num_partitions
-    if any(span.size <= _MIN_SIZE or span.size * share > _MAX_HELD for span in spans):
-        return None
-    were_asked = [_was_asked(order, partitioning, partitions, span) for span in spans]  # each of them is noted
-    if not all(were_asked):
-        return None
-    parts = [_part(_table(order, partitioning, partitions, span), span, start, stop) for span in spans]
-    return np.concatenate([positions for positions, _ in parts]), np.concatenate([records for _, records in parts])
-
-
-def _spans(order: Order, start: int, stop: int) -> Iterator[_Span]:
-    """The spans that [start, stop) touches, in order."""
-    for epoch in range(start // order.num_records, -(-stop // order.num_records)):
-        first = epoch * order.num_records
-        if order.groups is None:
-            yield _Span(epoch, -1, first, order.num_records)
-            continue
-        windows = slots(order.groups, (order.seed + epoch) % 2**32, order.rounds).windows(order.window_blocks)
-        ends = [max(start - first, 0), min(stop - first, order.num_records) - 1]
-        lo, hi = (np.searchsorted(windows, ends, side="right") - 1).tolist()
-        for number in range(lo, hi + 1):
-            begin, end = windows[number : number + 2].tolist()
-            yield _Span(epoch, number, first + begin, end - begin)
-
-
-def _part(table: _Held, span: _Span, start: int, stop: int) -> tuple[Indices, Indices]:
-    lo, hi = np.searchsorted(table.offsets, [start - span.start, stop - span.start])
-    return table.offsets[lo:hi] + span.start, table.records[lo:hi]
+        None also where this owner was not asked for these positions before. A request that another owner lost is asked
+        once, and must not cost a table.
+        """
+        if share > _MAX_SHARE:
+            return None
+        keys = {span: (owner, span) for span in spans}
+        if any(span.size <= _MIN_SIZE or span.size * share > _MAX_HELD for span in keys):
+            return None
+        if not all(key in self._asked for key in keys.values()):
+            _remember(self._asked, dict.fromkeys(keys.values()), _MAX_ASKED)
+            return None
+        found = []
+        for span, key in keys.items():
+            held = self._held.get(key)
+            if held is None:
+                offsets, records = held_in(span)
+                ascending = np.argsort(offsets)
+                held = offsets[ascending], records[ascending]
+                _remember(self._held, {key: held}, _MAX_SPANS)
+            offsets, records = held
+            lo, hi = np.searchsorted(offsets, [start - span.start, stop - span.start])
+            found.append((offsets[lo:hi] + span.start, records[lo:hi]))
+        return np.concatenate([positions for positions, _ in found]), np.concatenate([records for _, records in found])
 
 
-def _was_asked(order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span) -> bool:
-    """Whether this is not the first time."""
-    asked = _asked(order, partitioning, partitions, span)
-    if asked.is_set():
-        return True
-    asked.set()
-    return False
+def _remember(known: dict[Hashable, Any], more: dict[Any, Any], most: int) -> None:
+    """Add some, and forget the oldest. Threads may do so at the same time: each step is one of the interpreter's."""
+    known.update(more)
+    for oldest in list(known.copy())[:-most]:
+        known.pop(oldest, None)
 
 
-@functools.lru_cache(maxsize=64)
-def _asked(order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span) -> threading.Event:
-    """Set once this owner was asked for positions of this span."""
-    return threading.Event()
-
-
-@functools.lru_cache(maxsize=2)  # a chunk may lie across the border of two
-def _table(order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span) -> _Held:
-    seed = (order.seed + span.epoch) % 2**32
-    if order.groups is None:
-        places = records = _in_partitions(partitioning, partitions, order.num_records)
-    else:
-        places, records = _in_window(order, partitioning, partitions, span, seed)
-        seed = order.window_seed(seed, span.number)
-    offsets = cipher.invert(places, span.size, seed=seed, rounds=order.rounds)
-    ascending = np.argsort(offsets)
-    return _Held(offsets[ascending], records[ascending])
-
-
-def _in_partitions(partitioning: Partitioning, partitions: tuple[int, ...], num_records: int) -> Indices:
-    """The records of these partitions, each of which is one run (see partitions.cut)."""
-    starts = np.array(partitions, np.int64) * partitioning.run_records
-    return _ranges(starts, np.minimum(starts + partitioning.run_records, num_records) - starts)
-
-
-def _in_window(
-    order: Order, partitioning: Partitioning, partitions: tuple[int, ...], span: _Span, seed: int
-) -> tuple[Indices, Indices]:
-    """The places in a window of the records whose groups are in these partitions, and the records."""
-    assert order.groups is not None
-    table = slots(order.groups, seed, order.rounds)
-    first = span.number * order.window_blocks
-    window = np.arange(first, min(first + order.window_blocks, len(table.order)))
-    mine = window[np.isin(table.order[window] % partitioning.num_partitions, partitions)]
-    sizes = table.begins[mine + 1] - table.begins[mine]
-    offsets = _ranges(table.begins[mine], sizes)
-    return offsets - table.begins[first], offsets + np.repeat(table.shift[mine], sizes)
-
-
-def _ranges(starts: Indices, sizes: Indices) -> Indices:
+def ranges(starts: Indices, sizes: Indices) -> Indices:
     """start, start + 1, ... for each start, as many as its size: int64 (sum of sizes,).
 
-    >>> _ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
     before = np.cumsum(sizes) - sizes

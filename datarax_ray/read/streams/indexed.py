@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.order import EpochOrder
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import Extra
@@ -90,7 +90,7 @@ class IndexedStream:
     """
 
     reader: Reader
-    order: Order
+    order: EpochOrder
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
@@ -194,19 +194,10 @@ class IndexedStream:
 
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
-        order: dict[str, Any] = {
-            "shuffle": self.order.shuffle,
-            "seed": self.order.seed,
-            "num_epochs": self.num_epochs,
-        }
-        if self.order.shuffle != "none":
-            order["rounds"] = self.order.rounds
-        if self.order.shuffle == "block":
-            order["block_size"] = self.order.block_size if self.order.groups is None else self.order.groups.digest
-            order["window_blocks"] = self.order.window_blocks
         return {
             "files": self.reader.fingerprint(),
-            "order": order,
+            # num_epochs third, as in every state that was written
+            "order": {"shuffle": None, "seed": None, "num_epochs": self.num_epochs} | self.order.settings(),
             "transforms": self._transforms,
             "on_error": on_error_setting(self.on_error),
         }

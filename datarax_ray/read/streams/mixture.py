@@ -17,8 +17,9 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest, later, without_later
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, whole_weights
+from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import ReadRequest, RunRecords
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import Extra
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
@@ -158,7 +159,7 @@ class MixtureStream:
             files = {"files": {"content": digest([later(each) for each in settings])}}
             settings = [digest(without_later(each)) for each in settings]
         return files | {
-            "mixture": {"weights": list(self.weights), "seed": self.seed, "length": self.length},
+            "mixture": self.order.settings() | {"length": self.length},
             "components": {str(index): each for index, each in enumerate(settings)},
         }
 

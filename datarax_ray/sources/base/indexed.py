@@ -15,7 +15,8 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.order import WINDOW_BLOCKS, Order, Shuffle
+from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
+from datarax_ray.plan.orders.kinds import Shuffle, order_of
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
@@ -204,15 +205,8 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             reader = cached(reader)
         is_in_blocks = block_size is not None or groups is not None
         mode: Shuffle = "none" if not shuffle else "block" if is_in_blocks else "global"
-        order = Order(
-            reader.num_records,
-            config.seed,
-            mode,
-            config.rounds,
-            (shuffle and block_size) or 1,
-            groups=groups,
-            window_blocks=window_blocks,
-        )
+        blocks = {"block_size": block_size or 1, "window_blocks": window_blocks} if mode == "block" else {}
+        order = order_of(reader.num_records, config.seed, mode, config.rounds, groups=groups, **blocks)
         self._description = IndexedStream(
             reader,
             order,
@@ -229,10 +223,11 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
     @property
     def shuffled_indices(self) -> np.ndarray | None:
         """The current epoch's order: int64 (num_records,), computed now; None where records are not shuffled."""
-        if self.describe().order.shuffle == "none":
+        order = self.describe().order
+        if not order.is_shuffled:
             return None
         start = int(self.current_epoch.get_value()) * len(self)
-        return self.describe().order.records(np.arange(start, start + len(self)))
+        return order.records(np.arange(start, start + len(self)))
 
     def describe(self) -> IndexedStream:
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
