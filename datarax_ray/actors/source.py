@@ -6,6 +6,7 @@ import atexit
 import logging
 import operator
 import uuid
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
@@ -48,9 +49,9 @@ class RaySource(Source, Closing):
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
     one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
     start_timeout_s: how long to wait where no actor runs. request_timeout_s: how long an actor may be at one part of a
-    chunk (a second is usual) before it is taken for hung and replaced. stall_after_s: how long a wait for a batch is
-    before it is logged for which actors, positions and files. thresholds: how patient to be with actors that are
-    silent, lost or do not start; None for its defaults.
+    chunk (a second is usual) before it is taken for hung and replaced; ticket_timeout_s is its former name.
+    stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files. thresholds:
+    how patient to be with actors that are silent, lost or do not start; None for its defaults.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
     else starts a local one, says so, and gives it no more actors than this machine is good for. The number of actors is
@@ -74,6 +75,7 @@ class RaySource(Source, Closing):
         name: str | None = None,
         start_timeout_s: float = 300.0,
         request_timeout_s: float = 300.0,
+        ticket_timeout_s: float | None = None,
         stall_after_s: float = STALL_AFTER_S,
         thresholds: Thresholds | None = None,
     ) -> None:
@@ -83,6 +85,9 @@ class RaySource(Source, Closing):
             raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}")
         if num_actors is not None and num_actors < 1:
             raise ValueError(f"num_actors must be at least 1, or None for one per CPU, got {num_actors}")
+        if ticket_timeout_s is not None:
+            warnings.warn("ticket_timeout_s is called request_timeout_s now", FutureWarning, stacklevel=2)
+            request_timeout_s = ticket_timeout_s
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
         StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
         options = ActorOptions(

@@ -130,6 +130,14 @@ def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(
         assert before - set(pids(source).values())
 
 
+def test_the_option_answers_to_its_former_name(files: list[Path]) -> None:
+    with (
+        pytest.warns(FutureWarning, match="ticket_timeout_s is called request_timeout_s now"),
+        pytest.raises(ValueError, match="request_timeout_s must be more than 0, got 0"),
+    ):
+        RaySource(ArrayRecordSourceModule(ArrayRecordSourceConfig(), files), num_actors=1, ticket_timeout_s=0)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0])
 @pytest.mark.parametrize("option", ["start_timeout_s", "request_timeout_s", "stall_after_s"])
 def test_timeouts_out_of_range_are_refused(files: list[Path], option: str, value: float) -> None:
