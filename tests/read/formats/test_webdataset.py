@@ -26,7 +26,7 @@ from webdataset import autodecode
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.formats.webdataset import reader as reader_module
+from datarax_ray.read.formats import file_spans
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import BrokenSampleError, WebDatasetReader
 from datarax_ray.read.formats.webdataset.shards import expand_braces, find_shards
@@ -99,7 +99,7 @@ def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path:
 
 
 def test_more_files_than_may_be_open_are_read_all_the_same(tmp_path: Path) -> None:
-    count = reader_module._MAX_OPEN_FILES + 5
+    count = file_spans._MAX_OPEN_FILES + 5
     reader = WebDatasetReader.of(write_tars(tmp_path, [1] * count))
     for _ in range(2):
         assert [sample["id"] for sample in reader.read(np.arange(count))] == [b"%d" % i for i in range(count)]
@@ -348,7 +348,7 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(
         assert reader.read(np.arange(9)) == want
     change(path, new(stored))
     for _ in range(2):
-        with pytest.raises(ValueError, match=rf"{path} (changed while it was read|held 9 samples in)"):
+        with pytest.raises(ValueError, match=rf"{path} (changed while it was read|had [\d,]+ bytes when)"):
             reader.read(np.arange(9))
     change(path, stored)
     reader.close()

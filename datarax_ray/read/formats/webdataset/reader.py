@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +11,9 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats.webdataset.shards import KEY, Shard, content_of, find_shards, samples
-from datarax_ray.read.retry import retried
+from datarax_ray.read.formats.file_spans import FileSpans
+from datarax_ray.read.formats.webdataset.shards import KEY, Shard, find_shards, samples
 
-_MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
 _END = bytes(1024)  # ends a tar
 
 
@@ -37,9 +34,7 @@ class WebDatasetReader:
         self.shards = tuple(shards)
         self._filesystem = filesystem
         self._starts = np.cumsum([0, *(len(shard.spans) for shard in self.shards)])
-        self._open: OrderedDict[int, Any] = OrderedDict()
-        self._seen: dict[int, tuple[Any, Any]] = {}  # stamps of shards that were found to be those indexed
-        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+        self._files = FileSpans(filesystem, self.shards)
 
     @classmethod
     def of(cls, paths: Any, *, filesystem: Any = None) -> WebDatasetReader:
@@ -87,10 +82,7 @@ class WebDatasetReader:
 
     def close(self) -> None:
         """Close every open file. Reading again opens them again."""
-        with self._lock:
-            self._seen.clear()
-            while self._open:
-                self._open.popitem()[1].close()
+        self._files.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"filesystem": self._filesystem, "shards": self.shards}
@@ -100,31 +92,8 @@ class WebDatasetReader:
 
     def _read_shard(self, index: int, wanted: Indices) -> list[dict[str, Any]]:
         """wanted: ascending, distinct numbers of samples within the file."""
-        stored = retried(lambda: self._stored(index, wanted), self.shards[index].path)
+        stored = self._files.read(index, self.shards[index].spans[wanted])
         return [self._sample(index, number, part) for number, part in zip(wanted.tolist(), stored, strict=True)]
-
-    def _stored(self, index: int, wanted: Indices) -> list[bytes]:
-        """The bytes of each of these samples; of those that follow one another, by one read."""
-        with self._lock:  # no other thread may close the file meanwhile
-            raw, shard = self._raw(index), self.shards[index]
-            found: list[bytes] = []
-            try:
-                for run in np.split(shard.spans[wanted], np.flatnonzero(np.diff(wanted) != 1) + 1):
-                    begin, end = int(run[0, 0]), int(run[-1, 1])
-                    held = raw.read_at(end - begin, begin)
-                    found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
-                now = self._stamp(shard.path)
-            except Exception:
-                self._open.pop(index).close()  # a connection that failed may fail for good
-                raise
-            if now != self._seen[index]:
-                raise ValueError(
-                    f"{shard.path} changed while it was read: it had (bytes, time of change in ns) "
-                    f"{self._seen[index]}, and has {now}. What it gives now may be cut, or of two files, so nothing of "
-                    "this read is taken. Put the original back (by renaming, never in place) and go on from the last "
-                    "state, or make a new source."
-                )
-            return found
 
     def _sample(self, index: int, number: int, stored: bytes) -> dict[str, Any]:
         shard = self.shards[index]
@@ -140,32 +109,3 @@ class WebDatasetReader:
             KEY: found[0].key,
             **{name: stored[info.offset_data : info.offset_data + info.size] for name, info in members},
         }
-
-    def _raw(self, index: int) -> Any:
-        """The opened file, found to be the one that was indexed."""
-        if index in self._open:
-            self._open.move_to_end(index)
-            return self._open[index]
-        while len(self._open) >= _MAX_OPEN_FILES:
-            self._open.popitem(last=False)[1].close()
-        shard = self.shards[index]
-        seen = self._stamp(shard.path)
-        raw = self._filesystem.open_input_file(shard.path)
-        try:
-            if index not in self._seen and content_of(raw, raw.size()) != shard.content:
-                raise ValueError(
-                    f"{shard.path} held {len(shard.spans)} samples in {shard.nbytes:,} bytes when the source was made, "
-                    f"and is another file, of {raw.size():,} bytes, now; it was replaced, and reading on would mix two "
-                    "datasets. Put the original back and go on from the last state, or make a new source."
-                )
-        except BaseException:
-            raw.close()
-            raise
-        self._seen.setdefault(index, seen)
-        self._open[index] = raw
-        return raw
-
-    def _stamp(self, path: str) -> tuple[Any, Any]:
-        """Size, and time of change in ns where the filesystem tells one."""
-        info = self._filesystem.get_file_info(path)
-        return info.size, info.mtime_ns

@@ -24,8 +24,8 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.retry import retried
 
 KEY = "__key__"
@@ -37,15 +37,13 @@ _MAX_OPENERS = 32  # opening waits for storage, not for a core
 # request, which takes as long as some megabytes do.
 _LOCAL_BUFFER_NBYTES = 32 * 1024
 _REMOTE_BUFFER_NBYTES = 8 * 2**20
-# For the digest of a shard, beside its headers, all of which the index covers.
-_TAIL_NBYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Shard:
     """One tar file. spans: int64 (samples, 2), where each begins, with its first header, and where it ends.
 
-    names: a digest of the names and sizes of all members. content: of some of its bytes (read.identity.contents).
+    names: a digest of the names and sizes of all members. content: of some of its bytes (content_of).
     """
 
     path: str
@@ -117,14 +115,6 @@ def expand_braces(path: str) -> list[str]:
         words = [f"{number:0{width}}" for number in range(first, last + step, step)]
     rest = expand_braces(path[found.end() :])
     return [path[: found.start()] + word + end for word in words for end in rest]
-
-
-def content_of(raw: Any, nbytes: int) -> str:
-    """See Shard.content. raw: an open file of pyarrow's."""
-    content = hashlib.sha256()
-    for start, stop in sampled_spans(nbytes, _TAIL_NBYTES):
-        content.update(raw.read_at(stop - start, start))
-    return content.hexdigest()[:16]
 
 
 def samples(file: Any, nbytes: int) -> Iterator[Sample]:

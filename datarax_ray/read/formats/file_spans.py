@@ -1,0 +1,116 @@
+"""Reads bytes of files on any filesystem by offset, of files that are found to be those that were indexed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.identity.contents import sampled_spans
+from datarax_ray.read.retry import retried
+
+_MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
+_TAIL_NBYTES = 64 * 1024  # for the digest; nothing that describes the rest stands there
+
+
+class IndexedFile(Protocol):
+    """A file of a known size. content: content_of it when it was indexed."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def content(self) -> str: ...
+
+
+class FileSpans:
+    """Several threads may read, and close. Reading again opens again."""
+
+    def __init__(self, filesystem: Any, files: Sequence[IndexedFile]) -> None:
+        self._filesystem = filesystem
+        self._files = files
+        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._seen: dict[int, tuple[Any, Any]] = {}  # stamps of files that were found to be those indexed
+        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+
+    def read(self, index: int, spans: Indices) -> list[bytes]:
+        """The bytes [start, stop) of a file, for each of these; of those without a gap between them, by one read.
+
+        spans: int64 (k, 2), ascending, k >= 1. Raises: OSError where the file is gone or its storage fails; ValueError
+        where it is no longer the file that was indexed.
+        """
+        return retried(lambda: self._read(index, spans), self._files[index].path)
+
+    def close(self) -> None:
+        """Close every open file. Reading again opens them again, and looks whether they are the same."""
+        with self._lock:
+            self._seen.clear()
+            while self._open:
+                self._open.popitem()[1].close()
+
+    def _read(self, index: int, spans: Indices) -> list[bytes]:
+        with self._lock:  # no other thread may close the file meanwhile
+            raw, path = self._raw(index), self._files[index].path
+            found: list[bytes] = []
+            try:
+                for run in np.split(spans, np.flatnonzero(spans[1:, 0] != spans[:-1, 1]) + 1):
+                    begin, end = int(run[0, 0]), int(run[-1, 1])
+                    held = raw.read_at(end - begin, begin)
+                    found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
+                now = self._stamp(path)
+            except Exception:
+                self._open.pop(index).close()  # a connection that failed may fail for good
+                raise
+            if now != self._seen[index]:
+                raise ValueError(
+                    f"{path} changed while it was read: it had (bytes, time of change in ns) {self._seen[index]}, and "
+                    f"has {now}. What it gives now may be cut, or of two files, so nothing of this read is taken. Put "
+                    "the original back (by renaming, never in place) and go on from the last state, or make a new "
+                    "source."
+                )
+            return found
+
+    def _raw(self, index: int) -> Any:
+        """The opened file, found to be the one that was indexed."""
+        if index in self._open:
+            self._open.move_to_end(index)
+            return self._open[index]
+        while len(self._open) >= _MAX_OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        file = self._files[index]
+        seen = self._stamp(file.path)
+        raw = self._filesystem.open_input_file(file.path)
+        try:
+            if index not in self._seen and content_of(raw, raw.size()) != file.content:
+                raise ValueError(
+                    f"{file.path} had {file.nbytes:,} bytes when the source was made, and has {raw.size():,} others "
+                    "now; it was replaced, and reading on would mix two datasets. Put the original back and go on from "
+                    "the last state, or make a new source."
+                )
+        except BaseException:
+            raw.close()
+            raise
+        self._seen.setdefault(index, seen)
+        self._open[index] = raw
+        return raw
+
+    def _stamp(self, path: str) -> tuple[Any, Any]:
+        """Size, and time of change in ns where the filesystem tells one."""
+        info = self._filesystem.get_file_info(path)
+        return info.size, info.mtime_ns
+
+
+def content_of(raw: Any, nbytes: int) -> str:
+    """A digest of some bytes of a file of this size (identity.contents). raw: it, opened by pyarrow."""
+    content = hashlib.sha256()
+    for start, stop in sampled_spans(nbytes, _TAIL_NBYTES):
+        content.update(raw.read_at(stop - start, start))
+    return content.hexdigest()[:16]
