@@ -7,16 +7,21 @@ from datarax_ray.sources.hugging_face import from_hf
 from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfig
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources.text_source import CSVSource, CSVSourceConfig, JSONLinesSource, JSONLinesSourceConfig
 from datarax_ray.sources.tfds_source import TFDSSource, TFDSSourceConfig
 from datarax_ray.sources.webdataset_source import WebDatasetSource, WebDatasetSourceConfig
 
 __all__ = [
     "ArrayRecordSourceConfig",
     "ArrayRecordSourceModule",
+    "CSVSource",
+    "CSVSourceConfig",
     "HFEagerConfig",
     "HFEagerSource",
     "HFStreamingConfig",
     "HFStreamingSource",
+    "JSONLinesSource",
+    "JSONLinesSourceConfig",
     "MixtureSource",
     "ParquetSource",
     "ParquetSourceConfig",

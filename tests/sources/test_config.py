@@ -12,6 +12,7 @@ from datarax_ray.read.decode import DecodeJson, DecodeRaw
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
+    CSVSource,
     HFEagerConfig,
     HFEagerSource,
     HFStreamingConfig,
@@ -70,7 +71,9 @@ SOURCES = [
 ]
 
 
-@pytest.mark.parametrize("source", [ArrayRecordSourceModule, ParquetSource, RandomAccessSource, WebDatasetSource])
+@pytest.mark.parametrize(
+    "source", [ArrayRecordSourceModule, CSVSource, ParquetSource, RandomAccessSource, WebDatasetSource]
+)
 @pytest.mark.parametrize("config", [HFEagerConfig(), ArrayRecordSourceConfig, {"seed": 7}])
 def test_a_config_of_another_source_is_told_before_any_data_is_opened(source: Any, config: Any) -> None:
     with pytest.raises(TypeError, match=r"config is .*; this source takes a \w+: \w+Config\(seed=7, \.\.\.\)"):

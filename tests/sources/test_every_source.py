@@ -27,10 +27,14 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
+    CSVSource,
+    CSVSourceConfig,
     HFEagerConfig,
     HFEagerSource,
     HFStreamingConfig,
     HFStreamingSource,
+    JSONLinesSource,
+    JSONLinesSourceConfig,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
@@ -106,6 +110,22 @@ def webdataset_in_blocks(directory: Path, **config: Any) -> WebDatasetSource:
     return webdataset(directory, **config | ({"shuffle_block_size": 4} if config["shuffle"] else {}))
 
 
+def csv_files(directory: Path, **config: Any) -> CSVSource:
+    for start, stop in ((0, 20), (20, N)):
+        lines = [f'{i * i},{i},"{"wide" * 100}"\n' for i in range(start, stop)]
+        (directory / f"{start:02d}.csv").write_text("square,index,text\n" + "".join(lines))
+    extra = {"shuffle_window": 2} if config["shuffle"] else {}
+    return CSVSource(CSVSourceConfig(**config, **extra), directory, transforms=[stored_index])
+
+
+def json_lines(directory: Path, **config: Any) -> JSONLinesSource:
+    for start, stop in ((0, 20), (20, N)):
+        lines = [json.dumps({"index": i, "square": i * i}) for i in range(start, stop)]
+        (directory / f"{start:02d}.jsonl").write_text("\n".join(lines))
+    extra = {"shuffle_block_size": 1} if config["shuffle"] else {}
+    return JSONLinesSource(JSONLinesSourceConfig(**config, **extra), directory)
+
+
 def by_datasets(directory: Path) -> None:
     data = datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
     data.to_parquet(directory / "data.parquet", batch_size=6)
@@ -145,6 +165,8 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "parquet by datasets": parquet(by_datasets),
     "webdataset": webdataset,
     "webdataset in blocks": webdataset_in_blocks,
+    "csv": csv_files,
+    "json lines, every row by itself": json_lines,
     "grain range": random_access(lambda: grain.RangeDataSource(0, N, 1), numbers),
     "own class": random_access(lambda: Squares(N)),
     "hugging face": random_access(

@@ -1,0 +1,162 @@
+"""Text files cut into blocks of whole rows, by one scan, and the types of their columns, decided once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.errors import raise_together
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.file_spans import content_of
+from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.text.syntax import BOM, Syntax
+from datarax_ray.read.retry import retried
+
+_MAX_OPENERS = 32  # opening waits for storage, not for a core
+# A block is parsed for one of its rows: large enough to be worth the call, small enough for 64 in a small file.
+_BLOCK_NBYTES = 4 * 2**20
+_MIN_BLOCK_NBYTES = 4096
+_BLOCKS_PER_FILE = 64
+_TYPED_NBYTES = 4 * 2**20  # of the first file, by which types are inferred
+_MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never closed: each read looks through all of it
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """One file. spans: int64 (blocks, 2), the bytes of each block of rows. rows: in each. names: of its columns.
+
+    content: of some of its bytes (content_of).
+    """
+
+    path: str
+    nbytes: int
+    spans: Indices = field(compare=False)
+    rows: tuple[int, ...]
+    names: tuple[str, ...]
+    content: str
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """All files of a source. schema: pyarrow's, of all columns. first: the table by which it was decided."""
+
+    filesystem: Any
+    files: tuple[TextFile, ...]
+    schema: Any
+    first: Any
+
+
+def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping[str, Any]) -> TextFiles:
+    """Everything that `paths` names (see filesystems.find_on), cut into blocks.
+
+    column_types: Arrow's, or their names, of columns whose type is not to be inferred.
+
+    Raises: FileNotFoundError; ValueError for what is no such text (all are listed), for files whose columns differ, for
+    types of columns that there are not, and where there is no row in all files together.
+    """
+    filesystem, found = retried(lambda: find_on(paths, filesystem, syntax.suffixes), f"{paths} while it was looked up")
+
+    def inspect(path: str) -> TextFile | Exception:
+        try:
+            return retried(lambda: _inspect(filesystem, path, syntax), f"{path} while it was scanned")
+        except (OSError, ValueError) as error:
+            return error  # every broken file is reported, not only the first
+
+    with ThreadPoolExecutor(min(_MAX_OPENERS, len(found))) as pool:
+        outcomes = list(pool.map(inspect, found))
+    raise_together([outcome for outcome in outcomes if isinstance(outcome, Exception)], len(found))
+    files = tuple(outcome for outcome in outcomes if isinstance(outcome, TextFile))
+    for file in files:
+        if sorted(file.names) != sorted(files[0].names) or len(set(file.names)) < len(file.names):
+            raise ValueError(
+                f"the columns are {list(files[0].names)} in {files[0].path} and {list(file.names)} in {file.path}; "
+                "every element has the same fields, each once. Rewrite one of them, or make two sources"
+            )
+    with_rows = next((file for file in files if file.rows), None)
+    if with_rows is None:
+        raise ValueError(
+            f"there are 0 rows in {found[0]}"
+            + (f" and {len(found) - 1} more files" if len(found) > 1 else "")
+            + "; a stream needs at least one."
+        )
+    schema, first = _schema(filesystem, with_rows, syntax, column_types)
+    return TextFiles(filesystem, files, schema, first)
+
+
+def _inspect(filesystem: Any, path: str, syntax: Syntax) -> TextFile:
+    import pyarrow as pa
+
+    with filesystem.open_input_file(path) as raw:
+        nbytes = raw.size()
+        spans, counts, header = [], [], None if syntax.has_header else b""
+        try:
+            for begin, data, rows in _pieces(raw, nbytes, syntax):
+                if header is None:
+                    header, rows = data[rows[0, 0] : rows[0, 1]], rows[1:]
+                if len(rows):
+                    spans.append((begin + int(rows[0, 0]), begin + int(rows[-1, 1])))
+                    counts.append(len(rows))
+            names = syntax.names(header) if header is not None else ()
+            if header is None:
+                raise ValueError("it is empty, without a row that names its columns")
+        except (ValueError, pa.ArrowException) as error:
+            raise ValueError(
+                f"{path} cannot be read as {syntax.name}: {error}.{sniff.advice(raw, path, syntax.name)}"
+            ) from error
+        content = content_of(raw, nbytes)
+    return TextFile(path, nbytes, np.array(spans, np.int64).reshape(-1, 2), tuple(counts), names, content)
+
+
+def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes, Indices]]:
+    """The bytes of each block and what goes before it, where these begin, and the rows in them, at least one."""
+    step = max(_MIN_BLOCK_NBYTES, min(_BLOCK_NBYTES, nbytes // _BLOCKS_PER_FILE))
+    begin = at = len(BOM) if raw.read_at(min(nbytes, len(BOM)), 0) == BOM else 0
+    data = b""
+    while at < nbytes:
+        part = raw.read_at(min(step, nbytes - at), at)
+        if not part:
+            raise ValueError(f"it ended at byte {at:,} of {nbytes:,} while it was scanned")
+        at, data = at + len(part), data + part
+        rows = syntax.rows(data, at == nbytes)
+        if len(rows):
+            yield begin, data, rows
+            used = int(rows[-1, 1])
+            begin, data = begin + used, data[used:]
+        elif len(data) > _MAX_ROW_NBYTES:
+            raise ValueError(f"the row at byte {begin:,} has more than {len(data):,} bytes; is a quote open?")
+
+
+def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The types of all columns, and the first rows, read so."""
+    import pyarrow as pa
+
+    last = max(1, int(np.searchsorted(file.spans[:, 1], file.spans[0, 0] + _TYPED_NBYTES, side="right")))
+    begin, end = int(file.spans[0, 0]), int(file.spans[last - 1, 1])
+
+    def read() -> bytes:
+        with filesystem.open_input_file(file.path) as raw:
+            found: bytes = raw.read_at(end - begin, begin)
+            return found
+
+    data = retried(read, file.path)
+    given = {name: pa.type_for_alias(kind) if isinstance(kind, str) else kind for name, kind in column_types.items()}
+    try:
+        inferred = syntax.parse(data, file.names, None)
+        schema = pa.schema([(field.name, given.pop(field.name, field.type)) for field in inferred.schema])
+        if given and file.names:
+            raise ValueError(f"column_types names {sorted(given)}, and the columns are {sorted(schema.names)}")
+        for name, kind in given.items():  # that the first objects lack
+            schema = schema.append(pa.field(name, kind))
+        return schema, inferred if schema == inferred.schema else syntax.parse(data, file.names, schema)
+    except pa.ArrowException as error:
+        with filesystem.open_input_file(file.path) as raw:
+            advice = sniff.advice(raw, file.path, syntax.name)
+        raise ValueError(
+            f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
+            f"their columns are: {error}.{advice}"
+        ) from error

@@ -1,0 +1,171 @@
+"""Two syntaxes of text: where their rows begin and end, and what pyarrow's parsers make of whole rows.
+
+Source: pyarrow.csv and pyarrow.json. Rows are those that these see: lines without anything in them are none, and in CSV
+a newline between quotes, which open at the beginning of a value, is part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+
+BOM = b"\xef\xbb\xbf"
+_ROW_OF_JSON = re.compile(rb"[^\n]*[^\n\r\t ][^\n]*")
+
+
+class Syntax(Protocol):
+    """How text is read. Picklable; name: for people."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of the files that are taken of a directory."""
+        ...
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first row of a file names its columns."""
+        ...
+
+    def rows(self, data: bytes, is_last: bool) -> Indices:
+        """Where each row of the data is, without the end of its line: int64 (k, 2).
+
+        is_last: whether it goes on to the file's end; else a row that no newline ends is none yet.
+        Raises: ValueError for a last row that does not end.
+        """
+        ...
+
+    def names(self, header: bytes) -> tuple[str, ...]:
+        """The names of the columns, by the first row of a file, b"" where it has no header; () where rows name them."""
+        ...
+
+    def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
+        """The table of whole rows. names: of the file's columns. schema: pyarrow's, None to infer it.
+
+        Raises: pyarrow.ArrowInvalid for rows that do not parse, or do not fit the schema.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class CSV:
+    """Values between delimiters, in quotes where need be; quotes in quotes are doubled.
+
+    column_names: of files without a header; None where their first row is one. An empty value is null where it is to be
+    a number, a time or a bool, and a text of no characters where it is to be that.
+    """
+
+    delimiter: str = ","
+    column_names: tuple[str, ...] | None = None
+    name = "CSV"
+    suffixes = (".csv", ".tsv")
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.delimiter, str) or len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n':
+            raise ValueError(f"delimiter is one ASCII character, and no quote or newline; got {self.delimiter!r}")
+        if isinstance(self.column_names, str):
+            raise TypeError(f"column_names is a tuple of names, got {self.column_names!r}")
+
+    @property
+    def has_header(self) -> bool:
+        return self.column_names is None
+
+    def rows(self, data: bytes, is_last: bool) -> Indices:
+        if b'"' in data:
+            return self._quoted_rows(data, is_last)
+        held = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero((held == ord("\n")) | (held == ord("\r")))
+        if is_last:
+            ends = np.append(ends, len(data))
+        starts = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
+        found: Indices = np.stack([starts, ends], 1)
+        return found[starts < ends].astype(np.int64)
+
+    def _quoted_rows(self, data: bytes, is_last: bool) -> Indices:
+        other = b"[^\r\n" + re.escape(self.delimiter.encode()) + b"]*+"
+        value = b'(?:"(?:[^"]++|"")*+"' + other + b'|(?!")' + other + b")"
+        row = re.compile(value + b"(?:" + re.escape(self.delimiter.encode()) + value + b")*+")
+        found, at = [], 0
+        while at < len(data):
+            match = row.match(data, at)
+            end = match.end() if match else at
+            if match is None or data[end : end + 1] not in (b"\n", b"\r", b""):  # a quote that is open
+                if is_last:
+                    raise ValueError(f"a quote at or behind byte {at} of it is never closed")
+                break
+            if end == len(data) and not is_last:
+                break
+            if end > at:
+                found.append((at, end))
+            at = end + 1
+        return np.array(found, np.int64).reshape(-1, 2)
+
+    def names(self, header: bytes) -> tuple[str, ...]:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        if self.column_names is not None:
+            return self.column_names
+        return tuple(csv.read_csv(pa.BufferReader(header + b"\n"), parse_options=self._parse_options()).column_names)
+
+    def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        types = {} if schema is None else {field.name: field.type for field in schema}
+        return csv.read_csv(
+            pa.BufferReader(_with_its_bom(data)),
+            # one chunk: a block is parsed as a whole, and its rows are told by their number
+            read_options=csv.ReadOptions(
+                column_names=list(names), use_threads=False, block_size=max(len(data) + 2, 1024)
+            ),
+            parse_options=self._parse_options(),
+            convert_options=csv.ConvertOptions(column_types=types),
+        )
+
+    def _parse_options(self) -> Any:
+        from pyarrow import csv
+
+        return csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+
+
+@dataclass(frozen=True)
+class JSONLines:
+    """A JSON object on each line."""
+
+    name = "JSON lines"
+    suffixes = (".jsonl", ".ndjson", ".json")
+    has_header = False
+
+    def rows(self, data: bytes, is_last: bool) -> Indices:
+        stop = len(data) if is_last else data.rfind(b"\n") + 1
+        found = [match.span() for match in _ROW_OF_JSON.finditer(data, 0, stop)]
+        return np.array(found, np.int64).reshape(-1, 2)
+
+    def names(self, header: bytes) -> tuple[str, ...]:
+        return ()
+
+    def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
+        import pyarrow as pa
+        from pyarrow import json
+
+        return json.read_json(
+            pa.BufferReader(_with_its_bom(data)),
+            read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
+            parse_options=json.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
+            ),
+        )
+
+
+def _with_its_bom(data: bytes) -> bytes:
+    """The data, such that a mark of its byte order, which is taken off the beginning of files, stays where it is."""
+    return b"\n" + data if data.startswith(BOM) else data

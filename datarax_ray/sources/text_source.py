@@ -1,0 +1,131 @@
+"""CSV and JSON lines as NNX sources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from flax import nnx
+
+from datarax_ray.read.formats.paths import check_ordered
+from datarax_ray.read.formats.text.reader import TextReader
+from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
+from datarax_ray.sources.base.config import check_kind
+from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.row_groups import RowGroupsConfig, in_row_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class JSONLinesSourceConfig(RowGroupsConfig):
+    """How JSON lines are read; see RowGroupsConfig for the other fields. Row groups are blocks of up to 4 MiB of text.
+
+    column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred.
+
+    >>> JSONLinesSourceConfig(shuffle=True, column_types={"zip": "string"}).num_epochs
+    -1
+    """
+
+    column_types: Mapping[str, Any] | None = None
+
+    def syntax(self) -> Syntax:
+        """The format of the files."""
+        return JSONLines()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CSVSourceConfig(RowGroupsConfig):
+    """How CSV is read; see RowGroupsConfig for the other fields. Row groups are blocks of up to 4 MiB of text.
+
+    column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred.
+    delimiter: between values. column_names: of files without a header; None where their first row is one.
+
+    >>> CSVSourceConfig(delimiter="\\t", column_types={"zip": "string"}).shuffle
+    False
+    """
+
+    column_types: Mapping[str, Any] | None = None
+    delimiter: str = ","
+    column_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.syntax()
+
+    def syntax(self) -> Syntax:
+        """The format of the files."""
+        return CSV(self.delimiter, self.column_names)
+
+
+class _TextSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The rows of text files; see CSVSource and JSONLinesSource, which differ in their configs."""
+
+    config_type: ClassVar[type[Any]]
+
+    def __init__(
+        self,
+        config: Any,
+        paths: Any,
+        *,
+        transforms: Iterable[Any] = (),
+        filesystem: Any = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_kind(config, self.config_type)
+        check_ordered(paths)
+        paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
+        self.paths = paths
+        self.filesystem = filesystem
+        reader, order = in_row_groups(
+            config,
+            TextReader.of(
+                paths,
+                config.syntax(),
+                filesystem=filesystem,
+                column_types=config.column_types,
+                fill_nulls=config.fill_nulls,
+            ),
+        )
+        super().__init__(config, paths, reader, **order, transforms=transforms, rngs=rngs, name=name)
+
+    def _made_again(self, config: Any, **common: Any) -> Self:
+        return type(self)(
+            config, self.paths, transforms=self.describe().transforms, filesystem=self.filesystem, **common
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(paths={self.paths!r}, num_records={len(self)}, shuffle={self.config.shuffle}, "
+            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+        )
+
+
+class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
+    """The rows of CSV files, as dicts of their columns, in an order that is a pure function of the position.
+
+    paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
+    list of these, on one filesystem. filesystem: a pyarrow or fsspec filesystem that paths are on. transforms: applied
+    in this order; without those that take single elements, rows stay whole columns from the file to the batch.
+
+    pyarrow parses them. The first 4 MiB of the first file decide the types of all columns, and a row that does not fit
+    is broken: name the types that they do not show in column_types. What a column becomes then stands in the table of
+    datarax_ray.read.formats.arrow.column_types.
+
+    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, files whose columns differ, or
+    whose first rows do not parse; RecordError from reading, for a row that does not parse or a transform that raises;
+    ValueError for a null that has no place, and for a file that was replaced or is changed while it is read.
+    """
+
+    config_type = CSVSourceConfig
+
+
+class JSONLinesSource(_TextSource, pytree=False):  # type: ignore[call-arg]
+    """The objects of JSON lines, as dicts of their fields, in an order that is a pure function of the position.
+
+    paths, filesystem, transforms, types and what is raised: as of CSVSource. A field that an object lacks is null; one
+    that the first 4 MiB of the first file do not have breaks its row, unless column_types names it.
+    """
+
+    config_type = JSONLinesSourceConfig

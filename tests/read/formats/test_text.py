@@ -1,0 +1,292 @@
+"""CSV and JSON lines against pyarrow's readers of whole files, and Python's csv and json."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import csv as arrow_csv
+from pyarrow import json as arrow_json
+
+from datarax_ray.read.elements.columns import unstack
+from datarax_ray.read.formats.arrow.decoded_groups import BrokenRowGroupError
+from datarax_ray.read.formats.text.reader import TextReader
+from datarax_ray.read.formats.text.syntax import BOM, CSV, JSONLines
+
+
+def write(directory: Path, text: bytes | str, name: str = "a.csv") -> Path:
+    path = directory / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def values(columns: Any) -> dict[str, list[Any]]:
+    return {name: column.tolist() for name, column in columns.items()}
+
+
+def everything(reader: TextReader) -> dict[str, list[Any]]:
+    return values(reader.read(np.arange(reader.num_records)))
+
+
+VALUES = st.text(st.sampled_from('ab",;\n\r \t1é\ufeff'), max_size=6)
+TABLES = st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[VALUES] * width), min_size=1, max_size=60))
+
+
+@given(
+    rows=TABLES,
+    newline=st.sampled_from(["\n", "\r\n", "\r"]),
+    delimiter=st.sampled_from(",;\t"),
+    bom=st.booleans(),
+    in_quotes=st.booleans(),
+)
+def test_any_values_that_python_writes_are_read_as_pyarrow_reads_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[Any],
+    newline: str,
+    delimiter: str,
+    bom: bool,
+    in_quotes: bool,
+) -> None:
+    """Above 4 KiB the file has several blocks; what is in front of the rows moves where they are cut."""
+    text = io.StringIO()
+    names = [f"c{i}" for i in range(len(rows[0]))]
+    if not in_quotes:  # else Python leaves a \r or \n bare where lines end with the other
+        rows = [tuple(value.translate({10: "n", 13: "r"}) for value in row) for row in rows]
+    quoting = csv.QUOTE_ALL if in_quotes else csv.QUOTE_MINIMAL
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=newline, quoting=quoting)
+    writer.writerow(names)
+    number = 0
+    while text.tell() < 12_000:
+        writer.writerows([(f"{number}a", *row[1:]) for row in rows])
+        number += 1
+    data = (BOM if bom else b"") + text.getvalue().encode()
+    path = write(tmp_path_factory.mktemp("text"), data)
+    reader = TextReader.of(path, CSV(delimiter))
+    want = arrow_csv.read_csv(
+        path, parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    ).to_pydict()
+    assert len(reader.groups) > 1
+    assert everything(reader) == want
+    parsed = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=delimiter))
+    if all(column and isinstance(column[0], str) for column in want.values()):
+        assert [list(row) for row in zip(*want.values(), strict=True)] == [row for row in parsed[1:] if row != []]
+
+
+@given(
+    rows=st.lists(st.lists(st.text(st.sampled_from('ab",\r\n'), max_size=8), min_size=1, max_size=3), max_size=30),
+    cut=st.integers(1, 60),
+)
+def test_rows_are_the_same_wherever_the_text_is_cut(rows: list[Any], cut: int) -> None:
+    """Of raw text, quotes inside values among it; a quote that is never closed is refused."""
+    data = "\n".join(",".join(row) for row in rows).encode()
+
+    class Raw:
+        def read_at(self, count: int, at: int) -> bytes:
+            return data[at : at + count]
+
+    def found(step: int) -> list[bytes]:
+        rows, at, held = [], 0, b""
+        while at < len(data):
+            held += data[at : at + step]
+            at += step
+            spans = syntax.rows(held, at >= len(data))
+            rows += [held[start:stop] for start, stop in spans.tolist()]
+            held = held[int(spans[-1, 1]) :] if len(spans) else held
+        return rows
+
+    syntax = CSV()
+    try:
+        want = found(len(data) or 1)
+    except ValueError:
+        with pytest.raises(ValueError, match="is never closed"):
+            found(cut)
+        return
+    assert found(cut) == want
+    if data.strip():
+        table = arrow_csv.read_csv(
+            pa.BufferReader(b"\n" + data),
+            read_options=arrow_csv.ReadOptions(column_names=["x"]),
+            parse_options=arrow_csv.ParseOptions(delimiter="\x01", newlines_in_values=True),
+        )
+        if b'"' not in data:
+            assert table.num_rows == len(want)
+
+
+OBJECTS = st.fixed_dictionaries(
+    {
+        "i": st.integers(-(2**63), 2**63 - 1),
+        "f": st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x + 0.5),
+        "t": st.text(max_size=9).map(lambda text: "t" + text.encode("utf-8", "replace").decode()),
+        "l": st.lists(st.integers(0, 9), min_size=2, max_size=2),
+        "s": st.fixed_dictionaries({"b": st.booleans()}),
+    }
+)
+
+
+@given(objects=st.lists(OBJECTS, min_size=1, max_size=20), newline=st.sampled_from(["\n", "\r\n", "\n\n \n"]))
+def test_any_objects_that_python_writes_are_read_as_python_reads_them(
+    tmp_path_factory: pytest.TempPathFactory, objects: list[Any], newline: str
+) -> None:
+    objects *= 1 + 9000 // len(json.dumps(objects))
+    path = write(tmp_path_factory.mktemp("text"), newline.join(map(json.dumps, objects)), "a.jsonl")
+    reader = TextReader.of(path, JSONLines())
+    columns = reader.read(np.arange(reader.num_records))
+    assert len(reader.groups) > 1 or len(objects) == 1
+    assert columns["l"].shape == (len(objects), 2)
+    got = [row | {"l": row["l"].tolist()} for row in unstack(columns, len(objects))]
+    assert got == objects
+    table = arrow_json.read_json(path)
+    assert {name: table[name].to_pylist() for name in "ift"} == {name: columns[name].tolist() for name in "ift"}
+
+
+def test_rows_of_many_files_are_read_in_any_order_and_after_a_pickle(tmp_path: Path) -> None:
+    for number in range(3):
+        lines = "".join(f"{i},{'x' * 50}{i}\n" for i in range(number * 1000, number * 1000 + 1000))
+        write(tmp_path, "index,text\n" + lines, f"{number}.csv")
+    reader = pickle.loads(pickle.dumps(TextReader.of(tmp_path, CSV())))
+    order = np.random.default_rng(7).integers(0, 3000, 500)
+    assert reader.read(order)["index"].tolist() == order.tolist()
+    assert reader.read(order)["text"].tolist() == [f"{'x' * 50}{i}" for i in order]
+    assert reader.locate(2017) == f"{tmp_path}/2.csv[17]"
+    reader.close()
+    assert reader.read(np.array([2017]))["index"].tolist() == [2017]
+
+
+def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
+    write(tmp_path, "a,b\n1,x\n", "1.csv")
+    write(tmp_path, "b,a\ny,2\n", "2.csv")
+    assert everything(TextReader.of(tmp_path, CSV())) == {"a": [1, 2], "b": ["x", "y"]}
+
+
+def test_a_file_without_a_header_has_the_names_that_are_given(tmp_path: Path) -> None:
+    path = write(tmp_path, BOM + b"1\t2.5\n\n3\t4\n", "a.tsv")
+    reader = TextReader.of(path, CSV("\t", ("a", "b")))
+    assert everything(reader) == {"a": [1, 3], "b": [2.5, 4.0]}
+
+
+LATER = "1\n" * (5 * 2**20 // 2)  # more than by which types are decided
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "bad", "message"),
+    [
+        (CSV(), "x\n" + LATER, "1.5\n", "CSV conversion error to int64: invalid value '1.5'"),
+        (CSV(), "x\n" + LATER, "1,2\n", "Expected 1 columns, got 2"),
+        (JSONLines(), '{"x":1}\n' * 700_000, '{"x":"a"}\n', "changed from number to string"),
+        (JSONLines(), '{"x":1}\n' * 700_000, '{"x":1,"y":2}\n', "unexpected field"),
+        (JSONLines(), '{"x":1}\n' * 700_000, '{"x":1}{"x":2}\n', "gives 2 rows, and has 1 lines"),
+        (JSONLines(), '{"x":1}\n' * 700_000, '{"x":\n', "does not parse"),
+    ],
+    ids=["other type", "ragged", "other kind", "other field", "two on a line", "cut"],
+)
+def test_a_row_that_does_not_fit_the_first_ones_is_broken_alone(
+    tmp_path: Path, syntax: Any, text: str, bad: str, message: str
+) -> None:
+    path = write(tmp_path, text + bad + text[-80:], "a.jsonl")
+    reader = TextReader.of(path, syntax)
+    at = text.count("\n") - syntax.has_header
+    with pytest.raises(BrokenRowGroupError):
+        reader.read(np.arange(at - 3, at + 3))
+    with pytest.raises(BrokenRowGroupError, match=rf"a\.jsonl\[{at}\].*{message}"):
+        reader.read(np.array([at]))
+    for good in (at - 1, at + 1):
+        assert values(reader.read(np.array([good]))) == {"x": [1]}
+
+
+def test_types_that_are_named_hold_for_all_rows(tmp_path: Path) -> None:
+    path = write(tmp_path, "zip,x\n01234,1\n" + "1,2\n" * 5000 + "a,2.5\n")
+    reader = TextReader.of(path, CSV(), column_types={"zip": "string", "x": pa.float32()})
+    columns = reader.read(np.array([0, 5001]))
+    assert columns["zip"].tolist() == ["01234", "a"]
+    assert (columns["x"].dtype, columns["x"].tolist()) == (np.float32, [1.0, 2.5])
+    path = write(tmp_path, '{"x":1}\n' * 9, "a.jsonl")
+    reader = TextReader.of(path, JSONLines(), column_types={"x": "float32", "y": "string"})
+    assert values(reader.read(np.arange(2))) == {"x": [1.0, 1.0], "y": [None, None]}
+
+
+def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,y\n" + "1,a\n" * 2**21 + ",\n")
+    with pytest.raises(ValueError, match=rf"{path}, block \d+ of its rows: field 'x' .*fill_nulls={{'x': value}}"):
+        TextReader.of(path, CSV()).read(np.array([2**21]))
+    filled = TextReader.of(path, CSV(), fill_nulls={"x": -1})
+    assert values(filled.read(np.array([0, 2**21]))) == {"x": [1, -1], "y": ["a", ""]}
+
+
+@pytest.mark.parametrize(
+    ("syntax", "texts", "message"),
+    [
+        (CSV(), [""], "a0.csv cannot be read as CSV: it is empty, without a row that names its columns"),
+        (CSV(), ["a,b\n"], "there are 0 rows in"),
+        (JSONLines(), ["\n \n"], "there are 0 rows in"),
+        (CSV(), ["a,b\n1,2\n", "a,c\n1,2\n"], r"the columns are ['a', 'b'] in"),
+        (CSV(), ["a,a\n1,2\n"], "every element has the same fields, each once"),
+        (CSV(), ["a,b\n1\n2\n"], "its first 2 rows do not parse as CSV, so nothing tells what their columns are"),
+        (CSV(), ['a\n1\n"2\n3\n'], "a quote at or behind byte"),
+        (JSONLines(), ["a,b\n1,2\n"], "do not parse as JSON lines"),
+        (JSONLines(), ["[1]\n"], "It looks like a JSON file"),
+    ],
+)
+def test_what_is_no_such_text_is_refused(tmp_path: Path, syntax: Any, texts: list[str], message: str) -> None:
+    paths = [write(tmp_path, text, f"a{number}.csv") for number, text in enumerate(texts)]
+    with pytest.raises(ValueError) as raised:  # noqa: PT011
+        TextReader.of(paths, syntax)
+    assert message in str(raised.value)
+    assert "a0.csv" in str(raised.value) or "a1.csv" in str(raised.value)
+
+
+def test_a_type_of_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a\n1\n")
+    with pytest.raises(ValueError, match=r"column_types names \['b'\], and the columns are \['a'\]"):
+        TextReader.of(path, CSV(), column_types={"b": "string"})
+
+
+@pytest.mark.parametrize("delimiter", ["", ",,", "é", '"', "\n", None])
+def test_a_delimiter_is_one_character(delimiter: Any) -> None:
+    with pytest.raises(ValueError, match="delimiter is one ASCII character"):
+        CSV(delimiter)
+
+
+def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path: Path) -> None:
+    path = write(tmp_path, "a\n1\n2\n")
+    os.utime(path, ns=(time.time_ns() - 10**9,) * 2)
+    reader = TextReader.of(path, CSV())
+    path.write_text("a\n1\n3\n")
+    with pytest.raises(ValueError, match=rf"{path} had 6 bytes when the source was made"):
+        reader.read(np.arange(2))
+
+
+def test_a_local_path_and_a_url_are_the_same_data(tmp_path: Path) -> None:
+    path = write(tmp_path, "a\n1\n2\n")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/a.csv", path.read_bytes())
+    try:
+        there, here = TextReader.of("memory://bucket/*.csv", CSV()), TextReader.of(path, CSV())
+        assert there.fingerprint() == here.fingerprint()
+        assert everything(there) == everything(here)
+    finally:
+        memory.rm("/bucket", recursive=True)
+
+
+def test_settings_that_change_values_are_in_the_fingerprint(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b\n1,x\n,y\n")
+    options: list[Any] = [
+        {},
+        {"column_types": {"a": "float64"}},
+        {"fill_nulls": {"a": 0}},
+        {"fill_nulls": {"a": 1}},
+    ]
+    prints = [json.dumps(TextReader.of(path, CSV(), **option).fingerprint()) for option in options]
+    prints += [json.dumps(TextReader.of(path, CSV(column_names=("a", "b"))).fingerprint())]
+    assert len(set(prints)) == 5

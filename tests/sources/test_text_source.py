@@ -1,0 +1,61 @@
+"""CSVSource and JSONLinesSource: what only they promise. What all sources promise: test_every_source.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import CSVSource, CSVSourceConfig, JSONLinesSource, JSONLinesSourceConfig
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "a.csv"
+    path.write_text("x;y\n" + "".join(f'{i};"a\n{i}"\n' for i in range(3000)))
+    return path
+
+
+def test_columns_go_to_the_batch_as_arrow_has_them(table: Path) -> None:
+    source = CSVSource(CSVSourceConfig(delimiter=";", num_epochs=1), table)
+    batch = next(iter(Pipeline(source=source, batch_size=4, rngs=nnx.Rngs(0))))
+    assert np.asarray(batch["x"]).tolist() == [0, 1, 2, 3]
+    assert batch["y"].tolist() == ["a\n0", "a\n1", "a\n2", "a\n3"]
+
+
+def test_shuffled_blocks_are_mixed_and_every_row_comes_once(table: Path) -> None:
+    source = CSVSource(CSVSourceConfig(delimiter=";", num_epochs=1, shuffle=True), table)
+    assert len(source.describe().order.groups) > 1
+    rows = [int(row["x"]) for row in source]
+    assert sorted(rows) == list(range(3000))
+    assert rows[:100] != list(range(100))
+
+
+def test_a_row_that_does_not_parse_is_named_or_left_out_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"x": i, "text": "t" * 500}) for i in range(9000)]
+    path.write_text("\n".join([*lines, '{"x": "many", "text": ""}', *lines[:9]]))
+    reading = JSONLinesSource(JSONLinesSourceConfig(num_epochs=1), path)
+    with pytest.raises(RecordError, match=rf"{path}\[9000\] \(position 9000\): .*column_types names others"):
+        for _ in Pipeline(source=reading, batch_size=100, rngs=nnx.Rngs(0)):
+            pass
+    skipping = JSONLinesSource(JSONLinesSourceConfig(num_epochs=1, on_error="skip"), path)
+    batches = Pipeline(source=skipping, batch_size=100, rngs=nnx.Rngs(0))
+    assert [int(x) for batch in batches for x in batch["x"]] == [*range(9000), *range(9)]
+    assert batches.num_skipped == 1
+
+
+def test_a_state_under_other_types_is_refused(table: Path) -> None:
+    def source(**config: object) -> CSVSource:
+        return CSVSource(CSVSourceConfig(delimiter=";", **config), table)  # type: ignore[arg-type]
+
+    state = source().get_state()
+    source().copy().set_state(state)
+    with pytest.raises(DriftError, match="files.schema: the checkpoint was written with"):
+        source(column_types={"x": "float32"}).set_state(state)
