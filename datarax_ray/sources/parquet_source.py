@@ -13,7 +13,7 @@ from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.sources.base.config import check_kind
 from datarax_ray.sources.base.indexed import IndexedSourceModule
-from datarax_ray.sources.row_groups import RowGroupsConfig, in_row_groups
+from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
 
 @dataclass(frozen=True, kw_only=True)
