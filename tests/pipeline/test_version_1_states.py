@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 
 import datarax_ray.grain as ours
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline
-from datarax_ray.read.formats.hugging_face import shards as hf_shards
+from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -69,8 +70,8 @@ class FailOnFives:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that cursors of shards stand inside them."""
-    monkeypatch.setattr(hf_shards, "_MAX_ROWS", 16)
-    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 16)
+    small = partial(HFShards, portions=Portions(max_rows=16, elements=16))
+    monkeypatch.setattr("datarax_ray.sources.hf_streaming_source.HFShards", small)
 
 
 def array_records(directory: Path, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -12,8 +11,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.read.elements.columns import unstack
-from datarax_ray.read.formats.hugging_face import shards as hf_shards
-from datarax_ray.read.formats.hugging_face.shards import HFShards
+from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.rows import Rows, count
 
 
@@ -59,14 +57,16 @@ INSIDE = {
 }
 
 
-@pytest.fixture(params=["json", "arrow", "generator"])
-def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> datasets.IterableDataset:
+@pytest.fixture(scope="module", params=["json", "arrow", "generator"])
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> datasets.IterableDataset:
+    """Made once: readers iterate shards of it, which are datasets of their own."""
     if request.param == "generator":
         return datasets.IterableDataset.from_generator(generate, gen_kwargs={"shards": [0, 1]})
     if request.param == "arrow":
         rows = {"x": list(range(41)), "s": [f"s{x}" for x in range(41)]}
         return datasets.Dataset.from_dict(rows).to_iterable_dataset(num_shards=2)
-    paths = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
+    folder = tmp_path_factory.mktemp("json")
+    paths = [folder / "0.jsonl", folder / "1.jsonl"]
     for shard, path in enumerate(paths):
         path.write_text("".join(json.dumps(row) + "\n" for row in generate([shard])))
     return datasets.load_dataset("json", data_files=list(map(str, paths)), split="train", streaming=True)
@@ -90,13 +90,8 @@ def rest(reader: HFShards, epoch: int, shard: int, state: Any) -> tuple[list[lis
 
 
 @pytest.mark.parametrize("inside", INSIDE)
-def test_from_behind_every_portion_a_run_gives_exactly_the_rest(
-    dataset: datasets.IterableDataset, inside: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hf_shards, "_MAX_ROWS", 7)
-    monkeypatch.setattr(hf_shards, "_MIN_ROWS", 7)
-    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 7)
-    reader = HFShards(INSIDE[inside](dataset), "test")
+def test_from_behind_every_portion_a_run_gives_exactly_the_rest(dataset: datasets.IterableDataset, inside: str) -> None:
+    reader = HFShards(INSIDE[inside](dataset), "test", portions=Portions(min_rows=7, max_rows=7, elements=7))
     for epoch, shard in ((0, 0), (2, 1)):
         portions, states = rest(reader, epoch, shard, None)
         assert len(portions) > 1
@@ -135,8 +130,7 @@ def rows() -> datasets.IterableDataset:
 
 @pytest.mark.parametrize("inside", FAILING)
 def test_a_state_stands_before_what_could_not_be_read(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 8)
-    run = HFShards(dataset := FAILING[inside](), "test").run(0, 0, None)
+    run = HFShards(dataset := FAILING[inside](), "test", portions=Portions(elements=8)).run(0, 0, None)
     monkeypatch.setitem(globals(), "BROKEN", {13})
     before = [[row["x"] for rows in run.next() or () for row in plain(rows)] for _ in range(2)]
     assert before == [list(range(8)), list(range(8, 12 if "batches" in inside else 13))]

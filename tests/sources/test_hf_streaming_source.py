@@ -16,6 +16,7 @@ import signal
 import textwrap
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.hugging_face import shards as hf_shards
+from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig, HFStreamingSource
 from tests import shards_oracle
 from tests.resume import assert_equal, on_host, run_saving
@@ -56,8 +57,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many portions in a shard, so that cursors stand inside it. The number travels to the actors with the reader."""
-    monkeypatch.setattr(hf_shards, "_MAX_ROWS", 16)
-    monkeypatch.setattr(hf_shards, "_PORTION_ELEMENTS", 16)
+    small = partial(HFShards, portions=Portions(max_rows=16, elements=16))
+    monkeypatch.setattr("datarax_ray.sources.hf_streaming_source.HFShards", small)
 
 
 def stream(corpus: list[str]) -> datasets.IterableDataset:

@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
@@ -29,13 +30,29 @@ from datarax_ray.read.retry import RetriedRun, retried
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
 
-# A portion costs 0.5 ms whatever its size, so it should hold many rows. Of Parquet and Arrow files it costs no memory:
-# the dataset has decoded a row group or mapped the file, and a portion is a view of that.
-_PORTION_NBYTES = 4 * 2**20
-_MIN_ROWS, _MAX_ROWS = 16, 4096
-# Single elements may be decoded images of any size, and cost the more for each, not for each portion.
-_PORTION_ELEMENTS = 64
 _FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
+
+
+@dataclass(frozen=True)
+class Portions:
+    """How much a portion holds: states stand between portions, so other sizes are another stream's states.
+
+    A portion costs 0.5 ms whatever its size, so it should hold many rows. Of Parquet and Arrow files it costs no
+    memory: the dataset has decoded a row group or mapped the file, and a portion is a view of that.
+
+    nbytes: of rows, by the first of them; min_rows, max_rows: whatever these take. elements: where they are read one by
+    one; they may be decoded images of any size, and cost the more for each, not for each portion.
+    """
+
+    nbytes: int = 4 * 2**20
+    min_rows: int = 16
+    max_rows: int = 4096
+    elements: int = 64
+
+    def num_rows(self, first: Any) -> int:
+        """How many rows like those of this table: a power of two where it is no bound."""
+        rows = self.nbytes * first.num_rows // max(1, first.nbytes)
+        return max(self.min_rows, min(self.max_rows, 1 << max(0, rows.bit_length() - 1)))
 
 
 class HFShards:
@@ -44,13 +61,14 @@ class HFShards:
     What a column becomes is decided by the table in read.formats.arrow.column_types, by the first rows, or by the first
     elements of the first shard. A row that does not fit is an error in its place.
 
-    name: what the data is called, for people. on_host: columns that are objects whatever the first rows are.
+    name: what the data is called, for people. on_host: columns that are objects whatever the first rows are. portions:
+    how much is read at a time.
 
     Raises: TypeError for what is no IterableDataset; ValueError for one that cannot be taken up exactly where it stood,
     or that is empty.
     """
 
-    def __init__(self, dataset: Any, name: str, on_host: Iterable[str] = ()) -> None:
+    def __init__(self, dataset: Any, name: str, on_host: Iterable[str] = (), portions: Portions = Portions()) -> None:
         import datasets
 
         if not isinstance(dataset, datasets.IterableDataset):
@@ -65,10 +83,10 @@ class HFShards:
         self.num_shards = int(dataset.num_shards)
         self._types: ColumnTypes | None = None
         self._element_types: ElementTypes | None = None
-        self._batch_size = _PORTION_ELEMENTS
+        self._batch_size = portions.elements
         differences: list[list[str]] = []
         if self.num_shards and iterable_tree.has_arrow(self._dataset) and not holds_files:
-            self._look(on_host)
+            self._look(on_host, portions)
         elif self.num_shards and not _gives_arrays(dataset):
             differences = self._look_at_elements(dataset.features or {}, tuple(on_host))
         self._fingerprint = {
@@ -125,15 +143,14 @@ class HFShards:
         if self.decode is not None:
             self.decode.close()
 
-    def _look(self, on_host: Iterable[str]) -> None:
+    def _look(self, on_host: Iterable[str], portions: Portions) -> None:
         """Decide by the first rows what columns become, and how many rows a portion has."""
         dataset = self._dataset.with_format("arrow")
         first = retried(lambda: next(dataset.iter(FIRST_ROWS), None))
         if first is None:
             return
         self._types = ColumnTypes.of(first, as_objects=on_host)
-        rows = _PORTION_NBYTES * first.num_rows // max(1, first.nbytes)
-        self._batch_size = max(_MIN_ROWS, min(_MAX_ROWS, 1 << max(0, rows.bit_length() - 1)))
+        self._batch_size = portions.num_rows(first)
 
     def _look_at_elements(self, features: Any, on_host: tuple[str, ...]) -> list[list[str]]:
         """Decide by the first elements what fields become; returns of which that is not what it would have been."""
