@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.formats import array_record
-from datarax_ray.read.formats.array_record import ArrayRecordReader, reading
+from datarax_ray.read.formats.array_record import ArrayRecordReader, OpenFiles, reading
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests import oracle
 from tests.data import record, write_file, write_files
@@ -58,17 +57,21 @@ def test_any_records_in_any_order_with_repetitions(grouped, records, stride):
     reader.close()
 
 
-@pytest.mark.parametrize("way", ["list", "groups"])
-def test_every_way_to_read_gives_the_same(grouped, monkeypatch, way):
-    wanted = np.array([0, 5, 8, 9, 10, 200, 307, 308, 357])
-    monkeypatch.setattr(array_record, "reading", lambda *_: way)
-    assert ArrayRecordReader.of(grouped).read(wanted) == [record(i) for i in wanted.tolist()]
-
-
-def test_a_long_run_is_read_at_once(grouped, monkeypatch):
-    monkeypatch.setattr(array_record, "_LONG_RUN_GROUPS", 1)
-    reader = ArrayRecordReader.of(grouped)
-    assert reader.read(np.arange(reader.num_records)) == [record(i) for i in range(reader.num_records)]
+@pytest.mark.parametrize(
+    ("way", "group_size", "wanted"),
+    [
+        ("range", 1, np.arange(70, 1200)),
+        ("range", 2, np.arange(3, 2100)),
+        ("list", 4, np.delete(np.arange(2, 2150), [0, 1, 5, 600])),
+        ("list", 16, np.arange(1, 2150, 3)),
+        ("groups", 1, np.arange(0, 2150, 3)),
+        ("groups", 16, np.array([0, 1, 15, 16, 18, 700, 2149])),
+    ],
+)
+def test_every_way_to_read_gives_the_records(tmp_path, way, group_size, wanted):
+    assert reading(wanted, group_size) == way
+    (path,) = write_files(tmp_path, [2150], group_size)
+    assert ArrayRecordReader.of(path).read(wanted) == [record(i) for i in wanted.tolist()]
 
 
 def test_the_cheapest_way_is_chosen():
@@ -105,12 +108,15 @@ def test_no_records_are_no_reads(grouped):
     assert ArrayRecordReader.of(grouped).read(np.array([], np.int64)) == []
 
 
-def test_a_pickled_reader_reads_the_same_without_counting_again(grouped, monkeypatch):
-    reader = ArrayRecordReader.of(grouped)
+def test_a_pickled_reader_reads_the_same_without_counting_again(tmp_path):
+    paths = write_files(tmp_path, COUNTS)
+    reader = ArrayRecordReader.of(paths)
     reader.read(np.array([3]))
-    monkeypatch.setattr(array_record, "_inspect", None)
+    away = tmp_path.with_suffix(".away")
+    tmp_path.rename(away)  # so no file can be counted
     again = pickle.loads(pickle.dumps(reader))
     assert again.num_records == reader.num_records
+    away.rename(tmp_path)
     assert again.read(np.array([300, 2])) == [record(300), record(2)]
     assert again.fingerprint() == reader.fingerprint()
 
@@ -132,11 +138,10 @@ def test_closing_gives_descriptors_back_and_reading_opens_again(tmp_path):
         assert num_descriptors() == before
 
 
-def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path, monkeypatch):
+def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path):
     gc.collect()  # readers of earlier tests
-    monkeypatch.setattr(array_record, "_max_open_readers", lambda: 4)
-    paths = write_files(tmp_path, [3] * 20)
-    readers = ArrayRecordReader.of(paths), ArrayRecordReader.of(paths)
+    paths, keep = write_files(tmp_path, [3] * 20), OpenFiles(most=4)
+    readers = ArrayRecordReader.of(paths, keep), pickle.loads(pickle.dumps(ArrayRecordReader.of(paths, keep)))
     before = num_descriptors()
     shuffled = np.random.default_rng(0).permutation(60)
     for part in np.split(shuffled, 6):
@@ -145,10 +150,9 @@ def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path, monkeypa
             assert num_descriptors() <= before + 5  # one is open in any case
 
 
-def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_record, "_MIN_OPEN_READERS", 3)
-    reader = ArrayRecordReader.of(write_files(tmp_path, [30] * 20, group_size=1))
-    monkeypatch.setattr(array_record, "_MAX_INDEX_NBYTES", 5 * reader.files[0].index_nbytes)
+def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path):
+    files = ArrayRecordReader.of(write_files(tmp_path, [30] * 20, group_size=1)).files
+    reader = ArrayRecordReader(files, OpenFiles(always=3, index_nbytes=5 * files[0].index_nbytes))
     before = num_descriptors()
     assert reader.read(np.arange(600)) == [record(i) for i in range(600)]
     assert num_descriptors() == before + 5
@@ -414,11 +418,10 @@ def test_whenever_a_file_is_cut_every_record_before_the_error_is_right(tmp_path,
     cut.join()
 
 
-def test_a_file_that_was_closed_for_others_is_the_same_when_it_is_opened_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_record, "_max_open_readers", lambda: 1)
+def test_a_file_that_was_closed_for_others_is_the_same_when_it_is_opened_again(tmp_path):
     path, other = random_file(tmp_path / "a.array_record"), random_file(tmp_path / "b.array_record", seed=1)
     third = random_file(tmp_path / "c.array_record", seed=2)
-    reader = ArrayRecordReader.of([path, third])
+    reader = ArrayRecordReader.of([path, third], OpenFiles(most=1))
     reader.read(np.array([0, 500]))
     other.rename(path)
     with pytest.raises(ValueError, match=r"a\.array_record changed while it was read: its inode was"):
@@ -469,9 +472,8 @@ def test_one_record_of_another_compressed_length_is_another_file(tmp_path):
 
 
 @pytest.mark.parametrize("most_open", [100, 2])
-def test_threads_read_what_others_read_and_close(grouped, monkeypatch, most_open):
-    monkeypatch.setattr(array_record, "_max_open_readers", lambda: most_open)
-    reader = ArrayRecordReader.of(grouped)
+def test_threads_read_what_others_read_and_close(grouped, most_open):
+    reader = ArrayRecordReader.of(grouped, OpenFiles(most=most_open))
     records = np.arange(0, sum(COUNTS), 3)
     want = [record(i) for i in records]
 

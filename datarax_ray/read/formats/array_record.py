@@ -39,10 +39,6 @@ _LONG_RUN_GROUPS = 1024
 # each group once; below these it is dearer than a range for each group, whatever is dropped from them.
 _LIST_MIN_GROUPS = 64
 _LIST_MIN_RECORDS_PER_GROUP = 3
-# A reader holds a descriptor, 2 KB, and 8 bytes of index for each group (measured). To open it again costs 50 us, and
-# 60 ns for each group, where a read costs 4: so it is kept open where that is possible.
-_MIN_OPEN_READERS = 256  # whatever their indices take
-_MAX_INDEX_NBYTES = 512 * 2**20
 _MAX_DESCRIPTORS = 2**16
 _ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
@@ -54,6 +50,22 @@ _THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked pr
 # "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
 _SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
 _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+
+
+@dataclass(frozen=True)
+class OpenFiles:
+    """How many files stay open. One holds a descriptor, 2 KB, and 8 bytes of index for each group (measured).
+
+    To open it again costs 50 us, and 60 ns for each group, where a read costs 4: so it is kept open where that is
+    possible.
+
+    most: of all readers in this process, None for what its limit on descriptors allows. index_nbytes: of one reader;
+    more close a file for each that is opened. always: files that may be open whatever their indices take.
+    """
+
+    most: int | None = None
+    index_nbytes: int = 512 * 2**20
+    always: int = 256
 
 
 @dataclass(frozen=True)
@@ -84,12 +96,15 @@ class ArrayRecordReader:
 
     Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
     first reader counts them). Several threads may read, and close.
+
+    keep: how many files stay open.
     """
 
     broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
 
-    def __init__(self, files: Sequence[RecordFile]) -> None:
+    def __init__(self, files: Sequence[RecordFile], keep: OpenFiles = OpenFiles()) -> None:
         self.files = tuple(files)
+        self._keep = keep
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         # what to take from an index, to have that within the file
         self._offsets = [start - file.skip for start, file in zip(self._starts[:-1].tolist(), self.files, strict=True)]
@@ -101,7 +116,7 @@ class ArrayRecordReader:
         _READERS[id(self)] = self
 
     @classmethod
-    def of(cls, paths: Any) -> ArrayRecordReader:
+    def of(cls, paths: Any, keep: OpenFiles = OpenFiles()) -> ArrayRecordReader:
         """Open everything that `paths` names (see files.find), count it in parallel, and check it.
 
         Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
@@ -119,7 +134,7 @@ class ArrayRecordReader:
                 + (f" and {len(files) - 1} more files" if len(files) > 1 else "")
                 + "; a stream needs at least one. Check that the writer wrote records and was closed."
             )
-        return cls(files)
+        return cls(files, keep)
 
     @property
     def num_records(self) -> int:
@@ -174,10 +189,10 @@ class ArrayRecordReader:
                 self._shut(next(iter(self._open)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files}
+        return {"files": self.files, "keep": self._keep}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["files"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
 
     def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
@@ -234,8 +249,9 @@ class ArrayRecordReader:
     def _is_full(self) -> bool:
         """Whether one more file is to be opened only when another was closed."""
         readers = [found for reference in _READERS.valuerefs() if (found := reference()) is not None]
-        return sum(len(reader._open) for reader in readers) >= _max_open_readers() or (
-            len(self._open) >= _MIN_OPEN_READERS and self._index_nbytes >= _MAX_INDEX_NBYTES
+        most = _max_open_readers() if self._keep.most is None else self._keep.most
+        return sum(len(reader._open) for reader in readers) >= most or (
+            len(self._open) >= self._keep.always and self._index_nbytes >= self._keep.index_nbytes
         )
 
     def _check_replaced(self, index: int, reader: Any) -> None:
