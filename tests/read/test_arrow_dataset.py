@@ -182,12 +182,10 @@ def test_selected_shuffled_and_filtered_rows_are_read_by_their_own_index() -> No
     assert columns["y"].dtype == np.int64  # the rows with None are not among them
 
 
-@pytest.mark.parametrize("joined_nbytes", [0, 10**9])
-def test_rows_of_many_batches_come_in_the_order_asked(
-    saved: Path, joined_nbytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datarax_ray.read.formats.arrow.dataset._JOINED_NBYTES", joined_nbytes)
+@pytest.mark.parametrize(("saved", "is_joined"), [(1, True), (300, False)], indirect=["saved"])
+def test_rows_of_many_batches_come_in_the_order_asked(saved: Path, is_joined: bool) -> None:
     dataset = datasets.load_from_disk(saved)
+    assert (dataset.data.nbytes < 300_000) is is_joined  # 100 KB for each of the batches that rows are taken from
     for mapped in (dataset, dataset.select(range(4999, -1, -1))):
         reader = DatasetReader(mapped, "d")
         for records in (
@@ -207,8 +205,10 @@ def test_a_format_s_columns_are_kept_and_its_type_is_not() -> None:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    rows = {"x": list(range(5000)), "s": [f"text {i}" for i in range(5000)], "v": [[i, i] for i in range(5000)]}
+def saved(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A folder of six Arrow batches. param: how long the texts are, in words."""
+    text = getattr(request, "param", 1) * "text "
+    rows = {"x": list(range(5000)), "s": [f"{text}{i}" for i in range(5000)], "v": [[i, i] for i in range(5000)]}
     datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "saved", num_shards=3)
     return tmp_path / "saved"
 

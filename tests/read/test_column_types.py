@@ -97,9 +97,15 @@ def test_only_the_rows_that_are_used_count(values: list[Any], rows: list[int], d
         assert plain(found) == [values[row] for row in rows]
 
 
-def test_rows_are_looked_at_strip_by_strip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datarax_ray.read.formats.arrow.column_types._STRIP", 2)
-    table = pa.table({"x": [[1], [2], None, [3, 4], [5, 6]], "y": [[1], [2], None, [3], [5]]})
-    found = ColumnTypes.of(table, np.array([0, 1, 3, 4])).columns(table.take([0, 1]))
+def test_rows_are_looked_at_to_the_last_however_many_there_are() -> None:
+    """They are looked at in strips of 65,536."""
+    same = pa.array([[1]] * 70_000)
+    table = pa.table(
+        {
+            "x": pa.concat_arrays([same, pa.array([[2], None, [3, 4]], same.type)]),
+            "y": pa.concat_arrays([same, pa.array([[2], None, [3]], same.type)]),
+        }
+    )
+    found = ColumnTypes.of(table, np.delete(np.arange(70_003), 70_001)).columns(table.take([0, 70_000]))
     assert found["x"].tolist() == [[1], [2]]
     assert {key: str(field.dtype) for key, field in spec(found).items()} == {"x": "object", "y": "int64"}

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +22,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read import retry as patience
 from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
@@ -33,8 +33,11 @@ from tests.tables import write_tables
 
 
 @pytest.fixture(autouse=True)
-def waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "WAITS_S", (0.001,) * 5)
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """For how long each wait would have been; nothing waits."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
 
 
 class StatusError(Exception):
@@ -113,11 +116,14 @@ def failing(times: int) -> Callable[[], str]:
     return read
 
 
-def test_it_is_asked_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_asked_again_later_and_later_and_logged_once(
+    caplog: pytest.LogCaptureFixture, waited: list[float]
+) -> None:
     with caplog.at_level(logging.WARNING, "datarax_ray"):
         assert retried(failing(5), "/data/a") == "read"
     (line,) = caplog.messages
-    assert re.match(r"reading /data/a failed, asking again for about .* s: OSError: \[Errno 5\]", line)
+    assert re.match(r"reading /data/a failed, asking again for about 31 s: OSError: \[Errno 5\]", line)
+    assert all(wait <= so_long < 2 * wait for wait, so_long in zip((1, 2, 4, 8, 16), waited, strict=True))
 
 
 def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_remedy() -> None:

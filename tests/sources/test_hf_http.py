@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read import retry as patience
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
 
@@ -103,10 +103,7 @@ WANT = [100 * shard + 10 * turn + row for turn in range(3) for shard in range(SH
 def test_a_server_that_says_429_is_asked_again_and_the_order_stays(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "WAITS_S", (0.01,) * 5)
-    # `datasets` itself asks again while it opens and reads, 20 times, this many seconds apart.
-    monkeypatch.setattr(datasets.config, "STREAMING_READ_RETRY_INTERVAL", 0.01)
-    monkeypatch.setattr(datasets.config, "STREAMING_OPEN_RETRY_INTERVAL", 0.01)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # nor does `datasets`, which asks again 20 times itself
     source = make(server)
     server.refusals = 4
     assert source.get_batch(1000)["x"].tolist() == WANT
@@ -114,37 +111,11 @@ def test_a_server_that_says_429_is_asked_again_and_the_order_stays(
 
 
 def test_a_server_that_stays_busy_is_an_error_that_says_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "WAITS_S", (0.01,) * 2)
-    monkeypatch.setattr(datasets.config, "STREAMING_READ_RETRY_INTERVAL", 0.001)
-    monkeypatch.setattr(datasets.config, "STREAMING_OPEN_RETRY_INTERVAL", 0.001)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     source = make(server)
     server.refusals = 10**6
     with pytest.raises(RecordError, match=r"shard 0 \(part-0.jsonl\)\[0\] \(position 0\): reading raised"):
         source.get_batch(10)
-
-
-class StatusError(Exception):
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-
-@pytest.mark.parametrize(
-    ("error", "is_transient"),
-    [
-        (StatusError(429), True),
-        (StatusError(503), True),
-        (StatusError(404), False),
-        (ConnectionResetError(), True),
-        (TimeoutError(), True),
-        (FileNotFoundError(), False),
-        (ValueError("no JSON"), False),
-    ],
-)
-def test_only_what_may_be_over_later_is_waited_for(error: Exception, is_transient: bool) -> None:
-    assert patience.is_transient(error) is is_transient
-    wrapped = RuntimeError("while reading")
-    wrapped.__cause__ = error
-    assert patience.is_transient(wrapped) is is_transient
 
 
 @pytest.mark.usefixtures("ray_local")

@@ -421,7 +421,7 @@ def test_storage_that_fails_for_a_while_is_asked_again_and_is_no_broken_sample(
                 raise ConnectionResetError("reset by peer")
             return super()._open(path, *args, **options)
 
-    monkeypatch.setattr("datarax_ray.read.retry.WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     (path,) = write_tars(tmp_path, (4,))
     Flaky.failing = 2
     reader = WebDatasetReader.of(str(path), filesystem=Flaky())
