@@ -38,7 +38,6 @@ _COMPRESSED = ("gzip", "zstd", "xz", "bzip2", "zip")
 _BUILDERS = {
     "JSON lines": "json",
     "JSON": "json",
-    "CSV": "csv",
     "text": "text",
     "Arrow": "arrow",
 }
@@ -124,6 +123,8 @@ def how_to_read(found: str | None, path: str) -> str:
             advice = "ParquetSource reads it"
         case "tar":
             advice = "WebDatasetSource reads it"
+        case "CSV":
+            advice = "CSVSource reads it"
         case "TFRecord":
             advice = "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()"
         case "PNG" | "JPEG":
@@ -133,7 +134,10 @@ def how_to_read(found: str | None, path: str) -> str:
         case _ if found in _COMPRESSED:
             advice = "unpack it first"
         case _:
-            advice = f'from_hf("{_BUILDERS[found]}", "train", download_kwargs={{"data_files": "{path}"}}) reads it'
+            other = "JSONLinesSource, or " if found == "JSON lines" else ""
+            advice = (
+                f'{other}from_hf("{_BUILDERS[found]}", "train", download_kwargs={{"data_files": "{path}"}}) reads it'
+            )
     article = "an" if found[0] in "AH" else "a"
     return f" It looks like {article} {found} file: {advice}."
 
