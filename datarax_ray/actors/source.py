@@ -221,7 +221,7 @@ class RaySource(Source, Closing):
         )
 
     def __repr__(self) -> str:
-        return f"RaySource(num_actors={self.num_actors}, num_running={self.num_running}, {self.description.about})"
+        return f"RaySource(num_actors={self.num_actors}, num_running={self.num_running}, {self.description})"
 
 
 def _is_anonymous(namespace: str) -> bool:

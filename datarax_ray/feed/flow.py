@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from datarax_ray.feed.opinions import Opinions
-from datarax_ray.feed.scheduling import Scheduler
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part, Window
+from datarax_ray.plan.scheduling import Scheduler
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.stream import Stream
 
@@ -208,7 +208,7 @@ class Flow:
             self._pool.blame(node, said)
         part, block = found.part, found.block
         self._window.arrived(event.part, block.whole_nbytes or block.nbytes, block.read_s)
-        self._scheduler.arrived(part.request, block)
+        self._scheduler.arrived(part.request, block.learned)
         self._arrived.append((part, block))
         if part.is_trial and block.failure is not None:
             self._end_behind(part.chunk, block)

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from datarax_ray.feed.scheduling import unshared
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 
@@ -108,11 +106,9 @@ class Opinions:
         request = case.part.request
         others = [actor for actor, node in nodes.items() if node not in case.tried]
         if block.failure is None:
-            inner = unshared(request)
-            if not block.skipped or not isinstance(inner, ReadRequest):  # a shard is read forwards
+            request = request.narrowed(tuple(skip.position for skip in block.skipped))
+            if not block.skipped or request is None:
                 others = []
-            else:
-                request = replace(inner, only=tuple(skip.position for skip in block.skipped))
         if not others or len(case.tried) >= MAX_NODES:
             return Believed(case.part, block, case.blamed)
         case.is_checking = block.failure is None

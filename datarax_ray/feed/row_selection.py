@@ -6,20 +6,21 @@ Legend: a rank counts the elements of a chunk from 0; a row is an index into a g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from datarax_ray.feed.ranks import ranks_in
-from datarax_ray.feed.scheduling import AnyRequest, Chunk, Scheduler
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ordinals
-from datarax_ray.plan.state import Extra
+from datarax_ray.plan.requests import Request
+from datarax_ray.plan.scheduling import Chunk, ChunkLimits, Scheduler
 from datarax_ray.plan.trainer_rows import TrainerRows, within
 from datarax_ray.read.block import Block
-from datarax_ray.read.block_cache import SharedRequest, merged
+from datarax_ray.read.block_cache import merged
 
 
 class RowSelector:
@@ -72,11 +73,9 @@ class _Places:
 class SelectedRowsScheduler:
     """Deals the elements that a selector picks, of chunks whose places another scheduler's requests told."""
 
-    max_size = 2**62
-    is_shared = False
-
     def __init__(self, places: Scheduler, selector: RowSelector) -> None:
-        self._scheduler = places
+        self.partitioning = places.partitioning
+        self.limits = ChunkLimits(max_actors=places.limits.max_actors)
         self._selector = selector
         self._known: deque[_Places] = deque()  # not dealt yet
         self._dealt: deque[_Places] = deque()
@@ -86,29 +85,20 @@ class SelectedRowsScheduler:
         """Whether no places are known that were not dealt; there may be more to come."""
         return not self._known
 
-    @property
-    def max_part_size(self) -> int:
-        return self._scheduler.max_part_size
-
-    @property
-    def num_actors(self) -> int:
-        return self._scheduler.num_actors
-
     def know(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
         """Event: the places of the next chunk are there, each block for its part."""
         self._known.append(_Places(start, stop, parts, blocks, self._selector.pick(start, stop, blocks)))
 
-    def next_chunk(self, size: int) -> Chunk:
+    def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         """The next chunk that is known, of any size. Each part is asked of the actor that made its block."""
         chunk = self._known.popleft()
         self._dealt.append(chunk)
-        requests = []
-        for part, block, picked in zip(chunk.parts, chunk.blocks, chunk.picks, strict=True):
-            if len(picked):
-                assert isinstance(part.request, SharedRequest)
-                inner, num_trainers = part.request.request, part.request.num_trainers
-                requests.append((part.actor, SharedRequest(inner, num_trainers, picked, len(block.positions))))
-        return Chunk(chunk.start, chunk.stop, max(1, sum(map(len, chunk.picks))), tuple(requests))
+        requests = tuple(
+            (part.actor, _part_of(part.request, picked, len(block.positions)))
+            for part, block, picked in zip(chunk.parts, chunk.blocks, chunk.picks, strict=True)
+            if len(picked)
+        )
+        return Chunk(chunk.start, chunk.stop, max(1, sum(map(len, chunk.picks))), requests)
 
     def merged(self, blocks: Sequence[Block]) -> list[Block]:
         """The blocks of the next chunk that was dealt, whole: those told first, with the columns of these. In order."""
@@ -118,21 +108,15 @@ class SelectedRowsScheduler:
             for block, picked in zip(chunk.blocks, chunk.picks, strict=True)
         ]
 
-    def owner(self, request: AnyRequest) -> int:
-        return self._scheduler.owner(request)
-
-    def split(self, request: AnyRequest) -> Sequence[AnyRequest]:
+    def split(self, request: Request) -> Sequence[Request]:
         """Not at all: the elements were made before, when it was asked where they are."""
         return ()
 
-    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        """Nothing: the other scheduler is told."""
+    def arrived(self, request: Request, learned: Sequence[Any]) -> None:
+        """Nothing: it was told with the places."""
 
-    def arrived(self, request: AnyRequest, block: Block) -> None:
-        pass
 
-    def released(self, stop: int, has_elements: bool) -> None:
-        self._scheduler.released(stop, has_elements)
-
-    def extra_at(self, position: int) -> Extra | None:
-        return self._scheduler.extra_at(position)
+def _part_of(request: Any, picked: Indices, num_elements: int) -> Any:
+    """The request for these elements of a block that has so many."""
+    sharing = replace(request.wanted.sharing, part=picked, num_elements=num_elements)
+    return replace(request, wanted=replace(request.wanted, sharing=sharing))

@@ -63,7 +63,7 @@ class Source(Uncopied):
 
     def __len__(self) -> int:
         """Records in one epoch, before filters. Raises: TypeError for a stream, where nobody knows."""
-        return self.description.num_records
+        return self.description.order.num_records
 
     def __iter__(self) -> Iterator[Any]:
         while True:

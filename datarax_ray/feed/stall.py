@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from datarax_ray.feed.scheduling import unshared
 from datarax_ray.feed.window import Part
 from datarax_ray.read.stream import Stream
 
@@ -43,5 +42,5 @@ class Stall:
 
     def _name(self, part: Part) -> str:
         request = part.request
-        where = ", ".join(self._description.names(unshared(request)))
+        where = ", ".join(self._description.names(request))
         return f"actor {part.actor}: positions [{request.start}, {request.stop}){where and f' of {where}'}"

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal
 
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.flow import Flow, Pool
 from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler
-from datarax_ray.feed.scheduling import RecordScheduler, Sharing
-from datarax_ray.feed.shard_scheduling import ShardScheduler
 from datarax_ray.feed.stall import Stall
-from datarax_ray.feed.window import DEPTH, FIRST_CHUNK_RECORDS, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.arguments import flag, whole
-from datarax_ray.plan.orders.interleaved import InterleavedOrder, ShardCursors
-from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.packing import Packing
-from datarax_ray.plan.partitions import smallest_run
 from datarax_ray.plan.position import MAX_POSITION
+from datarax_ray.plan.requests import Sharing, Wanted
+from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
 from datarax_ray.read.block import Block
@@ -36,7 +32,6 @@ DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
 # Of blocks that wait with an actor for their rows to be asked for, and as much again while these are on their way: an
 # actor keeps four times that (BlockCache), and would make again what it had to drop.
 _AHEAD_NBYTES = DEPTH * TARGET_BLOCK_NBYTES // 2
-AnyScheduler: TypeAlias = RecordScheduler | ShardScheduler
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
 
@@ -108,15 +103,15 @@ def batches(
     stop = _stop(description, options)
     if stop is not None and start.position >= stop:
         return ()
-    if not (actors := _first_actors(description, pool, options)):
-        return ()
-    sharing = _sharing(description, options)
-    scheduler = _scheduler(description, actors, start, options, sharing)
+    wanted = _wanted(description, start.position, options)
+    scheduler = description.scheduler(start, stop, wanted)
     batcher = _batcher(description, start, options)
-    if sharing is not None and sharing.wanted == "places":
-        found = _picked(description, pool, scheduler, _selector(description, start.offset, options), options)
+    if wanted.sharing is not None and wanted.sharing.part == "places":
+        is_fixed = options.drop_remainder or options.pad_remainder
+        selector = RowSelector(options.rows, stop=stop, offset=start.offset, is_fixed=is_fixed)
+        found = _selected(description, pool, scheduler, selector, options)
     else:
-        found = _dealt(description, pool, scheduler, options)
+        found = _whole(description, pool, scheduler, options)
     with closing(found) as stream:
         for first, last, blocks in stream:
             for batch in batcher.add(first, last, blocks):
@@ -138,9 +133,9 @@ def chunks(
     """
     if (stop := _stop(description, options)) is not None and start >= stop:
         return
-    if actors := _first_actors(description, pool, options):
-        scheduler = _scheduler(description, actors, StreamState(start), options, None)
-        yield from _dealt(description, pool, scheduler, options)
+    wanted = _wanted(description, start, replace(options, shares_actors=False))
+    scheduler = description.scheduler(StreamState(start), stop, wanted)
+    yield from _whole(description, pool, scheduler, options)
 
 
 def _stop(description: Stream, options: StreamOptions) -> int | None:
@@ -148,31 +143,15 @@ def _stop(description: Stream, options: StreamOptions) -> int | None:
     return description.stop if options.stop is None else options.stop
 
 
-def _first_actors(description: Stream, pool: Pool, options: StreamOptions) -> tuple[int, ...]:
-    """Those that read, once some do; a long wait is told. () where the stream was cancelled meanwhile."""
-    stall = Stall(description, options.stall_after_s)
-    while not (actors := _readers(description, pool)):
-        if options.is_cancelled:
-            return ()
-        if message := stall.waited(time.monotonic(), ()):
-            logger.warning(message)
-    return actors
-
-
-def _readers(description: Stream, pool: Pool) -> tuple[int, ...]:
-    """The actors that read now: of those of the pool, as many as the description lets read at a time."""
-    return pool.actors()[: description.max_actors]
-
-
-def _dealt(
-    description: Stream, pool: Pool, scheduler: AnyScheduler, options: StreamOptions
+def _whole(
+    description: Stream, pool: Pool, scheduler: StreamScheduler, options: StreamOptions
 ) -> Generator[tuple[int, int, list[Block]], None, None]:
     """The chunks that the scheduler deals, each when all of its blocks are there and it is the first."""
     stall = Stall(description, options.stall_after_s)
-    flow = Flow(scheduler, _window(description, scheduler, options, options.max_nbytes), pool, stall)
+    flow = Flow(scheduler, Window(scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes), pool, stall)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
-            if flow.look(_readers(description, pool), pool.weights()):
+            if flow.look(pool.actors(), pool.weights()):
                 continue
             if not flow.is_ready:
                 flow.receive()
@@ -186,8 +165,8 @@ def _dealt(
             _tell_of_empty_epochs(scheduler, stop, has_elements, skip)
 
 
-def _picked(
-    description: Stream, pool: Pool, scheduler: AnyScheduler, selector: RowSelector, options: StreamOptions
+def _selected(
+    description: Stream, pool: Pool, scheduler: StreamScheduler, selector: RowSelector, options: StreamOptions
 ) -> Generator[tuple[int, int, list[Block]], None, None]:
     """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
 
@@ -195,15 +174,15 @@ def _picked(
     """
     stall = Stall(description, options.stall_after_s)
     picked = SelectedRowsScheduler(scheduler, selector)
-    places = Flow(
-        scheduler, _window(description, scheduler, options, options.max_nbytes // 2, _AHEAD_NBYTES), pool, stall
-    )
+    max_nbytes = max(1, options.max_nbytes // 2)
+    ahead = Window(scheduler, chunk_size=options.chunk_size, max_nbytes=max_nbytes, max_actor_nbytes=_AHEAD_NBYTES)
+    places = Flow(scheduler, ahead, pool, stall)
     share = num_rows_in(options.rows.full) / options.batch_size
     mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, _AHEAD_NBYTES)]
     rows = Flow(picked, Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
-            reading, weights = _readers(description, pool), pool.weights()
+            reading, weights = pool.actors(), pool.weights()
             is_lost = places.look(reading, weights) | rows.look(reading, weights)
             while places.is_ready and picked.is_exhausted:  # what is known is dealt when there is room for it
                 picked.know(*places.first())
@@ -228,7 +207,7 @@ def _picked(
             _tell_of_empty_epochs(scheduler, stop, has_elements, skip)
 
 
-def _tell_of_empty_epochs(scheduler: AnyScheduler, stop: int, has_elements: bool, skip: Skipped | None) -> None:
+def _tell_of_empty_epochs(scheduler: StreamScheduler, stop: int, has_elements: bool, skip: Skipped | None) -> None:
     """skip: a broken record of the chunk that ends here. Raises: RuntimeError with it, where nothing will ever come."""
     try:
         message = scheduler.released(stop, has_elements)
@@ -238,23 +217,6 @@ def _tell_of_empty_epochs(scheduler: AnyScheduler, stop: int, has_elements: bool
         raise
     if message:
         logger.warning(message)
-
-
-def _window(
-    description: Stream,
-    scheduler: AnyScheduler,
-    options: StreamOptions,
-    max_nbytes: int,
-    max_actor_nbytes: int | None = None,
-) -> Window:
-    return Window(
-        scheduler,
-        chunk_size=options.chunk_size,
-        # two of them are asked for before the size of an element is known
-        first_chunk_size=min(FIRST_CHUNK_RECORDS, smallest_run(description.run_records)),
-        max_nbytes=max(1, max_nbytes),
-        max_actor_nbytes=max_actor_nbytes,
-    )
 
 
 def _with(batch: HostBatch, extra: Extra | None) -> HostBatch:
@@ -277,62 +239,24 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
     }
     if options.packing is not None:
         return PackedBatcher(options.packing, options.rows, **common)
-    return Batcher(options.rows, may_drop=description.may_drop, may_repeat=description.may_repeat, **common)
+    yields = description.yields
+    return Batcher(options.rows, may_drop=not yields.is_one_to_one, may_repeat=yields.may_repeat, **common)
 
 
-def _sharing(description: Stream, options: StreamOptions) -> Sharing | None:
-    """How trainers ask the same actors for the same; None where each has its own, or knows rows that are its alone."""
-    if options.process_count == 1 or not options.shares_actors:
-        return None
-    if options.packing is not None:
-        return Sharing(options.process_count, "all")
-    if description.may_drop:
-        return Sharing(options.process_count, "places")
-    num_equal = options.rows.share.num_equal
-    return Sharing(num_equal, "all") if num_equal > 1 else None
+def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:
+    """What actors are asked for of the elements from this position on.
 
-
-def _selector(description: Stream, offset: int, options: StreamOptions) -> RowSelector:
-    is_fixed = options.drop_remainder or options.pad_remainder
-    return RowSelector(options.rows, stop=_stop(description, options), offset=offset, is_fixed=is_fixed)
-
-
-def _scheduler(
-    description: Stream,
-    actors: Sequence[int],
-    start: StreamState,
-    options: StreamOptions,
-    sharing: Sharing | None,
-) -> AnyScheduler:
-    """What deals this kind of stream."""
-    order, stop, packing, extra = description.order, _stop(description, options), options.packing, start.extra
-    documents = None if packing is None else packing.documents
-    drops_alike = description.drops_alike(packing is not None)
-    if isinstance(order, InterleavedOrder):
-        assert extra is None or isinstance(extra, ShardCursors)
-        return ShardScheduler(
-            order,
-            actors,
-            start=start.position,
-            stop=stop,
-            known=extra,
-            documents=documents,
-            sharing=sharing,
-            drops_alike=drops_alike,
-        )
-    assert extra is None or isinstance(extra, WeightsStart)
-    rows = None
-    if not description.may_drop and packing is None and num_rows_in(options.rows.full) < options.batch_size:
-        rows = TrainerPositions(start.position, stop, options.rows)
-    return RecordScheduler(
-        order,
-        order.partitioning(description.run_records),
-        actors,
-        start=start.position,
-        stop=stop,
-        rows=rows,
-        documents=documents,
-        origin=extra,
-        sharing=sharing,
-        drops_alike=drops_alike,
-    )
+    Where every position gives one row, this trainer's alone. Where nobody knows that before, and trainers ask the same
+    actors: first where the elements are. Packing takes all of them.
+    """
+    positions, num_trainers = None, options.process_count
+    part: Literal["all", "places"] = "all"
+    if options.packing is None and description.yields.is_one_to_one:
+        num_trainers = options.rows.share.num_equal  # others want other rows
+        if num_rows_in(options.rows.full) < options.batch_size:
+            positions = TrainerPositions(start, _stop(description, options), options.rows)
+    elif options.packing is None:
+        part = "places"
+    is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
+    documents = None if options.packing is None else options.packing.documents
+    return Wanted(positions, documents, Sharing(num_trainers, part) if is_shared else None)

@@ -21,7 +21,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from datarax_ray.feed.scheduling import MAX_PART_RECORDS, AnyRequest, Scheduler
+from datarax_ray.plan.partitions import assign
+from datarax_ray.plan.requests import Request
+from datarax_ray.plan.scheduling import MAX_PART_RECORDS, Scheduler
 
 # An object costs the driver 1 ms of CPU and more whatever its size. Measured with blocks of 1, 4, 8 and 16 MiB, driver,
 # actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB.
@@ -58,7 +60,7 @@ class Part:
     chunk: int
     index: int
     actor: int
-    request: AnyRequest
+    request: Request
     attempt: int = 0
     num_out_of_memory: int = 0
     ended: str = ""
@@ -95,11 +97,13 @@ class _Chunk:
 
 
 class Window:
-    """The ordered, bounded set of chunks in flight of what a scheduler deals.
+    """The ordered, bounded set of chunks in flight of what a scheduler deals, and who owns the partitions of it.
 
-    chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes, from
-    first_chunk_size on. max_nbytes: bound on what is in flight and not yet released. max_actor_nbytes: likewise, for
-    each of the actors that get requests; None for no bound of its own.
+    Nothing may be asked before the first `reassign`.
+
+    chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes. max_nbytes: bound
+    on what is in flight and not yet released. max_actor_nbytes: likewise, for each of the actors that get requests;
+    None for no bound of its own.
     """
 
     def __init__(
@@ -107,7 +111,6 @@ class Window:
         scheduler: Scheduler,
         *,
         chunk_size: int | None = None,
-        first_chunk_size: int = FIRST_CHUNK_RECORDS,
         max_nbytes: int,
         max_actor_nbytes: int | None = None,
     ) -> None:
@@ -118,7 +121,9 @@ class Window:
         self._chunks: deque[_Chunk] = deque()
         self._waiting: list[Part] = []
         self._num_opened = 0
-        self._size = chunk_size or min(first_chunk_size, scheduler.max_size)
+        limits = scheduler.limits
+        self._size = chunk_size or min(FIRST_CHUNK_RECORDS, limits.first_size, limits.max_size)
+        self._owners: tuple[int, ...] = ()  # of each partition
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
         self._read_s_per_position = 0.0  # likewise, of the slowest part
@@ -203,7 +208,8 @@ class Window:
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on."""
-        self._scheduler.reassign(actors, weights)
+        actors = actors[: self._scheduler.limits.max_actors]
+        self._owners = assign(self._scheduler.partitioning, actors, self._owners, weights)
         self._waiting = [self._ask_owner(part) for part in self._waiting]
 
     def release(self) -> None:
@@ -218,18 +224,19 @@ class Window:
         self._nbytes_per_position = max(nbytes, DECAY * self._nbytes_per_position)
         self._read_s_per_position = max(chunk.read_s / chunk.size, DECAY * self._read_s_per_position)
         if self._chunk_size is None:
+            limits = self._scheduler.limits
             size = next_chunk_size(
                 self._size,
                 self._nbytes_per_position,
                 self._read_s_per_position,
-                num_actors=self._scheduler.num_actors,
+                num_actors=self._num_actors,
                 max_nbytes=self._bound,
-                max_part_size=self._scheduler.max_part_size,
+                max_part_size=limits.max_part_size,
             )
-            if self._scheduler.is_shared:
+            if limits.is_aligned:
                 size = 1 << size.bit_length() - 1
             self._is_growing = size == GROWTH * self._size
-            self._size = min(size, self._scheduler.max_size)
+            self._size = min(size, limits.max_size)
 
     def _may_open(self) -> bool:
         if len(self._chunks) >= MAX_OPEN_CHUNKS or self._scheduler.is_exhausted:
@@ -246,12 +253,17 @@ class Window:
     def _bound(self) -> int:
         if self._max_actor_nbytes is None:
             return self._max_nbytes
-        return min(self._max_nbytes, self._max_actor_nbytes * self._scheduler.num_actors)
+        return min(self._max_nbytes, self._max_actor_nbytes * self._num_actors)
+
+    @property
+    def _num_actors(self) -> int:
+        """Actors that get requests."""
+        return len(set(self._owners))
 
     def _open(self) -> _Chunk:
-        deal = self._scheduler.next_chunk(self._size)
-        parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(deal.requests)]
-        chunk = _Chunk(self._num_opened, deal.start, deal.stop, deal.size, parts)
+        dealt = self._scheduler.next_chunk(self._size, self._owners)
+        parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(dealt.requests)]
+        chunk = _Chunk(self._num_opened, dealt.start, dealt.stop, dealt.size, parts)
         self._chunks.append(chunk)
         self._num_opened += 1
         return chunk
@@ -279,7 +291,7 @@ class Window:
 
     def _ask_owner(self, part: Part) -> Part:
         """A lost part, addressed to whoever owns what it asks for now, in place of what its chunk held."""
-        asked = replace(part, actor=self._scheduler.owner(part.request))
+        asked = replace(part, actor=self._owners[part.request.first_partition])
         self._chunks[part.chunk - self._chunks[0].number].parts[part.index] = asked
         return asked
 

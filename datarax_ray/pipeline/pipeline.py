@@ -490,7 +490,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def _rows_are_positions(self) -> bool:
         """Whether every position gives one row, so that batches can be counted before they are read."""
-        return self.packing is None and not self.source.describe().may_drop
+        return self.packing is None and self.source.describe().yields.is_one_to_one
 
     def _check_sharding(self, start: int) -> None:
         rows = self._options.rows

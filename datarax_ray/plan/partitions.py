@@ -9,15 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
-from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.trainer_rows import TrainerPositions
+from datarax_ray.plan.requests import EVERYTHING, ListedPositions, Wanted
 
 
 def smallest_run(run_records: RunRecords) -> int:
@@ -93,45 +92,43 @@ def _kept(partitions: list[int], quota: int, is_dealt: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What one actor is asked to read: its part of one chunk. A pure function, so it may be sent again anywhere.
+    """What one actor is asked to read by index: its part of one chunk. See Request.
 
-    start, stop: the chunk, positions [start, stop). partitions: the partitions to read of it, None for all.
-    rows: restricts it to one trainer's rows of each batch, None for all. documents: what to make of the elements where
-    they are to be packed. origin: where the weights of a mixture begin to hold, None for the beginning. only: of these
-    the positions to read, ascending; None for all.
+    start, stop: the chunk, positions [start, stop). partitions: the partitions to read of it, None for all. wanted:
+    what of their elements, and as what. origin: where the weights of a mixture begin to hold, None for the beginning.
     """
 
     start: int
     stop: int
     partitioning: Partitioning | None = None
     partitions: tuple[int, ...] | None = None
-    rows: TrainerPositions | None = None
-    documents: DocumentSpec | None = None
+    wanted: Wanted = EVERYTHING
     origin: WeightsStart | None = None
-    only: tuple[int, ...] | None = None
+
+    @property
+    def first_partition(self) -> int:
+        assert self.partitions is not None  # none is dealt without
+        return self.partitions[0]
 
     @property
     def asked(self) -> Hashable:
-        """What decides the block: equal for requests that ask for the same."""
-        return self
+        """The request of one who shares it with nobody."""
+        return replace(self, wanted=replace(self.wanted, sharing=None))
+
+    def narrowed(self, positions: tuple[int, ...]) -> ReadRequest:
+        return replace(self, wanted=replace(self.wanted, positions=ListedPositions(positions), sharing=None))
 
     def select(self, order: Order) -> tuple[Indices, Indices]:
         """The positions to read, ascending, and the record at each: two int64 arrays of one length."""
-        positions, records = self._select(order)
-        if self.only is None:
-            return positions, records
-        wanted = np.isin(positions, np.array(self.only, np.int64))
-        return positions[wanted], records[wanted]
-
-    def _select(self, order: Order) -> tuple[Indices, Indices]:
+        among = self.wanted.positions
         if self.partitioning is not None and self.partitions is not None:
             found = order.owned_positions(self.partitioning, self.partitions, self.start, self.stop)
             if found is not None:
-                kept = slice(None) if self.rows is None else self.rows.contain(found[0])
+                kept = slice(None) if among is None else among.contain(found[0])
                 return found[0][kept], found[1][kept]
         positions = np.arange(self.start, self.stop, dtype=np.int64)
-        if self.rows is not None:
-            positions = positions[self.rows.contain(positions)]
+        if among is not None:
+            positions = positions[among.contain(positions)]
         records = order.records(positions)
         if self.partitioning is None or self.partitions is None:
             return positions, records

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,18 @@ from datarax_ray.plan.orders.cipher import Indices
 _ID_STRIDE = np.int64(0x9E3779B97F4A7C15 - 2**64)
 # Far beyond any stream, with room in an int64 for the sums and products that are made of positions.
 MAX_POSITION = 2**62
+
+
+@dataclass(frozen=True)
+class Yields:
+    """How many elements the positions of a stream give.
+
+    is_one_to_one: whether each gives exactly one, so that batches can be counted in positions. may_repeat: whether some
+    may give several, so that batches may end inside one.
+    """
+
+    is_one_to_one: bool = True
+    may_repeat: bool = False
 
 
 def check_position(position: int) -> int:

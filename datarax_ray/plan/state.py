@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
 from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
-from datarax_ray.plan.position import MAX_POSITION, check_position
+from datarax_ray.plan.position import MAX_POSITION, Yields, check_position
 
 Unit = Literal["elements", "tokens", "documents"]
 
@@ -57,7 +57,7 @@ class Stateful(Protocol):
     def order(self) -> StatefulOrder: ...
 
     @property
-    def may_repeat(self) -> bool: ...
+    def yields(self) -> Yields: ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class StreamState:
                 f"{shown({name: others[name] for name in counted})}; restore it with the packing that it was written "
                 "with, or seek to its position"
             )
-        if offset and unit == "elements" and not stream.may_repeat:
+        if offset and unit == "elements" and not stream.yields.may_repeat:
             raise ValueError(
                 f"the state stands behind {offset} elements of one record, and without a flat_map it gives at most "
                 "one; restore with the transforms that it was written with, or seek to its position to have all of "

@@ -8,12 +8,13 @@ between but the work: a block that is not there is made again, and is the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.requests import Request
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, map_leaves
 
@@ -21,43 +22,6 @@ _NO_ROWS = np.empty(0, np.int64)
 # Far more than one trainer has in flight from one actor (MAX_OPEN_CHUNKS, twice). A block that holds nothing, behind a
 # filter, costs its request all the same: some KB, and those whose rows nobody asks for are never taken away.
 MAX_KEPT = 256
-
-
-class ShareableRequest(Protocol):
-    """A request that several trainers may have."""
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def stop(self) -> int: ...
-
-    @property
-    def asked(self) -> Hashable:
-        """What decides the block: equal for requests that ask for the same."""
-        ...
-
-
-@dataclass(frozen=True)
-class SharedRequest:
-    """A request that each of `num_trainers` trainers asks for.
-
-    wanted: "all" of its block; "places", where its elements are, with columns of no rows; or int64 (m,), ascending,
-    which of its elements. num_elements: of the block, where it is known; another block is none of these elements.
-    """
-
-    request: ShareableRequest
-    num_trainers: int
-    wanted: Literal["all", "places"] | Indices = field(default="all", compare=False)  # an array has no hash
-    num_elements: int | None = None
-
-    @property
-    def start(self) -> int:
-        return self.request.start
-
-    @property
-    def stop(self) -> int:
-        return self.request.stop
 
 
 class BlockCache:
@@ -72,21 +36,27 @@ class BlockCache:
         self._kept: dict[Hashable, tuple[Block, int]] = {}  # with how many trainers are to come; the latest at the end
         self.nbytes = 0
 
-    def answer(self, request: Any, make: Callable[[Any], Block]) -> Block:
-        """What the request asks for; `make` makes the block of one that is not shared."""
-        if not isinstance(request, SharedRequest):
+    def answer(self, request: Request, make: Callable[[Any], Block]) -> Block:
+        """What the request asks for; `make` makes its block, of which a part may be wanted."""
+        sharing = request.wanted.sharing
+        if sharing is None:
             return make(request)
-        kept = self._take(request.request.asked)
-        if kept is not None and request.num_elements not in (None, len(kept[0].positions)):
+        kept = self._take(request.asked)
+        if kept is not None and sharing.num_elements not in (None, len(kept[0].positions)):
             kept = None  # made where something was missing that is there again, or other nodes have
-        block, num_left = kept or (make(request.request), request.num_trainers)
-        if block.failure is None and request.num_elements not in (None, len(block.positions)):
-            return Block(_NO_ROWS, None, failure=_other(block, request), failure_position=request.start)
-        if not isinstance(request.wanted, str) or request.wanted == "all":
+        block, num_left = kept or (make(request), sharing.num_trainers)
+        if block.failure is None and sharing.num_elements not in (None, len(block.positions)):
+            failure = RuntimeError(
+                f"positions [{request.start}, {request.stop}) gave {sharing.num_elements} elements, and "
+                f"{len(block.positions)} when they were read again: the data or a transform does not give the same "
+                "twice, so no stream over it can be exact"
+            )
+            return Block(_NO_ROWS, None, failure=failure, failure_position=request.start)
+        if not isinstance(sharing.part, str) or sharing.part == "all":
             num_left -= 1
         if num_left and block.failure is None:  # not what was broken: read anew, it may be well
-            self._keep(request.request.asked, block, num_left)
-        return part_of(block, request.wanted)
+            self._keep(request.asked, block, num_left)
+        return part_of(block, sharing.part)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -103,16 +73,8 @@ class BlockCache:
             self._take(next(iter(self._kept)))
 
 
-def _other(block: Block, request: SharedRequest) -> RuntimeError:
-    return RuntimeError(
-        f"positions [{request.start}, {request.stop}) gave {request.num_elements} elements, and {len(block.positions)} "
-        "when they were read again: the data or a transform does not give the same twice, so no stream over it can be "
-        "exact"
-    )
-
-
 def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
-    """The part of a block that is wanted; see Shared. Elements that the block has not are missing."""
+    """The part of a block that is wanted; see Sharing. Elements that the block has not are missing."""
     if isinstance(wanted, str):
         if wanted == "all":
             return block

@@ -11,14 +11,16 @@ from typing import Any, Protocol
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
-from datarax_ray.plan.orders.order import Order, RunRecords
-from datarax_ray.plan.state import Extra
+from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.position import Yields
+from datarax_ray.plan.requests import Wanted
+from datarax_ray.plan.scheduling import StreamScheduler
+from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.identity.code import code_fingerprint
 
 MAX_NAMES = 4  # of files, in a line for people
-MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
 
 
 class Reader(Protocol):
@@ -56,7 +58,10 @@ class Reader(Protocol):
 
 
 class Stream(Protocol):
-    """What is known of a stream of any kind before it is read, and how its requests are read. Picklable."""
+    """What is known of a stream of any kind before it is read, and how its requests are read. Picklable.
+
+    str() of it says in a few words what it is a stream of.
+    """
 
     @property
     def stop(self) -> int | None:
@@ -65,31 +70,34 @@ class Stream(Protocol):
 
     @property
     def order(self) -> Order | InterleavedOrder:
-        """What stands at each position: records, which are read by index, or elements of shards, read forwards."""
+        """What stands at each position, as far as a state needs to know it."""
         ...
 
     @property
-    def run_records(self) -> RunRecords:
-        """Records that one actor should read in a row in file order; of a mixture, those of each component."""
+    def yields(self) -> Yields:
+        """How many elements its positions give."""
         ...
 
-    @property
-    def max_actors(self) -> int | None:
-        """How many actors may read it at the same time, None for all."""
+    def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> StreamScheduler:
+        """What deals it from this state on, in requests for what is wanted. stop: None for an endless stream."""
         ...
 
-    @property
-    def may_drop(self) -> bool:
-        """Whether some positions may give no element, or several, so that batches cannot be counted in positions."""
+    def read(self, request: Any, ended: str = "") -> Block:
+        """The block that one of its scheduler's requests asks for: the same wherever and whenever it is called.
+
+        ended: what ended every process that read it, "" for nothing. Its records are broken by that then, and not read.
+        """
         ...
 
-    @property
-    def may_repeat(self) -> bool:
-        """Whether some positions may give several elements, so that batches may end inside one."""
+    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
+        """The elements at positions [start, stop), of the stream whose state has this extra.
+
+        Raises: TypeError where there is no random access.
+        """
         ...
 
-    def drops_alike(self, is_packed: bool) -> bool:
-        """Whether an epoch that gives no element shows that none will. is_packed: whether elements become documents."""
+    def names(self, request: Any) -> list[str]:
+        """Some of the files or shards in which a request's elements are, for people."""
         ...
 
     @property
@@ -100,34 +108,6 @@ class Stream(Protocol):
     @property
     def skipped_path(self) -> str | None:
         """The file that lists them, None for none; no part of what the stream is."""
-        ...
-
-    @property
-    def num_records(self) -> int:
-        """Records in one epoch, before filters. Raises: TypeError where that is not known before they are read."""
-        ...
-
-    @property
-    def about(self) -> str:
-        """What it is a stream of, in a few words for people."""
-        ...
-
-    def read(self, request: Any, ended: str = "") -> Block:
-        """The block that a request of this kind asks for: the same wherever and whenever it is called.
-
-        ended: what ended every process that read it, "" for nothing. Its records are broken by that then, and not read.
-        """
-        ...
-
-    def names(self, request: Any) -> list[str]:
-        """Some of the files or shards in which a request's elements are, for people."""
-        ...
-
-    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
-        """The elements at positions [start, stop), of the stream whose state has this extra.
-
-        Raises: TypeError where there is no random access.
-        """
         ...
 
     def settings(self) -> dict[str, Any]:

@@ -220,7 +220,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
 
     def __repr__(self) -> str:
         return (
-            f"HFStreamingSource(name={self.dataset_name!r}, split={self.split_name!r}, {self.describe().about}, "
+            f"HFStreamingSource(name={self.dataset_name!r}, split={self.split_name!r}, {self.describe()}, "
             f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
         )
 

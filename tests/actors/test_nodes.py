@@ -227,7 +227,7 @@ def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_u
         stream = distributed.batches(0, StreamOptions(200, process_count=2))
         rows(itertools.islice(stream, 3))
         sent = [ask for actor in distributed._actors._set.actors.values() for ask in actor.state.requests]
-        in_flight = [ask.ref for ask in sent if not isinstance(ask.part.request.wanted, str)]
+        in_flight = [ask.ref for ask in sent if not isinstance(ask.part.request.wanted.sharing.part, str)]
         assert len(in_flight) >= 2
         ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)
         due = max((ask.look_at for ask in sent if ask.look_at < math.inf), default=0.0)

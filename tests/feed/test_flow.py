@@ -212,7 +212,7 @@ class Queues(LocalPool):
             self.told |= {each: Lost(each, "it ended", was_read=each is part) for each in queue}
             queue.clear()
             return
-        block = self._description.broken(part.request, "SIGKILL") if is_bad else block
+        block = self._description.read(part.request, "SIGKILL") if is_bad else block
         self.told[queue.pop(0)] = Arrived(part, block, self.where[actor])
 
     def lost(self, sent):

@@ -11,6 +11,7 @@ from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.requests import ListedPositions, Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import BlockCache
@@ -21,6 +22,10 @@ from tests.read.test_blocks import Memory
 
 NODES = {0: "a", 1: "a", 2: "b", 3: "c"}
 PART = Part(0, 0, 1, ReadRequest(0, 8))
+
+
+def only(*positions):
+    return ReadRequest(0, 8, wanted=Wanted(ListedPositions(positions)))
 
 
 def good(*positions):
@@ -98,13 +103,13 @@ def test_a_broken_record_where_the_part_begins_is_believed_rather_than_a_node_th
 
 def test_records_that_are_left_out_are_asked_for_alone_and_believed_where_they_are_broken_again():
     found, asked = tell(skipping(3, 6), skipping(3, 6))
-    assert asked == [(2, ReadRequest(0, 8, only=(3, 6)))]
+    assert asked == [(2, only(3, 6))]
     assert found == Believed(PART, skipping(3, 6))
 
 
 def test_records_that_another_node_can_read_are_never_left_out():
     found, asked = tell(skipping(3, 6), skipping(6), skipping(6), skipping(6))
-    assert asked == [(2, ReadRequest(0, 8, only=(3, 6))), (2, PART.request), (3, ReadRequest(0, 8, only=(6,)))]
+    assert asked == [(2, only(3, 6)), (2, PART.request), (3, only(6))]
     assert found.part == Part(0, 0, 2, PART.request)
     assert [skip.position for skip in found.block.skipped] == [6]
     assert found.blamed == {"a": "gone"}

@@ -277,7 +277,7 @@ class ClockedPool(LocalPool):
         self.now = self.read_at = self.here_at = 0.0
 
     def send(self, part):
-        if isinstance(part.request.wanted, str):  # where elements are
+        if isinstance(part.request.wanted.sharing.part, str):  # where elements are
             self.read_at = max(self.now, self.read_at) + 1.0
             return self.read_at
         self.here_at = max(self.now, self.read_at, self.here_at) + 1.0  # an actor answers in order

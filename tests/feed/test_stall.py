@@ -58,7 +58,7 @@ def test_shards_of_a_stream_are_named_with_their_files(tmp_path):
         path.write_text('{"x": 1}\n')
     lines = datasets.load_dataset("json", data_files=list(map(str, paths)), split="train", streaming=True)
     stall = Stall(InterleavedStream(HFShards(lines, "lines"), InterleavedOrder(3, 2)), 1.0)
-    part = Part(0, 0, 3, ShardReadRequest(0, 8, ((0, Cursor()), (2, Cursor())), None))
+    part = Part(0, 0, 3, ShardReadRequest(0, 8, ((0, Cursor()), (2, Cursor()))))
     stall.waited(0.0, [part])
     assert stall.waited(1.0, [part]) == (
         "the stream has waited 1 s for actor 3: positions [0, 8) of lines, shard 0 (a.jsonl), lines, shard 2 (c.jsonl)"

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from datarax_ray.feed.scheduling import MAX_CHUNK_EPOCHS, RecordScheduler, Sharing
 from datarax_ray.feed.window import (
     FIRST_CHUNK_RECORDS,
     MAX_OPEN_CHUNKS,
@@ -23,8 +22,9 @@ from datarax_ray.feed.window import (
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.requests import Sharing, Wanted
+from datarax_ray.plan.scheduling import MAX_CHUNK_EPOCHS, RecordScheduler
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
-from datarax_ray.read.block_cache import SharedRequest
 
 PARTITIONING = Partitioning(run_records=2, num_partitions=4)
 BIG = 2**40
@@ -32,8 +32,10 @@ BIG = 2**40
 
 def window(actors=(7, 8), *, n=100, start=0, stop=40, chunk_size=8, max_nbytes=BIG, shuffle="none", rows=None):
     order = order_of(n, shuffle=shuffle)
-    scheduler = RecordScheduler(order, PARTITIONING, actors, start=start, stop=stop, rows=rows)
-    return Window(scheduler, chunk_size=chunk_size, max_nbytes=max_nbytes)
+    scheduler = RecordScheduler(order, PARTITIONING, start=start, stop=stop, wanted=Wanted(rows))
+    machine = Window(scheduler, chunk_size=chunk_size, max_nbytes=max_nbytes)
+    machine.reassign(actors)
+    return machine
 
 
 def complete_head(machine: Window, nbytes: int = 10) -> None:
@@ -53,7 +55,7 @@ def test_parts_are_asked_of_the_owners_by_chunk():
 
 def test_a_trainers_rows_ride_on_every_request():
     rows = TrainerPositions(0, 40, TrainerRows(4, share_of_rank(1, 2)))
-    assert {part.request.rows for part in window(rows=rows).asks()} == {rows}
+    assert {part.request.wanted.positions for part in window(rows=rows).asks()} == {rows}
 
 
 def test_the_head_is_what_is_missing_of_the_first_chunk():
@@ -458,8 +460,9 @@ class Scheduler:
         self.per_position = 10
         self.position = 5
         self.stop = stop
-        scheduler = RecordScheduler(self.order, self.partitioning, self.actors, start=5, stop=stop)
+        scheduler = RecordScheduler(self.order, self.partitioning, start=5, stop=stop)
         self.window = Window(scheduler, chunk_size=chunk_size, max_nbytes=max_nbytes)
+        self.window.reassign(self.actors)
         self.in_flight: list[Part] = []
         self.asked: Counter = Counter()
         self.delivered: dict[tuple[int, int], Part] = {}  # (chunk, index) of open chunks
@@ -597,13 +600,13 @@ def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
 
 def test_chunks_that_trainers_share_meet_wherever_each_began():
     def chunks(start: int, chunk_size: int | None) -> set[tuple[int, int]]:
-        scheduler = RecordScheduler(
-            order_of(10_000), PARTITIONING, (7, 8), start=start, stop=9_000, sharing=Sharing(2, "all")
-        )
+        wanted = Wanted(sharing=Sharing(2, "all"))
+        scheduler = RecordScheduler(order_of(10_000), PARTITIONING, start=start, stop=9_000, wanted=wanted)
         machine = Window(scheduler, chunk_size=chunk_size, max_nbytes=BIG)
+        machine.reassign((7, 8))
         found = set()
         while not machine.is_finished:
-            assert all(isinstance(part.request, SharedRequest) for part in machine.asks())
+            assert all(part.request.wanted == wanted for part in machine.asks())
             first, last = machine.head_range
             complete_head(machine, nbytes=50_000 * (last - first))  # 100 KB for a position: chunks of 335 at most
             found.add(machine.head_range)

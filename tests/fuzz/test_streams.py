@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from datarax_ray.feed.shard_scheduling import ShardScheduler
 from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
+from datarax_ray.plan.shard_scheduling import ShardScheduler
 from tests.fuzz import streams
 from tests.fuzz.stream_cases import Case, Leg, Read, draw
 

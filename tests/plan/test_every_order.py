@@ -15,6 +15,7 @@ from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
 from datarax_ray.plan.orders.order import EpochOrder, Order, RunRecords
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
+from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
@@ -130,7 +131,7 @@ def test_owners_together_read_every_position_once(name, actors):
         parts = owners_in(order, partitioning, owners, start, stop)
         assert set(parts) <= set(actors)
         for asked in (None, rows):
-            found = [ReadRequest(start, stop, partitioning, part, asked).select(order) for part in parts.values()]
+            found = [ReadRequest(start, stop, partitioning, part, Wanted(asked)).select(order) for part in parts.values()]
             positions = np.concatenate([each for each, _ in found])
             records = np.concatenate([each for _, each in found])
             wanted = np.arange(start, stop) if asked is None else rows.contain(np.arange(start, stop))

@@ -9,6 +9,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
+from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 GROUPS = RecordGroups(np.random.default_rng(0).integers(100, 3000, 60))
@@ -25,7 +26,7 @@ def requests(order: Order, size: int = 17_001, rows: TrainerPositions | None = N
     owners = assign(partitioning, (0, 1, 2))
     stop = 3 * order.num_records
     return [
-        ReadRequest(start, min(start + size, stop), partitioning, partitions, rows)
+        ReadRequest(start, min(start + size, stop), partitioning, partitions, Wanted(rows))
         for start in range(0, stop, size)
         for partitions in owners_in(order, partitioning, owners, start, min(start + size, stop)).values()
     ]
@@ -36,8 +37,8 @@ def forwards(order: Order, request: ReadRequest) -> tuple[list[int], list[int]]:
     assert request.partitioning is not None
     assert request.partitions is not None
     positions = np.arange(request.start, request.stop)
-    if request.rows is not None:
-        positions = positions[request.rows.contain(positions)]
+    if (rows := request.wanted.positions) is not None:
+        positions = positions[rows.contain(positions)]
     records = order.records(positions)
     runs = order.groups.of(records) if request.partitioning.by_group else records // request.partitioning.run_records
     mine = [int(run) % request.partitioning.num_partitions in request.partitions for run in runs]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Partitioning
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
+from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=80)
@@ -137,7 +138,7 @@ def test_requests_of_a_chunk_partition_its_positions(chunk, process_count, rows_
         share = TrainerRows(process_count * rows_each, share_of_rank(rank, process_count))
         rows = TrainerPositions(origin, stop + 3 if finite else None, share)
         for actor, partitions in owners_in(order, partitioning, owners, start, stop).items():
-            positions, records = ReadRequest(start, stop, partitioning, partitions, rows).select(order)
+            positions, records = ReadRequest(start, stop, partitioning, partitions, Wanted(rows)).select(order)
             assert (np.diff(positions) > 0).all()
             assert all(
                 owners[int(record) // partitioning.run_records % partitioning.num_partitions] == actor

@@ -14,19 +14,22 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardCursors
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
+from datarax_ray.plan.position import Yields
 from datarax_ray.plan.state import StreamState, num_skipped_in
 
 
 @dataclass(frozen=True)
 class Stream:
     order: Any
-    may_repeat: bool = False
+    yields: Yields = Yields()  # noqa: RUF009
 
 
 RECORDS = Stream(order_of(10))
-FANNED = Stream(order_of(10), may_repeat=True)
+FANNED = Stream(order_of(10), Yields(may_repeat=True))
 MIXED = Stream(MixtureOrder(Mixture((2, 1), seed=3), (order_of(5), order_of(7))))
-REWEIGHTED = Stream(MixtureOrder(Mixture((1, 1), seed=3), (order_of(5), order_of(7)), allow_new_weights=True), True)
+REWEIGHTED = Stream(
+    MixtureOrder(Mixture((1, 1), seed=3), (order_of(5), order_of(7)), allow_new_weights=True), FANNED.yields
+)
 SHARDS = Stream(InterleavedOrder(2, turn_size=2))
 SETTINGS = {"mixture": {"weights": [2, 1]}, "batch_size": 4}
 E = EPOCH_POSITIONS

@@ -10,6 +10,7 @@ import pytest
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.requests import Wanted
 from datarax_ray.read.block import Block
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -18,7 +19,7 @@ from datarax_ray.read.streams.indexed import IndexedStream
 def read(elements: Any, documents: DocumentSpec, **options: Any) -> Block:
     reader = ArraysReader(elements) if isinstance(elements, dict) else RandomAccessReader(elements)
     description = IndexedStream(reader, order_of(reader.num_records), **options)
-    return description.read(ReadRequest(0, reader.num_records, documents=documents))
+    return description.read(ReadRequest(0, reader.num_records, wanted=Wanted(documents=documents)))
 
 
 def plain(block: Block) -> tuple[list[int], list[int], dict[str, list[Any]]]:

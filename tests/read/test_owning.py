@@ -11,6 +11,7 @@ import pytest
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.requests import Wanted
 from datarax_ray.read.elements.columns import stack, unstack, unstack_to_stack
 from datarax_ray.read.elements.owning import own
 from datarax_ray.read.formats.cache import CachedReader
@@ -416,7 +417,7 @@ def test_documents_of_a_buffer_are_packed_as_they_were_given(too_long):
         return {"tokens": buffer[: 2 + e["n"] % 3]}
 
     documents = DocumentSpec(("tokens",), 3, too_long)
-    block = describe("loaded", [tokens]).read(ReadRequest(0, N, documents=documents))
+    block = describe("loaded", [tokens]).read(ReadRequest(0, N, wanted=Wanted(documents=documents)))
     lengths = [2 + n % 3 for n in order(N)]
     want = [n for n, length in zip(order(N), lengths, strict=True) for _ in range(min(length, 3))]
     if too_long == "split":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,13 @@ import pytest
 
 from datarax_ray.plan.orders.interleaved import Cursor, ShardReadRequest
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.requests import Sharing, Wanted
 from datarax_ray.read.block import Block
-from datarax_ray.read.block_cache import MAX_KEPT, BlockCache, SharedRequest, merged, part_of
+from datarax_ray.read.block_cache import MAX_KEPT, BlockCache, merged, part_of
+
+
+def shared(request: Any, num_trainers: int, part: Any = "all") -> Any:
+    return replace(request, wanted=Wanted(sharing=Sharing(num_trainers, part)))
 
 
 class BatchProducer:
@@ -27,86 +33,86 @@ class BatchProducer:
 
 
 def test_a_block_is_made_once_for_all_trainers_and_then_forgotten() -> None:
-    make, shared = BatchProducer(), BlockCache(1000)
-    blocks = [shared.answer(SharedRequest(ReadRequest(0, 10), 3), make) for _ in range(3)]
+    make, cache = BatchProducer(), BlockCache(1000)
+    blocks = [cache.answer(shared(ReadRequest(0, 10), 3), make) for _ in range(3)]
     assert make.made == [(0, 10)]
     assert all(block is blocks[0] for block in blocks)
-    assert shared.nbytes == 0
-    shared.answer(SharedRequest(ReadRequest(0, 10), 3), make)
+    assert cache.nbytes == 0
+    cache.answer(shared(ReadRequest(0, 10), 3), make)
     assert make.made == [(0, 10)] * 2
 
 
 def test_nothing_is_kept_for_a_trainer_alone() -> None:
-    make, shared = BatchProducer(), BlockCache(1000)
+    make, cache = BatchProducer(), BlockCache(1000)
     for _ in range(2):
-        shared.answer(ReadRequest(0, 10), make)
+        cache.answer(ReadRequest(0, 10), make)
     assert make.made == [(0, 10)] * 2
-    assert shared.nbytes == 0
+    assert cache.nbytes == 0
 
 
 def test_requests_that_ask_for_something_else_are_made_alone() -> None:
-    make, shared = BatchProducer(), BlockCache(1000)
+    make, cache = BatchProducer(), BlockCache(1000)
     for request in [ReadRequest(0, 10), ReadRequest(0, 9), ReadRequest(0, 10, None, (1,))]:
-        shared.answer(SharedRequest(request, 2), make)
+        cache.answer(shared(request, 2), make)
     assert len(make.made) == 3
 
 
 def test_cursors_are_no_part_of_what_is_asked() -> None:
-    make, shared = BatchProducer(), BlockCache(1000)
+    make, cache = BatchProducer(), BlockCache(1000)
     for cursor in (Cursor(), Cursor(5, {"shard": 1})):
-        shared.answer(SharedRequest(ShardReadRequest(0, 10, ((3, cursor),)), 2), make)
-    shared.answer(SharedRequest(ShardReadRequest(0, 10, ((4, Cursor()),)), 2), make)
+        cache.answer(shared(ShardReadRequest(0, 10, ((3, cursor),)), 2), make)
+    cache.answer(shared(ShardReadRequest(0, 10, ((4, Cursor()),)), 2), make)
     assert make.made == [(0, 10)] * 2
 
 
 def test_the_latest_blocks_within_the_bound_are_kept() -> None:
-    make, shared = BatchProducer(), BlockCache(160)
-    requests = [SharedRequest(ReadRequest(10 * i, 10 * i + 10), 2) for i in range(3)]
+    make, cache = BatchProducer(), BlockCache(160)
+    requests = [shared(ReadRequest(10 * i, 10 * i + 10), 2) for i in range(3)]
     for request in requests:
-        shared.answer(request, make)
-    assert shared.nbytes == 160
+        cache.answer(request, make)
+    assert cache.nbytes == 160
     for request in reversed(requests):
-        shared.answer(request, make)
+        cache.answer(request, make)
     assert make.made == [(0, 10), (10, 20), (20, 30), (0, 10)]
-    assert shared.nbytes == 80
+    assert cache.nbytes == 80
 
 
 def test_blocks_that_hold_nothing_are_forgotten_too() -> None:
-    shared = BlockCache(1000)
+    cache = BlockCache(1000)
     for start in range(2 * MAX_KEPT):  # nobody asks for the rows of a block that has none
         empty = Block(np.empty(0, np.int64), None)
-        shared.answer(SharedRequest(ReadRequest(start, start + 1), 2, "places"), lambda request, empty=empty: empty)
-    assert len(shared) == MAX_KEPT
+        cache.answer(shared(ReadRequest(start, start + 1), 2, "places"), lambda request, empty=empty: empty)
+    assert len(cache) == MAX_KEPT
     make = BatchProducer()
-    shared.answer(SharedRequest(ReadRequest(2 * MAX_KEPT - 1, 2 * MAX_KEPT), 2, "places"), make)
+    cache.answer(shared(ReadRequest(2 * MAX_KEPT - 1, 2 * MAX_KEPT), 2, "places"), make)
     assert not make.made
 
 
 def test_a_block_beyond_the_bound_is_not_kept() -> None:
-    make, shared = BatchProducer(), BlockCache(79)
-    assert len(shared.answer(SharedRequest(ReadRequest(0, 10), 2), make).positions) == 10
-    assert shared.nbytes == 0
+    make, cache = BatchProducer(), BlockCache(79)
+    assert len(cache.answer(shared(ReadRequest(0, 10), 2), make).positions) == 10
+    assert cache.nbytes == 0
 
 
 def test_what_failed_is_tried_again() -> None:
-    make, shared = BatchProducer(), BlockCache(1000)
+    make, cache = BatchProducer(), BlockCache(1000)
     make.failure = OSError("the disk is away")
-    request = SharedRequest(ReadRequest(0, 10), 2)
-    assert shared.answer(request, make).failure is make.failure
+    request = shared(ReadRequest(0, 10), 2)
+    assert cache.answer(request, make).failure is make.failure
     make.failure = None
-    assert shared.answer(request, make).failure is None
+    assert cache.answer(request, make).failure is None
 
 
 def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block() -> None:
-    make, shared = BatchProducer(), BlockCache(1000)
-    places = [shared.answer(SharedRequest(ReadRequest(5, 15), 2, "places"), make) for _ in range(2)]
+    make, cache = BatchProducer(), BlockCache(1000)
+    places = [cache.answer(shared(ReadRequest(5, 15), 2, "places"), make) for _ in range(2)]
     for told in places:
         assert (told.positions.tolist(), told.columns.shape, told.whole_nbytes) == (list(range(5, 15)), (0,), 80)
     picked = [np.array([0, 2, 9]), np.array([4])]
-    parts = [shared.answer(SharedRequest(ReadRequest(5, 15), 2, rows), make) for rows in picked]
+    parts = [cache.answer(shared(ReadRequest(5, 15), 2, rows), make) for rows in picked]
     assert [part.columns.tolist() for part in parts] == [[5, 7, 14], [9]]
     assert make.made == [(5, 15)]
-    assert shared.nbytes == 0  # both trainers had their rows
+    assert cache.nbytes == 0  # both trainers had their rows
     whole = merged(places[0], parts[0], picked[0])
     assert (whole.positions.tolist(), whole.columns.tolist()) == (list(range(5, 15)), [5, 7, 14])
     assert whole.picked is picked[0]

@@ -17,7 +17,10 @@ from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.plan.orders.file_order import FileOrder
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.plan.state import Extra
+from datarax_ray.plan.position import Yields
+from datarax_ray.plan.requests import Wanted
+from datarax_ray.plan.scheduling import RecordScheduler
+from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.stream import Reader
@@ -42,7 +45,7 @@ class SampledStream:
 
     max_skipped: ClassVar[int | None] = None
     skipped_path: ClassVar[str | None] = None
-    max_actors: ClassVar[int | None] = None
+    yields: ClassVar[Yields] = Yields(is_one_to_one=False, may_repeat=True)
 
     reader: Reader
     sampler: Any
@@ -64,33 +67,23 @@ class SampledStream:
         return FileOrder(MAX_NUM_RECORDS)
 
     @property
-    def run_records(self) -> int:
-        return run_of(self.reader, _MAX_RUN_RECORDS)
-
-    @property
     def stop(self) -> int | None:
         return self.length if self.length <= MAX_NUM_RECORDS else None
 
-    @property
-    def may_drop(self) -> bool:
-        return True
-
-    @property
-    def may_repeat(self) -> bool:
-        return True
-
-    def drops_alike(self, is_packed: bool) -> bool:
-        """No: operations are told the sampler's index, and Grain looks for ever."""
-        return False
-
-    @property
-    def num_records(self) -> int:
-        """Of one shard, in all epochs."""
-        return self.length
-
-    @property
-    def about(self) -> str:
+    def __str__(self) -> str:
         return f"{self.length} positions of {self.reader.num_records} records by a sampler"
+
+    def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
+        run_records = run_of(self.reader, _MAX_RUN_RECORDS)
+        return RecordScheduler(
+            self.order,
+            self.order.partitioning(run_records),
+            start=start.position,
+            stop=stop,
+            wanted=wanted,
+            first_size=run_records,
+            drops_alike=False,  # operations are told the sampler's index, and Grain looks for ever
+        )
 
     def names(self, request: ReadRequest) -> list[str]:
         """None: to say which records they are, the sampler would be asked again."""

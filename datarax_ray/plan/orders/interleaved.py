@@ -25,7 +25,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.requests import EVERYTHING, Wanted
 from datarax_ray.plan.state import StreamState, is_count, refuse_rest
 
 # Reserved for each epoch, for its length is not known: 10**12 elements, and 2**23 epochs fit in an int64.
@@ -66,6 +66,11 @@ class InterleavedOrder:
             )
         if self.window_size > 1 and not self.is_shuffled:
             raise ValueError(f"window_size={self.window_size} has no use in a stream that is not shuffled")
+
+    @property
+    def num_records(self) -> int:
+        """Raises: TypeError, which is what has no length in Python."""
+        raise TypeError("a stream has no length before it is read to its end, so no len(); iterate it")
 
     def shards(self, epoch: int) -> Indices:
         """The shard at each place of the epoch's rotation: int64 (num_shards,)."""
@@ -217,19 +222,36 @@ def _length(shard: int, said: Any) -> int:
 
 
 @dataclass(frozen=True)
-class ShardReadRequest:
-    """What one actor is asked to read: the elements of some shards at positions [start, stop), all of one epoch.
+class ShardEnd:
+    """Where a shard stands behind a request. length: of the shard in this epoch, None where its end was not met."""
 
-    shards: each with a cursor at or before its first element. A pure function: where they are read makes no difference.
-    documents: what the elements are to become for packing, None to leave them as they are.
+    shard: int
+    cursor: Cursor
+    length: int | None
+
+
+@dataclass(frozen=True)
+class ShardReadRequest:
+    """What one actor is asked to read forwards: the elements of some shards at positions [start, stop), all of one
+    epoch. See Request.
+
+    shards: each with a cursor at or before its first element. Where they are read makes no difference. wanted: what of
+    the elements, and as what.
     """
 
     start: int
     stop: int
     shards: tuple[tuple[int, Cursor], ...]
-    documents: DocumentSpec | None = None
+    wanted: Wanted = EVERYTHING
+
+    @property
+    def first_partition(self) -> int:
+        return self.shards[0][0]
 
     @property
     def asked(self) -> Hashable:
-        """What decides the block: equal for requests that ask for the same, whatever cursors they came to know."""
-        return self.start, self.stop, tuple(shard for shard, _ in self.shards), self.documents
+        """The same whatever cursors those who ask came to know."""
+        return self.start, self.stop, tuple(shard for shard, _ in self.shards), self.wanted.documents
+
+    def narrowed(self, positions: tuple[int, ...]) -> None:
+        """None: a shard is read forwards."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import EpochOrder
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.plan.state import Extra
+from datarax_ray.plan.position import Yields
+from datarax_ray.plan.requests import Wanted
+from datarax_ray.plan.scheduling import RecordScheduler
+from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
 from datarax_ray.read.elements.owning import writable
@@ -20,9 +23,10 @@ from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.skipped_records import skipped_records_of
-from datarax_ray.read.stream import MAX_NAMES, MAX_RUN_RECORDS, Reader, check_settings, on_error_setting
+from datarax_ray.read.stream import MAX_NAMES, Reader, check_settings, on_error_setting
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
+_MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
 
 
 def run_of(reader: Reader, most: int) -> int:
@@ -96,7 +100,6 @@ class IndexedStream:
     on_error: OnError = "raise"
     max_skipped: int | None = None
     skipped_path: str | None = None
-    max_actors: ClassVar[int | None] = None
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
 
@@ -108,8 +111,8 @@ class IndexedStream:
 
     @property
     def run_records(self) -> int:
-        """See run_of."""
-        return run_of(self.reader, MAX_RUN_RECORDS)
+        """Records that one actor should read in a row in file order; see run_of."""
+        return run_of(self.reader, _MAX_RUN_RECORDS)
 
     @property
     def stop(self) -> int | None:
@@ -117,28 +120,30 @@ class IndexedStream:
         return None if self.num_epochs == -1 else self.num_epochs * self.order.num_records
 
     @property
-    def may_drop(self) -> bool:
-        """Whether some positions may give no element, or several, so that batches cannot be counted in positions."""
-        return self.on_error != "raise" or any(step.kind in ("filter", "flat_map") for step in steps(self.transforms))
+    def yields(self) -> Yields:
+        """How many elements its positions give: those of records that a filter, say, leaves out give none."""
+        kinds = {step.kind for step in steps(self.transforms)}
+        is_one_to_one = self.on_error == "raise" and kinds.isdisjoint(("filter", "flat_map"))
+        return Yields(is_one_to_one, may_repeat="flat_map" in kinds)
 
-    @property
-    def may_repeat(self) -> bool:
-        """Whether some positions may give several elements, so that batches may end inside one."""
-        return any(step.kind == "flat_map" for step in steps(self.transforms))
+    def __str__(self) -> str:
+        return f"num_records={self.order.num_records}, shuffle={self.order.shuffle!r}"
 
     def drops_alike(self, is_packed: bool) -> bool:
         """See transforms.drops_alike."""
         return drops_alike(steps(self.transforms), self.on_error, is_packed)
 
-    @property
-    def num_records(self) -> int:
-        """Records in one epoch, before filters."""
-        return self.order.num_records
-
-    @property
-    def about(self) -> str:
-        """What it is a stream of, in a few words for people."""
-        return f"num_records={self.num_records}, shuffle={self.order.shuffle!r}"
+    def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
+        """What deals it from this state on; see Stream.scheduler."""
+        return RecordScheduler(
+            self.order,
+            self.order.partitioning(self.run_records),
+            start=start.position,
+            stop=stop,
+            wanted=wanted,
+            first_size=self.run_records,
+            drops_alike=self.drops_alike(wanted.documents is not None),
+        )
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for; see Stream.read.
@@ -147,7 +152,7 @@ class IndexedStream:
 
         Raises: OSError and ValueError for a file that is gone or replaced.
         """
-        return self.block_at(*request.select(self.order), request.documents, ended)
+        return self.block_at(*request.select(self.order), request.wanted.documents, ended)
 
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing.

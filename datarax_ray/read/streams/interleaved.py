@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardReadRequest
+from datarax_ray.plan.orders.interleaved import (
+    EPOCH_POSITIONS,
+    InterleavedOrder,
+    ShardCursors,
+    ShardEnd,
+    ShardReadRequest,
+)
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.state import Extra
+from datarax_ray.plan.position import Yields
+from datarax_ray.plan.requests import Wanted
+from datarax_ray.plan.shard_scheduling import ShardScheduler
+from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_alike, steps
@@ -19,25 +28,9 @@ from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.column_types import settle
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.skipped_records import skipped_records_of
-from datarax_ray.read.stream import MAX_NAMES, MAX_RUN_RECORDS, check_settings, on_error_setting
+from datarax_ray.read.stream import MAX_NAMES, check_settings, on_error_setting
 from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
 from datarax_ray.read.streams.rows import Pick, gather
-
-
-@dataclass(frozen=True)
-class ShardEnd:
-    """Where a shard stands behind a request. length: of the shard in this epoch, None where its end was not met."""
-
-    shard: int
-    cursor: Cursor
-    length: int | None
-
-
-@dataclass(frozen=True)
-class ShardBlock(Block):
-    """A block, with where the shards that it was read from stand behind it."""
-
-    shards: tuple[ShardEnd, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,9 +52,6 @@ class InterleavedStream:
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
     _live: OpenShards = field(init=False, repr=False, compare=False)
 
-    run_records = MAX_RUN_RECORDS  # nothing is known of the size of elements before they are read
-    may_drop = True  # whether a position has an element is known only when the shards were read
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
         skipped_records_of(self)
@@ -79,24 +69,26 @@ class InterleavedStream:
         return None if self.num_epochs == -1 else self.num_epochs * EPOCH_POSITIONS
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether some positions may give several elements, so that batches may end inside one."""
-        return any(step.kind == "flat_map" for step in steps(self.transforms))
+    def yields(self) -> Yields:
+        """How many elements its positions give: whether any, is known only when the shards were read."""
+        return Yields(False, any(step.kind == "flat_map" for step in steps(self.transforms)))
 
-    def drops_alike(self, is_packed: bool) -> bool:
-        """See transforms.drops_alike."""
-        return drops_alike(steps(self.transforms), self.on_error, is_packed)
-
-    @property
-    def num_records(self) -> int:
-        """Raises: TypeError, which is what has no length in Python."""
-        raise TypeError("a stream has no length before it is read to its end, so no len(); iterate it")
-
-    @property
-    def about(self) -> str:
-        """What it is a stream of, in a few words for people."""
+    def __str__(self) -> str:
         shuffle = "window" if self.order.is_shuffled else "none"
         return f"num_shards={self.order.num_shards}, shuffle={shuffle!r}"
+
+    def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> ShardScheduler:
+        """What deals it from this state on; see Stream.scheduler."""
+        assert start.extra is None or isinstance(start.extra, ShardCursors)
+        return ShardScheduler(
+            self.order,
+            start=start.position,
+            stop=stop,
+            wanted=wanted,
+            known=start.extra,
+            max_actors=self.max_actors,
+            drops_alike=drops_alike(steps(self.transforms), self.on_error, wanted.documents is not None),
+        )
 
     def read(self, request: ShardReadRequest, ended: str = "") -> Block:
         """The elements that the request asks for, by position; see Stream.read.
@@ -110,7 +102,7 @@ class InterleavedStream:
         ordinal = self.order.count_before(int(self.order.places(epoch)[shard]), first)
         error = ChildProcessError(f"every process that reads it ends: {ended}")
         failure = _end(self, shard, ordinal, request.start, error)
-        return ShardBlock(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
+        return Block(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
 
     def names(self, request: ShardReadRequest) -> list[str]:
         """Some of the shards that the request asks for."""
@@ -183,18 +175,11 @@ def _read_shards(description: InterleavedStream, open_shards: OpenShards, reques
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
             failures.append(_end(description, shard, live.ordinal, position, live.failure))
         open_shards.put_back(live)
-    block = _block(description, pieces, request.documents)
+    block = _block(description, pieces, request.wanted.documents)
     failures += [block.failure] if isinstance(block.failure, RecordError) else []
     failure = min(failures, key=lambda error: error.position, default=None)
-    return ShardBlock(
-        block.positions,
-        block.columns,
-        block.skipped,
-        failure,
-        0 if failure is None else failure.position,
-        block.lengths,
-        shards=tuple(ends),
-    )
+    failed_at = 0 if failure is None else failure.position
+    return replace(block, failure=failure, failure_position=failed_at, learned=tuple(ends))
 
 
 def _block(description: InterleavedStream, pieces: list[_Piece], documents: DocumentSpec | None) -> Block:

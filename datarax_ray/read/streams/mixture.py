@@ -19,8 +19,11 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, whole_weights
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.plan.state import Extra
+from datarax_ray.plan.partitions import ReadRequest, smallest_run
+from datarax_ray.plan.position import Yields
+from datarax_ray.plan.requests import Wanted
+from datarax_ray.plan.scheduling import RecordScheduler
+from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
@@ -46,8 +49,6 @@ class MixtureStream:
     seed: int = 42
     length: int | None = None
     allow_new_weights: bool = False
-
-    max_actors = None
 
     def __post_init__(self) -> None:
         if len(self.components) != len(self.weights) or not self.components:
@@ -79,6 +80,7 @@ class MixtureStream:
 
     @property
     def run_records(self) -> RunRecords:
+        """Of each component, the records that one actor should read in a row."""
         return tuple(component.run_records for component in self.components)
 
     @property
@@ -91,15 +93,8 @@ class MixtureStream:
         ]
         return min([*ends, *([] if self.length is None else [self.length])], default=None)
 
-    @property
-    def num_records(self) -> int:
-        """Records of all components."""
-        return self.order.num_records
-
-    @property
-    def about(self) -> str:
-        """What it is a stream of, in a few words for people."""
-        return f"weights={list(self.weights)}, num_records={self.num_records}"
+    def __str__(self) -> str:
+        return f"weights={list(self.weights)}, num_records={self.order.num_records}"
 
     @property
     def max_skipped(self) -> int | None:
@@ -112,21 +107,33 @@ class MixtureStream:
         return next((path for component in self.components if (path := component.skipped_path) is not None), None)
 
     @property
-    def may_drop(self) -> bool:
-        return any(component.may_drop for component in self.components)
-
-    @property
-    def may_repeat(self) -> bool:
-        return any(component.may_repeat for component in self.components)
+    def yields(self) -> Yields:
+        """What holds for every component."""
+        each = [component.yields for component in self.components]
+        return Yields(all(c.is_one_to_one for c in each), any(c.may_repeat for c in each))
 
     def drops_alike(self, is_packed: bool) -> bool:
         """Whether every component that is in the stream does."""
         return all(c.drops_alike(is_packed) for c, weight in zip(self.components, self.weights, strict=True) if weight)
 
+    def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
+        """What deals it from this state on; see Stream.scheduler."""
+        assert start.extra is None or isinstance(start.extra, WeightsStart)
+        return RecordScheduler(
+            self.order,
+            self.order.partitioning(self.run_records),
+            start=start.position,
+            stop=stop,
+            wanted=wanted,
+            origin=start.extra,
+            first_size=smallest_run(self.run_records),
+            drops_alike=self.drops_alike(wanted.documents is not None),
+        )
+
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for, of all components; see Stream.read."""
         order = self._order_from(request.origin)
-        return self._read(order, *request.select(order), request.documents, ended)
+        return self._read(order, *request.select(order), request.wanted.documents, ended)
 
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files in which the request's records are."""

@@ -54,7 +54,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
 
     def __init__(self, config: SourceConfig, description: Stream, *, rngs: nnx.Rngs | None, name: str | None) -> None:
         super().__init__(config, description, rngs=rngs, name=name)
-        self.total_records = nnx.Variable(description.num_records)
+        self.total_records = nnx.Variable(description.order.num_records)
         self.current_index = nnx.Variable(0)
         self.current_epoch = nnx.Variable(0)
         self.iterator_initialized = nnx.Variable(False)
@@ -90,7 +90,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         index, n = operator.index(index), len(self)
         if not -n <= index < n:
             raise IndexError(f"index {index} is outside an epoch of {n} records")
-        if self.describe().may_repeat:
+        if self.describe().yields.may_repeat:
             raise TypeError("with a flat_map an index gives any number of elements; get_batch_at(position, 1) has them")
         epoch, stop = int(self.current_epoch.get_value()), self._source.description.stop
         epoch = epoch if stop is None else min(epoch, stop // n - 1)

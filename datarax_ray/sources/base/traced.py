@@ -40,7 +40,7 @@ class TracedBatches:
         and what reading raises.
         """
         description = source.describe()
-        if description.may_drop:
+        if not description.yields.is_one_to_one:
             raise NotImplementedError(
                 "get_batch_at is traced by JAX here, so every batch has the same shape; behind a filter, a flat_map, "
                 "on_error='skip' or in a stream nobody knows how many elements stand at its positions. Iterate instead."

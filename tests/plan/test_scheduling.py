@@ -2,7 +2,7 @@
 
 import pytest
 
-from datarax_ray.feed.scheduling import EmptyEpochs
+from datarax_ray.plan.scheduling import EmptyEpochs
 
 
 def test_an_epoch_that_shows_that_none_will_give_an_element_ends_the_stream():

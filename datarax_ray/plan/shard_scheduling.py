@@ -7,33 +7,21 @@ have ended; the next one is then dealt at once, while this one is still being de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from datarax_ray.feed.scheduling import (
-    MAX_PART_ROWS,
-    NUM_PIECES,
-    AnyRequest,
-    Chunk,
-    EmptyEpochs,
-    Sharing,
-    shared,
-    unshared,
-    with_inner,
-)
 from datarax_ray.plan.orders.interleaved import (
     EPOCH_POSITIONS,
     Cursor,
     InterleavedOrder,
     ShardCursors,
+    ShardEnd,
     ShardReadRequest,
 )
 from datarax_ray.plan.orders.order import Partitioning
-from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.position import next_multiple, pieces
-from datarax_ray.read.block import Block
-from datarax_ray.read.streams.interleaved import ShardBlock, ShardEnd
+from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
+from datarax_ray.plan.scheduling import MAX_PART_ROWS, NUM_PIECES, Chunk, ChunkLimits, EmptyEpochs
 
 
 @dataclass
@@ -63,40 +51,35 @@ class _Epoch:
 class ShardScheduler:
     """Deals positions of an order over shards: each actor gets those of its shards.
 
-    known: what a state says of the shards at start; None to read them from their beginning. sharing: as of a
-    RecordScheduler.
+    known: what a state says of the shards at start; None to read them from their beginning. max_actors: see
+    ChunkLimits. The others are as a RecordScheduler's.
     """
-
-    max_size = 2**62
-    max_part_size = MAX_PART_ROWS
 
     def __init__(
         self,
         order: InterleavedOrder,
-        actors: Sequence[int],
         *,
         start: int,
         stop: int | None,
+        wanted: Wanted = EVERYTHING,
         known: ShardCursors | None = None,
-        documents: DocumentSpec | None = None,
-        sharing: Sharing | None = None,
+        max_actors: int | None = None,
         drops_alike: bool = True,
     ) -> None:
+        self.partitioning = Partitioning(1, order.num_shards)
+        self.limits = ChunkLimits(
+            max_part_size=MAX_PART_ROWS, max_actors=max_actors, is_aligned=wanted.sharing is not None
+        )
         self._order = order
-        self._sharing = sharing
-        self.is_shared = sharing is not None
-        self._partitioning = Partitioning(1, order.num_shards)  # shards are dealt round robin
-        self._owners: tuple[int, ...] = ()
-        self.reassign(actors)
         self._next = start
         self._stop = stop
+        self._wanted = wanted
         # What was heard, to deal by; and what was delivered, to save: a state knows nothing of what was read ahead.
         number = start // EPOCH_POSITIONS
         self._heard = {number: self._new_epoch(number, known)}
         self._delivered = self._new_epoch(number, known)
         self._arrived: dict[int, list[ShardEnd]] = {}  # by the start of their chunk
         self._saved = [(start, known)]  # what states say from a position on; ascending
-        self._documents = documents
         self._empty = EmptyEpochs(drops_alike)
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
         self._has_elements = start % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
@@ -106,11 +89,7 @@ class ShardScheduler:
         self._pass_ended_epochs()
         return self._stop is not None and self._next >= self._stop
 
-    @property
-    def num_actors(self) -> int:
-        return len(set(self._owners))
-
-    def next_chunk(self, size: int) -> Chunk:
+    def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         """Of the shards that are not known to have ended, about `size` elements; never across the end of an epoch."""
         self._pass_ended_epochs()
         number, first = divmod(self._next, EPOCH_POSITIONS)
@@ -118,7 +97,7 @@ class ShardScheduler:
         begins = {shard: self._order.count_before(place, first) for shard, place in enumerate(epoch.places)}
         live = {shard: at for shard, at in begins.items() if at < epoch.lengths.get(shard, EPOCH_POSITIONS)}
         span = -(-size * self._order.num_shards // len(live))
-        last = next_multiple(first, span) if self.is_shared else first + span
+        last = next_multiple(first, span) if self.limits.is_aligned else first + span
         if last > EPOCH_POSITIONS:
             raise RuntimeError(f"epoch {number} is longer than the {EPOCH_POSITIONS} positions kept for it")
         counts = {shard: self._order.count_before(epoch.places[shard], last) - at for shard, at in live.items()}
@@ -126,26 +105,17 @@ class ShardScheduler:
         asked: dict[int, list[tuple[int, Cursor]]] = {}
         for shard, count in counts.items():
             if count:
-                asked.setdefault(self._owners[shard], []).append((shard, epoch.cursor(shard)))
+                asked.setdefault(owners[shard], []).append((shard, epoch.cursor(shard)))
         requests = (
-            (actor, ShardReadRequest(start, self._next, tuple(shards), self._documents))
-            for actor, shards in asked.items()
+            (actor, ShardReadRequest(start, self._next, tuple(shards), self._wanted)) for actor, shards in asked.items()
         )
-        return Chunk(start, self._next, max(1, sum(counts.values())), shared(requests, self._sharing))
+        return Chunk(start, self._next, max(1, sum(counts.values())), tuple(requests))
 
-    def owner(self, request: AnyRequest) -> int:
-        """The owner of its first shard."""
-        request = unshared(request)
-        assert isinstance(request, ShardReadRequest)
-        return self._owners[request.shards[0][0]]
-
-    def split(self, request: AnyRequest) -> Sequence[AnyRequest]:
+    def split(self, request: ShardReadRequest) -> Sequence[ShardReadRequest]:
         """By position, each with the shards that have any there.
 
         All from the cursors of the whole, which are at or before what is wanted.
         """
-        inner = unshared(request)
-        assert isinstance(inner, ShardReadRequest)
         epoch = request.start // EPOCH_POSITIONS
         places, base = self._order.places(epoch).tolist(), epoch * EPOCH_POSITIONS
 
@@ -155,19 +125,16 @@ class ShardScheduler:
 
         found = []
         for lo, hi in pieces(request.start, request.stop, NUM_PIECES):
-            if shards := tuple(pair for pair in inner.shards if has_any(pair[0], lo, hi)):
-                found.append(with_inner(request, start=lo, stop=hi, shards=shards))
+            if shards := tuple(pair for pair in request.shards if has_any(pair[0], lo, hi)):
+                found.append(replace(request, start=lo, stop=hi, shards=shards))
         return found
 
-    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        self._owners = assign(self._partitioning, actors, self._owners, weights)
-
-    def arrived(self, request: AnyRequest, block: Block) -> None:
-        if isinstance(block, ShardBlock):  # a block that failed as a whole says nothing of shards
-            self._arrived.setdefault(request.start, []).extend(block.shards)
-            if (epoch := self._heard.get(request.start // EPOCH_POSITIONS)) is not None:
-                for end in block.shards:
-                    epoch.learn(end)
+    def arrived(self, request: Request, learned: Sequence[ShardEnd]) -> None:
+        epoch = self._heard.get(request.start // EPOCH_POSITIONS)
+        for end in learned:
+            self._arrived.setdefault(request.start, []).append(end)
+            if epoch is not None:
+                epoch.learn(end)
 
     def extra_at(self, position: int) -> ShardCursors | None:
         """Cursors at or before what comes next of each shard, and the lengths of those that have ended."""

@@ -4,38 +4,37 @@ import json
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from datarax_ray.feed.shard_scheduling import ShardScheduler
 from datarax_ray.feed.window import Window
-from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardReadRequest
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardEnd, ShardReadRequest
+from datarax_ray.plan.shard_scheduling import ShardScheduler
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.block import Block
-from datarax_ray.read.streams.interleaved import ShardBlock, ShardEnd
 from tests import shards_oracle
 
 E = EPOCH_POSITIONS
 
 
-def scheduler(num_shards=2, turn_size=2, *, actors=(7, 8), start=0, stop=None, rest=None, **options):
+OWNERS = (7, 8, 7)  # of shards
+
+
+def scheduler(num_shards=2, turn_size=2, *, start=0, stop=None, rest=None, **options):
     order = InterleavedOrder(num_shards, turn_size)
-    return ShardScheduler(order, actors, start=start, stop=stop, known=known(order, start, rest), **options)
+    return ShardScheduler(order, start=start, stop=stop, known=known(order, start, rest), **options)
 
 
 def known(order, start, rest):
     return order.extra_in(rest or {}, StreamState(start), {})
 
 
-def answer(*shards, positions=()):
-    """A block that says where shards stand: (shard, ordinal of its cursor, length)."""
-    ends = tuple(ShardEnd(shard, Cursor(ordinal, {"at": ordinal}), length) for shard, ordinal, length in shards)
-    return ShardBlock(np.array(positions, np.int64), None, shards=ends)
+def answer(*shards):
+    """What a block says of where shards stand: (shard, ordinal of its cursor, length)."""
+    return tuple(ShardEnd(shard, Cursor(ordinal, {"at": ordinal}), length) for shard, ordinal, length in shards)
 
 
 def test_each_actor_is_asked_for_its_shards():
     machine = scheduler(3)
-    deal = machine.next_chunk(6)
+    deal = machine.next_chunk(6, OWNERS)
     assert (deal.start, deal.stop, deal.size) == (0, 6, 6)
     assert dict(deal.requests) == {
         7: ShardReadRequest(0, 6, ((0, Cursor()), (2, Cursor()))),
@@ -45,34 +44,34 @@ def test_each_actor_is_asked_for_its_shards():
 
 def test_a_chunk_smaller_than_a_round_asks_only_whose_turn_it_is():
     machine = scheduler(3)
-    assert [list(dict(machine.next_chunk(1).requests)) for _ in range(6)] == [[7], [7], [8], [8], [7], [7]]
+    assert [list(dict(machine.next_chunk(1, OWNERS).requests)) for _ in range(6)] == [[7], [7], [8], [8], [7], [7]]
 
 
 def test_requests_carry_the_cursor_that_was_heard_last():
     machine = scheduler(2)
-    first = machine.next_chunk(8)
+    first = machine.next_chunk(8, OWNERS)
     machine.arrived(dict(first.requests)[8], answer((1, 3, None)))
-    assert dict(machine.next_chunk(8).requests)[8].shards == ((1, Cursor(3, {"at": 3})),)
+    assert dict(machine.next_chunk(8, OWNERS).requests)[8].shards == ((1, Cursor(3, {"at": 3})),)
     machine.arrived(dict(first.requests)[8], answer((1, 2, None)))  # an answer that comes twice
-    assert dict(machine.next_chunk(8).requests)[8].shards[0][1].ordinal == 3
+    assert dict(machine.next_chunk(8, OWNERS).requests)[8].shards[0][1].ordinal == 3
 
 
 def test_a_shard_that_ended_is_asked_no_more_and_the_others_give_more():
     machine = scheduler(2)
-    first = machine.next_chunk(8)
+    first = machine.next_chunk(8, OWNERS)
     machine.arrived(dict(first.requests)[8], answer((1, 3, 3)))
-    deal = machine.next_chunk(8)
+    deal = machine.next_chunk(8, OWNERS)
     assert list(dict(deal.requests)) == [7]
     assert (deal.stop - deal.start, deal.size) == (16, 8)
 
 
 def test_the_next_epoch_is_dealt_once_all_shards_are_known_to_have_ended():
     machine = scheduler(2, stop=2 * E)
-    first = machine.next_chunk(8)
-    assert machine.next_chunk(8).start == 8  # nobody knows yet
+    first = machine.next_chunk(8, OWNERS)
+    assert machine.next_chunk(8, OWNERS).start == 8  # nobody knows yet
     machine.arrived(dict(first.requests)[7], answer((0, 4, 4)))
     machine.arrived(dict(first.requests)[8], answer((1, 3, 3)))
-    deal = machine.next_chunk(8)
+    deal = machine.next_chunk(8, OWNERS)
     assert deal.start == E
     assert {request.shards[0][1] for request in dict(deal.requests).values()} == {Cursor()}
     for request in dict(deal.requests).values():
@@ -82,17 +81,17 @@ def test_the_next_epoch_is_dealt_once_all_shards_are_known_to_have_ended():
 
 def test_a_shard_longer_than_was_dealt_is_not_over():
     machine = scheduler(1)
-    machine.next_chunk(4)
+    machine.next_chunk(4, OWNERS)
     machine.arrived(ShardReadRequest(0, 4, ((0, Cursor()),)), answer((0, 0, 10)))
-    assert machine.next_chunk(4).start == 4
-    assert machine.next_chunk(4).start == 8
-    assert machine.next_chunk(4).start == E
+    assert machine.next_chunk(4, OWNERS).start == 4
+    assert machine.next_chunk(4, OWNERS).start == 8
+    assert machine.next_chunk(4, OWNERS).start == E
 
 
 def test_a_state_says_nothing_of_what_was_not_delivered():
     machine = scheduler(2)
     assert machine.extra_at(0) is None
-    deals = [machine.next_chunk(8) for _ in range(3)]
+    deals = [machine.next_chunk(8, OWNERS) for _ in range(3)]
     for number, deal in enumerate(deals):
         for request in dict(deal.requests).values():
             machine.arrived(request, answer((request.shards[0][0], 4 * number + 3, None)))
@@ -113,7 +112,7 @@ def test_a_state_says_nothing_of_what_was_not_delivered():
 def test_what_is_known_of_one_epoch_is_not_taken_for_another():
     rest = {"epoch": 0, "cursors": {"0": {"ordinal": 0, "state": {"epoch": 0}}}, "lengths": {"1": 3}}
     machine = scheduler(2, start=E + 1, rest=rest)
-    assert dict(machine.next_chunk(8).requests)[8].shards == ((1, Cursor()),)
+    assert dict(machine.next_chunk(8, OWNERS).requests)[8].shards == ((1, Cursor()),)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +140,9 @@ def test_a_rest_that_is_none_is_refused(rest, message):
 
 
 def test_a_request_is_split_by_position_into_requests_for_the_shards_that_have_any_there():
-    machine = scheduler(num_shards=3, turn_size=2, actors=(7,))
+    machine = scheduler(num_shards=3, turn_size=2)
     machine.arrived(ShardReadRequest(0, 6, ((1, Cursor()),)), answer((1, 2, None)))
-    ((_, request),) = machine.next_chunk(12).requests
+    ((_, request),) = machine.next_chunk(12, (7, 7, 7)).requests
     pieces = machine.split(replace(request, start=2, stop=9))
     assert pieces == [
         ShardReadRequest(2, 3, ((1, Cursor(2, {"at": 2})),)),
@@ -161,7 +160,7 @@ def test_a_request_is_split_by_position_into_requests_for_the_shards_that_have_a
 
 def test_an_epoch_without_an_element_is_an_error():
     machine = scheduler(2)
-    deal = machine.next_chunk(8)
+    deal = machine.next_chunk(8, OWNERS)
     for request in dict(deal.requests).values():
         machine.arrived(request, answer((request.shards[0][0], 0, 2)))
     with pytest.raises(RuntimeError, match="no element of epoch 0, of 4 in 2 shards, was kept"):
@@ -170,9 +169,9 @@ def test_an_epoch_without_an_element_is_an_error():
 
 def test_an_epoch_of_shards_that_shows_nothing_of_later_ones_is_told_once():
     machine = scheduler(2, drops_alike=False)
-    deal = machine.next_chunk(8)
+    deal = machine.next_chunk(8, OWNERS)
     assert not machine.is_exhausted
-    machine.next_chunk(8)
+    machine.next_chunk(8, OWNERS)
     for request in dict(deal.requests).values():
         machine.arrived(request, answer((request.shards[0][0], 0, 2)))
     assert "no element of epoch 0, of 4 in 2 shards, was kept" in machine.released(8, has_elements=False)
@@ -181,9 +180,9 @@ def test_an_epoch_of_shards_that_shows_nothing_of_later_ones_is_told_once():
 
 def test_a_block_that_failed_as_a_whole_says_nothing_of_shards():
     machine = scheduler(2)
-    deal = machine.next_chunk(8)
-    machine.arrived(dict(deal.requests)[7], Block(np.empty(0, np.int64), None, failure=OSError("gone")))
-    assert dict(machine.next_chunk(8).requests)[7].shards[0][1] == Cursor()
+    deal = machine.next_chunk(8, OWNERS)
+    machine.arrived(dict(deal.requests)[7], ())
+    assert dict(machine.next_chunk(8, OWNERS).requests)[7].shards[0][1] == Cursor()
 
 
 def plain(extra):
@@ -218,8 +217,9 @@ class Scheduler:
 
     def begin(self, start, rest):
         extra = known(self.order, start, rest)
-        self.scheduler = ShardScheduler(self.order, self.actors, start=start, stop=self.num_epochs * E, known=extra)
+        self.scheduler = ShardScheduler(self.order, start=start, stop=self.num_epochs * E, known=extra)
         self.window = Window(self.scheduler, chunk_size=self.chunk_size, max_nbytes=self.max_nbytes)
+        self.window.reassign(self.actors)
         self.start = start
         self.in_flight, self.arrived = [], {}
 
@@ -243,7 +243,7 @@ class Scheduler:
             assert cursor.ordinal == 0 or cursor.state["epoch"] == epoch
         return sorted(found)
 
-    def block(self, request):
+    def ends(self, request):
         epoch = request.start // E
         found = self.elements(request)
         ends = []
@@ -256,7 +256,7 @@ class Scheduler:
                 last == length and self.random.random() < 0.5
             )
             ends.append(ShardEnd(shard, Cursor(at, {"epoch": epoch}), length if is_known else None))
-        return ShardBlock(np.array([position for position, _, _ in found], np.int64), None, shards=tuple(ends))
+        return ends
 
     def step(self):
         self.random.choices([self.ask, self.arrive, self.lose, self.change, self.release], [30, 40, 4, 1, 25])[0]()
@@ -268,7 +268,7 @@ class Scheduler:
         if self.in_flight:
             part = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
             self.window.arrived(part, 10)
-            self.scheduler.arrived(part.request, self.block(part.request))
+            self.scheduler.arrived(part.request, self.ends(part.request))
             self.arrived.setdefault(part.chunk, []).append(part)
 
     def lose(self):

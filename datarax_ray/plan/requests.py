@@ -1,0 +1,87 @@
+"""Requests: what one actor is asked for of a chunk of positions, what of its elements is wanted, and for how many."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.packing import DocumentSpec
+
+
+class PositionSet(Protocol):
+    """Some of the positions of a stream."""
+
+    def contain(self, positions: Indices) -> NDArray[np.bool_]:
+        """Which of the positions are in it. positions: int64 (k,). Returns bool (k,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class ListedPositions:
+    """These positions."""
+
+    positions: tuple[int, ...]
+
+    def contain(self, positions: Indices) -> NDArray[np.bool_]:
+        return np.isin(positions, np.array(self.positions, np.int64))
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """That each of num_trainers trainers asks the same actors for the same, which they then read once for all.
+
+    part: of the block, "all"; "places", where its elements are, with columns of no rows; or int64 (m,), ascending,
+    which of its elements. num_elements: of the block, where it is known; another block is none of these elements.
+    """
+
+    num_trainers: int
+    part: Literal["all", "places"] | Indices = field(default="all", compare=False)  # an array has no hash
+    num_elements: int | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to become of the elements of a request.
+
+    positions: those whose elements are wanted, None for all. documents: what they are made into, to be packed; None for
+    nothing. sharing: with other trainers; None where nobody else asks for this.
+    """
+
+    positions: PositionSet | None = None
+    documents: DocumentSpec | None = None
+    sharing: Sharing | None = None
+
+
+EVERYTHING = Wanted()
+
+
+class Request(Protocol):
+    """What one actor is asked for of the chunk [start, stop). A pure function, so it may be sent again anywhere."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+    @property
+    def wanted(self) -> Wanted: ...
+
+    @property
+    def first_partition(self) -> int:
+        """Of the partitions that it asks for: its owner answers."""
+        ...
+
+    @property
+    def asked(self) -> Hashable:
+        """What decides the block: equal for requests that ask for the same, of whatever part and for however many."""
+        ...
+
+    def narrowed(self, positions: tuple[int, ...]) -> Any:
+        """What asks for these of its positions alone, shared with nobody; None where others must be read with them."""
+        ...

@@ -1,0 +1,200 @@
+"""Scheduling: which part of a stream comes next, by which requests. One scheduler for each kind of stream.
+
+A scheduler is a machine without I/O; the window (feed.window) decides when, and who owns the partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from datarax_ray.plan.orders.mixture import WeightsStart
+from datarax_ray.plan.orders.order import Order, Partitioning
+from datarax_ray.plan.partitions import ReadRequest, owners_in
+from datarax_ray.plan.position import next_multiple, pieces
+from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
+from datarax_ray.plan.state import Extra
+
+# That a request is split into. A record that ends its process is found in the logarithm of the chunk to this base of
+# dead processes: in 5 of 2**15 positions, where halving takes 15. More pieces are more objects for nothing.
+NUM_PIECES = 8
+# A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
+MAX_PART_RECORDS = 2**15
+# Rows of a part where whole groups of them are read as columns, at a tenth of that: 8 MiB of 64-byte rows.
+MAX_PART_ROWS = 2**17
+# An epoch of a small shuffled dataset costs its whole table, 3 to 9 ms however few its records, so a chunk of 2**15
+# positions of 10 records would take half a minute. 64 are kept by the cipher for those who share an order.
+MAX_CHUNK_EPOCHS = 64
+
+
+@dataclass(frozen=True)
+class ChunkLimits:
+    """What chunks of a stream may be.
+
+    max_size: positions in the largest that makes sense. first_size: likewise of the first, whose records nobody has
+    seen. max_part_size: positions in the largest part that one actor should get. max_actors: that may read at a time,
+    None for all. is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their
+    sizes, which are powers of two, if not given.
+    """
+
+    max_size: int = 2**62
+    first_size: int = 2**62
+    max_part_size: int = MAX_PART_RECORDS
+    max_actors: int | None = None
+    is_aligned: bool = False
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The chunk [start, stop) and who is asked for what of it. size: positions that may have an element."""
+
+    start: int
+    stop: int
+    size: int
+    requests: tuple[tuple[int, Request], ...]
+
+
+class Scheduler(Protocol):
+    """Deals a stream from its start on, chunk by chunk."""
+
+    @property
+    def partitioning(self) -> Partitioning:
+        """What actors own of it; see plan.partitions.assign."""
+        ...
+
+    @property
+    def limits(self) -> ChunkLimits: ...
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether everything up to the stop has been dealt, as far as is known now."""
+        ...
+
+    def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
+        """The next chunk, of about so many positions. Not when exhausted. owners: the actor of each partition."""
+        ...
+
+    def split(self, request: Any) -> Sequence[Request]:
+        """Requests for fewer positions each, which together ask for the same; () for one that cannot be split."""
+        ...
+
+    def arrived(self, request: Request, learned: Sequence[Any]) -> None:
+        """Event: a request's block is here. learned: what reading it told of the stream (Block.learned)."""
+        ...
+
+
+class StreamScheduler(Scheduler, Protocol):
+    """A scheduler that knows what was delivered, and so where the stream would go on."""
+
+    def extra_at(self, position: int) -> Extra | None:
+        """The extra of a state at a position: one in a chunk not released, or behind an element before it."""
+        ...
+
+    def released(self, stop: int, has_elements: bool) -> str | None:
+        """Event: everything before this position was delivered, the last chunk with some elements or without.
+
+        Returns what to tell people: that nothing came of a whole epoch, and again of 2, 4, 8, ...
+
+        Raises: RuntimeError where nothing ever will; see EmptyEpochs.
+        """
+        ...
+
+
+class EmptyEpochs:
+    """What to do about epochs that give no element: an endless stream of them would be a wait without an end.
+
+    drops_alike: whether one of them shows that none will (see transforms.drops_alike). Then the stream ends with an
+    error, wherever it began and whatever its chunks. Otherwise a later one may give some, so it goes on, and says so.
+    """
+
+    def __init__(self, drops_alike: bool) -> None:
+        self._drops_alike = drops_alike
+        self._next_told = 1
+
+    def seen(self, number: int, what: str, is_empty: bool = False) -> str | None:
+        """What to tell people of so many of them in a row, None for nothing. is_empty: whether there is no data.
+
+        Raises: RuntimeError where nothing will ever come.
+        """
+        if not number:
+            self._next_told = 1
+        if number < self._next_told:
+            return None
+        why = "the filters drop everything (as one does that ends without `return`), or every record is broken"
+        if self._drops_alike or is_empty:
+            raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else why}")
+        self._next_told = 2 * number
+        return (
+            f"no element of {what} was kept, nor of {number} epochs in a row: {why}. What drops them is told their "
+            "position, or draws random numbers, so the stream goes on: a later epoch may give some."
+        )
+
+
+class RecordScheduler:
+    """Deals positions of an order over records: each actor gets those whose record is in its partitions.
+
+    stop: None for an endless stream. wanted: of every position. origin: where the weights of a mixture begin to hold,
+    None for the beginning. first_size: see ChunkLimits. drops_alike: see EmptyEpochs.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        partitioning: Partitioning,
+        *,
+        start: int,
+        stop: int | None,
+        wanted: Wanted = EVERYTHING,
+        origin: WeightsStart | None = None,
+        first_size: int = 2**62,
+        drops_alike: bool = True,
+    ) -> None:
+        self.partitioning = partitioning
+        self.limits = ChunkLimits(
+            min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62),
+            first_size,
+            MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
+            is_aligned=wanted.sharing is not None,
+        )
+        self._order = order
+        self._next = start
+        self._stop = stop
+        self._wanted = wanted
+        self._origin = origin
+        self._last_element = start
+        self._empty = EmptyEpochs(drops_alike)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._next == self._stop
+
+    def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
+        start = self._next
+        stop = next_multiple(start, size) if self.limits.is_aligned else start + size
+        self._next = stop = stop if self._stop is None else min(stop, self._stop)
+        parts = owners_in(self._order, self.partitioning, owners, start, stop)
+        requests = (
+            (actor, ReadRequest(start, stop, self.partitioning, partitions, self._wanted, self._origin))
+            for actor, partitions in parts.items()
+        )
+        return Chunk(start, stop, stop - start, tuple(requests))
+
+    def split(self, request: ReadRequest) -> Sequence[ReadRequest]:
+        """By position; some may hold no record of the partitions that are asked for."""
+        return [replace(request, start=lo, stop=hi) for lo, hi in pieces(request.start, request.stop, NUM_PIECES)]
+
+    def arrived(self, request: Request, learned: Sequence[Any]) -> None:
+        pass
+
+    def extra_at(self, position: int) -> WeightsStart | None:
+        return self._origin
+
+    def released(self, stop: int, has_elements: bool) -> str | None:
+        if has_elements or self._wanted.positions is not None:  # of some positions' elements alone, nothing is dropped
+            self._last_element = stop
+        # N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one
+        # epoch and the last of the next.
+        cycle = self._order.cycle
+        start = -(-self._last_element // cycle) * cycle
+        return self._empty.seen(max(0, stop - start) // cycle, f"the {cycle} positions from {start} on")
