@@ -28,6 +28,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -124,7 +125,7 @@ class RaySource(Source, Closing):
         self._is_named = name is not None
         traced = getattr(source, "traced", None)  # of an NNX source, which knows JAX
         self._traced = None if traced is None else traced()
-        super().__init__(description, self._actors)
+        super().__init__(description, self._actors, getattr(source, "skip_options", COUNT_ALONE))
         # Before Ray's own end: a thread that waits for an actor would be waiting while Ray is taken down around it.
         self._at_exit = _closer(self._actors)
         atexit.register(self._at_exit)

@@ -14,7 +14,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
-from datarax_ray.read.skipped_records import skipped_records_of
+from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
 from datarax_ray.read.stream import Stream
 
 # Elements fetched at once where they are handed out one by one.
@@ -29,13 +29,14 @@ class Source(Uncopied):
 
     instead = "Make another one of the same description, and give it the state: set_state(get_state())."
 
-    def __init__(self, description: Stream, pool: Pool | None = None) -> None:
+    def __init__(self, description: Stream, pool: Pool | None = None, skip_options: SkipOptions = COUNT_ALONE) -> None:
         self.description = description
+        self.skip_options = skip_options
         self._pool = pool or LocalPool(description)
         self._state = StreamState()
         self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
         self._stream_options: StreamOptions | None = None
-        self._skipped_records = skipped_records_of(description)
+        self._skipped_records = SkippedRecords(skip_options)
         self._num_skipped = 0
         self._skipped: tuple[Skipped, ...] = ()  # of the batch that was fetched last
         # elements fetched and not handed out, with the state after each

@@ -32,7 +32,7 @@ from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
-from datarax_ray.read.skipped_records import SkippedRecords, skipped_records_of
+from datarax_ray.read.skipped_records import SkippedRecords
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
@@ -472,7 +472,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def _new_ledger(self) -> SkippedRecords:
         """One that counts, and for the first of the trainers, which all see the same, one that also lists."""
-        return skipped_records_of(self.source.describe(), is_listing=self._options.process_index == 0)
+        return SkippedRecords(self.source.skip_options, is_listing=self._options.process_index == 0)
 
     def _settings(self) -> dict[str, Any]:
         packing = {} if self.packing is None else {"packing": self.packing.settings()}

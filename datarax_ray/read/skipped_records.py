@@ -10,21 +10,19 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datarax_ray.read.errors import Skipped, SkippedError
-
-if TYPE_CHECKING:  # a description checks its options by what is here
-    from datarax_ray.read.stream import Stream
-
 
 # The count and the file go on; the list and the log are for people.
 MAX_LISTED = 1000
 
 
-class SkippedRecords:
-    """Lists the records that `on_error` left out; who consumes the stream counts them. skipped: the first MAX_LISTED.
+@dataclass(frozen=True)
+class SkipOptions:
+    """What whoever consumes a stream does about the records that `on_error` leaves out; no part of what the stream is.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
     None for none; what is in it of a former run, from where this one begins, is dropped.
@@ -33,16 +31,43 @@ class SkippedRecords:
     no file can be.
     """
 
-    def __init__(self, max_skipped: int | None = None, path: str | None = None) -> None:
-        if max_skipped is not None and not hasattr(max_skipped, "__index__"):
-            raise TypeError(f"max_skipped is a whole number, or None for no limit, got {max_skipped!r}")
-        if max_skipped is not None and max_skipped < 0:
-            raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {max_skipped}")
-        if path is not None:
-            _check_path(Path(path))
+    max_skipped: int | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_skipped is not None and not hasattr(self.max_skipped, "__index__"):
+            raise TypeError(f"max_skipped is a whole number, or None for no limit, got {self.max_skipped!r}")
+        if self.max_skipped is not None and self.max_skipped < 0:
+            raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {self.max_skipped}")
+        if self.path is not None:
+            _check_path(Path(self.path))
+
+    def __or__(self, other: SkipOptions) -> SkipOptions:
+        """Of a stream that mixes two: the smaller limit holds for both together, and there is one file.
+
+        Raises: ValueError where they name two.
+        """
+        if None not in (self.path, other.path) and self.path != other.path:
+            paths = sorted(map(str, (self.path, other.path)))
+            raise ValueError(f"the components list their skipped records in {paths}; give them one skipped_path")
+        limits = [limit for limit in (self.max_skipped, other.max_skipped) if limit is not None]
+        return SkipOptions(min(limits, default=None), self.path if other.path is None else other.path)
+
+
+COUNT_ALONE = SkipOptions()
+
+
+class SkippedRecords:
+    """Lists the records that `on_error` left out; who consumes the stream counts them. skipped: the first MAX_LISTED.
+
+    options: whose path is not written where is_listing is False, for all trainers but the first, who all leave out the
+    same.
+    """
+
+    def __init__(self, options: SkipOptions = COUNT_ALONE, *, is_listing: bool = True) -> None:
         self.restart()
-        self._max_skipped = max_skipped
-        self._path = None if path is None else Path(path)
+        self._max_skipped = options.max_skipped
+        self._path = None if options.path is None or not is_listing else Path(options.path)
 
     def restart(self) -> None:
         """The stream goes on from elsewhere."""
@@ -92,14 +117,6 @@ class SkippedRecords:
                 part = self._path.with_name(self._path.name + ".part")
                 part.write_text("".join(kept))
                 os.replace(part, self._path)
-
-
-def skipped_records_of(description: Stream, *, is_listing: bool = True) -> SkippedRecords:
-    """A new ledger for one who consumes this stream.
-
-    is_listing: False for all trainers but the first, who all leave out the same.
-    """
-    return SkippedRecords(description.max_skipped, description.skipped_path if is_listing else None)
 
 
 @contextlib.contextmanager

@@ -100,16 +100,6 @@ class Stream(Protocol):
         """Some of the files or shards in which a request's elements are, for people."""
         ...
 
-    @property
-    def max_skipped(self) -> int | None:
-        """The most broken records that may be left out, None for no limit; no part of what the stream is."""
-        ...
-
-    @property
-    def skipped_path(self) -> str | None:
-        """The file that lists them, None for none; no part of what the stream is."""
-        ...
-
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
         ...

@@ -258,7 +258,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             passes = replace(self._description, num_epochs=state.position // len(self) + 1)
             if passes.stop != self._source.description.stop or passes.order != self._source.description.order:
                 self._source.close()
-                self._source = Source(passes)
+                self._source = Source(passes, skip_options=self.skip_options)
         self._source.seek(state)
 
     def _stands_at(self) -> StreamState:
@@ -300,7 +300,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         state = self._source.state
         self._description = replace(self._description, order=order)
         self._source.close()
-        self._source = Source(self._description)
+        self._source = Source(self._description, skip_options=self.skip_options)
         self._move(state)
 
     def _gather(self, start: Any, size: int) -> dict[str, Any]:

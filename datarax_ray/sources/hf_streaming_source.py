@@ -116,13 +116,10 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
             config.num_passes,
             listed(transforms),
             config.on_error,
-            config.max_skipped,
-            config.skipped_path,
             config.max_connections,
         )
-        super().__init__(
-            config, description, rngs=rngs, name=name or default_name(self, self.dataset_name, self.split_name)
-        )
+        name = name or default_name(self, self.dataset_name, self.split_name)
+        super().__init__(config, description, config.skip_options, rngs=rngs, name=name)
         self._transforms = description.transforms
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -53,7 +55,8 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         whole = whole_weights((1,) * len(components) if weights is None else tuple(weights))
         description = MixtureStream(components, whole, seed, length, allow_new_weights)
-        super().__init__(SourceConfig(), description, rngs=rngs, name=name)
+        skip_options = functools.reduce(operator.or_, (source.skip_options for source in sources))
+        super().__init__(SourceConfig(), description, skip_options, rngs=rngs, name=name)
         self._sources = tuple(sources)
 
     def copy(

@@ -131,7 +131,9 @@ def test_owners_together_read_every_position_once(name, actors):
         parts = owners_in(order, partitioning, owners, start, stop)
         assert set(parts) <= set(actors)
         for asked in (None, rows):
-            found = [ReadRequest(start, stop, partitioning, part, Wanted(asked)).select(order) for part in parts.values()]
+            found = [
+                ReadRequest(start, stop, partitioning, part, Wanted(asked)).select(order) for part in parts.values()
+            ]
             positions = np.concatenate([each for each, _ in found])
             records = np.concatenate([each for _, each in found])
             wanted = np.arange(start, stop) if asked is None else rows.contain(np.arange(start, stop))

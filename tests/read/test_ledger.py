@@ -19,7 +19,7 @@ from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
-from datarax_ray.read.skipped_records import SkippedRecords
+from datarax_ray.read.skipped_records import SkipOptions, SkippedRecords
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, HFStreamingConfig, HFStreamingSource
 from tests.data import FailAt, decode
 
@@ -33,7 +33,7 @@ def listed(path: Path) -> list[dict[str, Any]]:
 
 def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "new" / "skipped.jsonl"
-    ledger = SkippedRecords(None, str(path))
+    ledger = SkippedRecords(SkipOptions(None, str(path)))
     ledger.enter(())
     assert not path.exists()
     ledger.enter(TWO)
@@ -45,17 +45,17 @@ def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
 
 def test_going_back_strikes_out_what_comes_again_and_what_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "skipped.jsonl"
-    SkippedRecords(None, str(path)).enter(TWO)
+    SkippedRecords(SkipOptions(None, str(path))).enter(TWO)
     with path.open("a") as file:
         file.write('{"position": 2, "fi')  # its writer was killed
-    SkippedRecords(None, str(path)).rewind(6)
+    SkippedRecords(SkipOptions(None, str(path))).rewind(6)
     assert [entry["position"] for entry in listed(path)] == [5]
-    SkippedRecords(None, str(path)).rewind(0)
+    SkippedRecords(SkipOptions(None, str(path))).rewind(0)
     assert path.read_text() == ""
 
 
 def test_more_than_allowed_is_an_error_and_not_entered() -> None:
-    ledger = SkippedRecords(1)
+    ledger = SkippedRecords(SkipOptions(1))
     ledger.check(TWO[:1], 0)
     ledger.enter(TWO[:1])
     ledger.check((), 1)
@@ -65,7 +65,7 @@ def test_more_than_allowed_is_an_error_and_not_entered() -> None:
         ledger.check(TWO[:1], 9)  # as of a state that was written with a larger cap
     assert ledger.skipped == [TWO[0]]
     with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
-        SkippedRecords(-1)
+        SkipOptions(-1)
 
 
 def of_files(files: list[Path], transforms: Any = (decode, *BAD), **config: Any) -> ArrayRecordSourceModule:

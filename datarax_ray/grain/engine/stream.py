@@ -43,8 +43,6 @@ class SampledStream:
     stacks: whether to make arrays of like elements. identity: what the stream depends on, in plain values.
     """
 
-    max_skipped: ClassVar[int | None] = None
-    skipped_path: ClassVar[str | None] = None
     yields: ClassVar[Yields] = Yields(is_one_to_one=False, may_repeat=True)
 
     reader: Reader

@@ -22,7 +22,6 @@ from datarax_ray.read.elements.owning import writable
 from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_alike, steps
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.skipped_records import skipped_records_of
 from datarax_ray.read.stream import MAX_NAMES, Reader, check_settings, on_error_setting
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
@@ -89,8 +88,7 @@ class IndexedStream:
     num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
     becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a function of the
     RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no Exception, as a
-    SystemExit, is raised. max_skipped, skipped_path: for the SkippedRecords of whoever consumes the stream, and no part
-    of what it is.
+    SystemExit, is raised.
     """
 
     reader: Reader
@@ -98,14 +96,11 @@ class IndexedStream:
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
-    max_skipped: int | None = None
-    skipped_path: str | None = None
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
-        skipped_records_of(self)
         steps(self.transforms)
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
 

@@ -27,7 +27,6 @@ from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_
 from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.column_types import settle
 from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.skipped_records import skipped_records_of
 from datarax_ray.read.stream import MAX_NAMES, check_settings, on_error_setting
 from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
 from datarax_ray.read.streams.rows import Pick, gather
@@ -46,15 +45,12 @@ class InterleavedStream:
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
-    max_skipped: int | None = None
-    skipped_path: str | None = None
     max_actors: int | None = None
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
     _live: OpenShards = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
-        skipped_records_of(self)
         for step in steps(self.transforms):
             if step.kind == "decode":
                 raise TypeError(

@@ -61,10 +61,6 @@ class MixtureStream:
             object.__setattr__(self, "length", operator.index(self.length))
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
-        if len(paths := {path for c in self.components if (path := c.skipped_path) is not None}) > 1:
-            raise ValueError(
-                f"the components list their skipped records in {sorted(paths)}; give them one skipped_path"
-            )
         finite = [index for index, component in enumerate(self.components) if component.stop is not None]
         if self.allow_new_weights and finite:
             raise ValueError(
@@ -95,16 +91,6 @@ class MixtureStream:
 
     def __str__(self) -> str:
         return f"weights={list(self.weights)}, num_records={self.order.num_records}"
-
-    @property
-    def max_skipped(self) -> int | None:
-        """The smallest limit of a component, and it holds for all of them together; None where none has one."""
-        return min((n for c in self.components if (n := c.max_skipped) is not None), default=None)
-
-    @property
-    def skipped_path(self) -> str | None:
-        """The file that lists skipped records; None where no component names one."""
-        return next((path for component in self.components if (path := component.skipped_path) is not None), None)
 
     @property
     def yields(self) -> Yields:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.orders import cipher
 from datarax_ray.read.elements.transforms import OnError
+from datarax_ray.read.skipped_records import SkipOptions
 
 # The fields that datarax's configs all begin with, in its order.
 BASE_FIELDS = ("cacheable", "batch_stats_fn", "precomputed_stats", "stochastic", "stream_name")
@@ -120,3 +121,8 @@ class ErrorsConfig(EpochsConfig):
     on_error: OnError = "raise"
     max_skipped: int | None = None
     skipped_path: str | None = None
+
+    @property
+    def skip_options(self) -> SkipOptions:
+        """max_skipped and skipped_path. Raises: TypeError, ValueError as SkipOptions."""
+        return SkipOptions(self.max_skipped, self.skipped_path)

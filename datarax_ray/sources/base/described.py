@@ -15,6 +15,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig
 from datarax_ray.sources.base.module import SourceModule
@@ -24,14 +25,27 @@ from datarax_ray.sources.base.traced import TracedBatches
 class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description. Iteration, `next`, `get_batch` and the state share one position."""
 
-    def __init__(self, config: SourceConfig, description: Stream, *, rngs: nnx.Rngs | None, name: str | None) -> None:
+    def __init__(
+        self,
+        config: SourceConfig,
+        description: Stream,
+        skip_options: SkipOptions,
+        *,
+        rngs: nnx.Rngs | None,
+        name: str | None,
+    ) -> None:
         super().__init__(config, rngs=rngs, name=name)
-        self._source = Source(description)
+        self._source = Source(description, skip_options=skip_options)
         self._traced = self.traced()
 
     def describe(self) -> Stream:
         """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
         return self._source.description
+
+    @property
+    def skip_options(self) -> SkipOptions:
+        """What whoever consumes it does about the records that on_error leaves out."""
+        return self._source.skip_options
 
     def batches(
         self, start: int | StreamState, options: StreamOptions

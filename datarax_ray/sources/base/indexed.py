@@ -22,6 +22,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.cache import cached
+from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources.base.config import ErrorsConfig, SourceConfig
@@ -52,8 +53,16 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
     none. `len` is the records of one epoch.
     """
 
-    def __init__(self, config: SourceConfig, description: Stream, *, rngs: nnx.Rngs | None, name: str | None) -> None:
-        super().__init__(config, description, rngs=rngs, name=name)
+    def __init__(
+        self,
+        config: SourceConfig,
+        description: Stream,
+        skip_options: SkipOptions,
+        *,
+        rngs: nnx.Rngs | None,
+        name: str | None,
+    ) -> None:
+        super().__init__(config, description, skip_options, rngs=rngs, name=name)
         self.total_records = nnx.Variable(description.order.num_records)
         self.current_index = nnx.Variable(0)
         self.current_epoch = nnx.Variable(0)
@@ -213,10 +222,8 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             config.num_passes,
             listed(transforms),
             config.on_error,
-            config.max_skipped,
-            config.skipped_path,
         )
-        super().__init__(config, self._description, rngs=rngs, name=name)
+        super().__init__(config, self._description, config.skip_options, rngs=rngs, name=name)
         self._given = Opaque(data)  # to the constructor, for copies
         self._reader = reader
 
