@@ -137,10 +137,11 @@ def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_re
 
 
 class Server:
-    """Serves a folder by ranges; every nth answer is a refusal, or is cut off in the middle."""
+    """Serves a folder by ranges. fails: which requests, by number, from 1, are refused, or cut off in the middle."""
 
     def __init__(self, folder: Path) -> None:
-        self.every, self.how, self.num_failed = 0, "refuse", 0
+        self.fails: Callable[[int], bool] = lambda number: False
+        self.how, self.num_failed = "refuse", 0
         count = itertools.count(1)
         server = self
 
@@ -154,8 +155,8 @@ class Server:
                 self.do_GET()
 
             def do_GET(self) -> None:
-                fails = server.every and next(count) % server.every == 0
-                server.num_failed += bool(fails)
+                fails = server.fails(next(count))
+                server.num_failed += fails
                 if fails and server.how == "refuse":
                     self.send_error(503)
                     return
@@ -174,7 +175,7 @@ class Server:
                 self.end_headers()
                 if self.command == "GET":
                     self.wfile.write(content[: len(content) // 2] if fails else content)
-                self.close_connection = bool(fails)
+                self.close_connection = fails
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -235,12 +236,24 @@ def of(reader: Any, on_error: Any = "skip") -> IndexedStream:
 def test_parquet_over_a_server_that_fails_now_and_then_is_read_whole(tmp_path: Path, server: Server, how: str) -> None:
     write_tables(tmp_path, (13, 11))
     urls = [f"{server.url}/{path.name}" for path in sorted(tmp_path.glob("*.parquet"))]
-    server.every, server.how = 9, how
+    server.fails, server.how = lambda number: number % 9 == 0, how
     reader = ParquetReader.of(urls, columns=["index"])
     block = of(reader).read(ReadRequest(0, 24))
     assert block.columns["index"].tolist() == list(range(24))
     assert block.skipped == ()
     assert server.num_failed
+    reader.close()
+
+
+@pytest.mark.parametrize("refused", range(1, 9))
+def test_whichever_request_for_a_file_is_refused_it_is_asked_again_and_no_missing_file(
+    tmp_path: Path, server: Server, refused: int
+) -> None:
+    (path,) = write_tables(tmp_path, (24,))
+    server.fails = lambda number: number == refused
+    reader = ParquetReader.of(f"{server.url}/{path.name}", columns=["index"])
+    assert reader.read(np.arange(24))["index"].tolist() == list(range(24))
+    assert server.num_failed == 1
     reader.close()
 
 

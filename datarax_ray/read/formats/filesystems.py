@@ -60,9 +60,11 @@ def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _wrap(filesystem: Any) -> Any:
-    from pyarrow.fs import FSSpecHandler, PyFileSystem
+    from pyarrow.fs import PyFileSystem
 
-    return PyFileSystem(FSSpecHandler(filesystem))
+    from datarax_ray.read.formats.fsspec_files import FsspecFiles
+
+    return PyFileSystem(FsspecFiles(filesystem))
 
 
 def _is_pyarrow(filesystem: Any) -> bool:

@@ -83,7 +83,10 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
             opened.close(force=True)
 
     with ThreadPoolExecutor(min(_MAX_OPENERS, len(found))) as pool:
-        outcomes = list(pool.map(inspect, found))
+        if isinstance(first, Exception):
+            outcomes = [first, *pool.map(inspect, found[1:])]  # not asked once more: now it might open
+        else:
+            outcomes = list(pool.map(inspect, found))
     raise_together([outcome for outcome in outcomes if isinstance(outcome, Exception)], len(found))
     files = tuple(outcome for outcome in outcomes if isinstance(outcome, FileFooter))
     if not sum(file.num_rows for file in files):
