@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.feed.intake import Intake
-from datarax_ray.feed.ranks import Ranks, ranks_in
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
 from datarax_ray.read.block import Block
-from datarax_ray.read.elements.columns import Columns, leaves, map_leaves
+from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import Skipped
 
 # Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
@@ -57,6 +55,88 @@ class HostBatch:
     @property
     def num_rows(self) -> int:
         return len(self.positions)
+
+
+class Intake:
+    """Takes the blocks of chunks in order; remembers what elements look like, and which records were skipped."""
+
+    def __init__(self) -> None:
+        self._spec: dict[Path, FieldSpec] = {}
+        self.like: Columns = None  # zero rows of the columns seen first, to make buffers from; None before
+        self._skipped: list[Skipped] = []
+
+    def take(self, stop: int, blocks: Sequence[Block]) -> tuple[list[Block], int, Exception | None]:
+        """The blocks of a chunk up to `stop` that hold elements, where the chunk fails (stop if nowhere), and why.
+
+        What is before a failure is good, and the same for any number of actors; blocks may hold elements behind it.
+        """
+        for block in blocks:
+            self._skipped += block.skipped
+        failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
+        # in the order of their elements, so that which of two kinds is the odd one does not depend on the actors
+        found = sorted((b for b in blocks if len(b.positions)), key=lambda b: int(b.positions[0]))
+        failures += [(int(block.positions[0]), odd) for block in found if (odd := self._oddity(block)) is not None]
+        failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
+        return [block for block in found if block.positions[0] < failed_at], failed_at, failure
+
+    def skipped_before(self, stop: int) -> tuple[Skipped, ...]:
+        """The broken records before this position that were not asked for yet."""
+        told = tuple(skip for skip in self.left_over if skip.position < stop)
+        self._skipped = [skip for skip in self._skipped if skip.position >= stop]
+        return told
+
+    @property
+    def left_over(self) -> tuple[Skipped, ...]:
+        """Broken records that were not asked for yet."""
+        return tuple(sorted(self._skipped, key=lambda skip: skip.position))
+
+    def _oddity(self, block: Block) -> Exception | None:
+        """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
+        if not self._spec:
+            self._spec = dict(leaves(spec(block.columns)))
+            self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
+        return odd_one(self._spec, block.columns, int(block.positions[0]))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where the elements of a chunk are: the positions that gave any, and how many there are up to and with each.
+
+    Both int64 (k,), ascending.
+    """
+
+    positions: Indices
+    ends: Indices
+
+    @property
+    def total(self) -> int:
+        """Elements in the chunk."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def behind(self, done: int) -> tuple[int, int]:
+        """Where the stream goes on behind so many elements of the chunk: position, and elements of it before that."""
+        index = int(np.searchsorted(self.ends, done))  # the position of the last of them
+        position = int(self.positions[index])
+        if self.ends[index] == done:
+            return position + 1, 0
+        return position, done - (int(self.ends[index - 1]) if index else 0)
+
+    def of(self, positions: Indices) -> Indices:
+        """The rank of the first element at each of these positions: int64 (k,). Ranks behind the last for those behind.
+
+        positions: ascending, each in `self.positions` or behind the last of them.
+        """
+        begins = np.concatenate([np.zeros(1, np.int64), self.ends])
+        return begins[np.searchsorted(self.positions, positions)]
+
+
+def ranks_in(start: int, stop: int, blocks: Sequence[Block], *, may_drop: bool) -> Ranks:
+    """The ranks of the chunk [start, stop) in these blocks. may_drop: False where each position has one element."""
+    if not may_drop:
+        return Ranks(np.arange(start, stop, dtype=np.int64), np.arange(1, stop - start + 1, dtype=np.int64))
+    positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
+    found, counts = np.unique(positions[positions < stop], return_counts=True)
+    return Ranks(found, np.cumsum(counts, dtype=np.int64))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from datarax_ray.feed.opinions import Opinions
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part, Window
-from datarax_ray.plan.scheduling import Scheduler
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.stream import Stream
 
@@ -114,8 +113,7 @@ class LocalPool:
 class Flow:
     """One window over a pool, turned by hand: `look`, then take what is ready, or `receive` where nothing is."""
 
-    def __init__(self, scheduler: Scheduler, window: Window, pool: Pool, stall: Stall) -> None:
-        self._scheduler = scheduler
+    def __init__(self, window: Window, pool: Pool, stall: Stall) -> None:
         self._window = window
         self._pool = pool
         self._stall = stall
@@ -208,7 +206,7 @@ class Flow:
             self._pool.blame(node, said)
         part, block = found.part, found.block
         self._window.arrived(event.part, block.whole_nbytes or block.nbytes, block.read_s)
-        self._scheduler.arrived(part.request, block.learned)
+        self._window.scheduler.arrived(part.request, block.learned)
         self._arrived.append((part, block))
         if part.is_trial and block.failure is not None:
             self._end_behind(part.chunk, block)

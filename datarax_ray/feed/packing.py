@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.intake import Intake
+from datarax_ray.feed.batches import HostBatch, Intake
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import ConcatPlacer, ConcatThenSplit, FirstFitPlacer, Packing, padding, segments
 from datarax_ray.plan.position import ordinals

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.feed.ranks import ranks_in
+from datarax_ray.feed.batches import ranks_in
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ordinals

@@ -1,4 +1,22 @@
-"""The stream: a window, a pool that reads, and a batcher, run together for one consumer."""
+"""The stream: a window, a pool that reads, and a batcher, run together for one consumer.
+
+The story of one record, from its bytes to the device; a dozen functions that matter, in order:
+
+ 1. `batches`, below: has the stream make its scheduler, turns the flow, and hands each chunk of blocks to the batcher.
+ 2. `Window.asks` (feed.window): which chunks may be in flight now, by bytes, and which actor owns what of them.
+ 3. `RecordScheduler.next_chunk` (plan.scheduling): the positions of the next chunk, and a request for each owner; where
+    records are read forwards, `ShardScheduler.next_chunk`.
+ 4. `Flow.look` (feed.flow): sends the requests to the pool, `RayPool.send` or `LocalPool`.
+ 5. `ReaderActor.read` (actors.reader_actor): in the actor, `IndexedStream.read` (read.streams.indexed), or another's.
+ 6. `ReadRequest.select` (plan.partitions): the positions of the chunk whose records the actor owns, and these records,
+    by the order.
+ 7. `read_records` (read.streams.indexed): their bytes, or columns, from the reader of a format (read.formats).
+ 8. `transformed` (read.block): decoded, and put through the transforms; `Progress.run` for single elements.
+ 9. `block_of` (read.block): stacked, as one Block, which waits in the object store.
+10. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions), and what it told is learned.
+11. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
+12. `BatchProducer.place` (pipeline.producing): puts the batch on the device; `Pipeline` hands it out with its state.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +24,7 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.flow import Flow, Pool
@@ -32,6 +50,8 @@ DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
 # Of blocks that wait with an actor for their rows to be asked for, and as much again while these are on their way: an
 # actor keeps four times that (BlockCache), and would make again what it had to drop.
 _AHEAD_NBYTES = DEPTH * TARGET_BLOCK_NBYTES // 2
+# (start, stop, blocks) of consecutive chunks.
+Chunks: TypeAlias = Generator[tuple[int, int, list[Block]], None, None]
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
 
@@ -112,7 +132,7 @@ def batches(
         found = _selected(description, pool, scheduler, selector, options)
     else:
         found = _whole(description, pool, scheduler, options)
-    with closing(found) as stream:
+    with closing(_delivered(found, scheduler)) as stream:
         for first, last, blocks in stream:
             for batch in batcher.add(first, last, blocks):
                 yield _with(batch, scheduler.extra_at(batch.stop))
@@ -123,9 +143,7 @@ def batches(
     return batcher.left_over
 
 
-def chunks(
-    description: Stream, pool: Pool, start: int, options: StreamOptions
-) -> Generator[tuple[int, int, list[Block]], None, None]:
+def chunks(description: Stream, pool: Pool, start: int, options: StreamOptions) -> Chunks:
     """(start, stop, blocks) of consecutive chunks, in order, for who makes no Columns of them; else see batches.
 
     Of options, it is how much of the stream is in flight that counts. A list of blocks is emptied when the next chunk
@@ -135,7 +153,7 @@ def chunks(
         return
     wanted = _wanted(description, start, replace(options, shares_actors=False))
     scheduler = description.scheduler(StreamState(start), stop, wanted)
-    yield from _whole(description, pool, scheduler, options)
+    yield from _delivered(_whole(description, pool, scheduler, options), scheduler)
 
 
 def _stop(description: Stream, options: StreamOptions) -> int | None:
@@ -143,12 +161,10 @@ def _stop(description: Stream, options: StreamOptions) -> int | None:
     return description.stop if options.stop is None else options.stop
 
 
-def _whole(
-    description: Stream, pool: Pool, scheduler: StreamScheduler, options: StreamOptions
-) -> Generator[tuple[int, int, list[Block]], None, None]:
+def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options: StreamOptions) -> Chunks:
     """The chunks that the scheduler deals, each when all of its blocks are there and it is the first."""
     stall = Stall(description, options.stall_after_s)
-    flow = Flow(scheduler, Window(scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes), pool, stall)
+    flow = Flow(Window(scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes), pool, stall)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
             if flow.look(pool.actors(), pool.weights()):
@@ -157,17 +173,13 @@ def _whole(
                 flow.receive()
                 continue
             start, stop, _, blocks = flow.first()
-            has_elements = any(len(block.positions) for block in blocks)
-            skip = next((skip for block in blocks for skip in block.skipped), None)
             yield start, stop, blocks
-            blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             flow.release()
-            _tell_of_empty_epochs(scheduler, stop, has_elements, skip)
 
 
 def _selected(
     description: Stream, pool: Pool, scheduler: StreamScheduler, selector: RowSelector, options: StreamOptions
-) -> Generator[tuple[int, int, list[Block]], None, None]:
+) -> Chunks:
     """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
 
     Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here.
@@ -176,10 +188,10 @@ def _selected(
     picked = SelectedRowsScheduler(scheduler, selector)
     max_nbytes = max(1, options.max_nbytes // 2)
     ahead = Window(scheduler, chunk_size=options.chunk_size, max_nbytes=max_nbytes, max_actor_nbytes=_AHEAD_NBYTES)
-    places = Flow(scheduler, ahead, pool, stall)
+    places = Flow(ahead, pool, stall)
     share = num_rows_in(options.rows.full) / options.batch_size
     mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, _AHEAD_NBYTES)]
-    rows = Flow(picked, Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
+    rows = Flow(Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
             reading, weights = pool.actors(), pool.weights()
@@ -199,24 +211,28 @@ def _selected(
                 continue
             start, stop, _, blocks = rows.first()
             blocks = picked.merged(blocks)
+            yield start, stop, blocks
+            rows.release()
+
+
+def _delivered(found: Chunks, scheduler: StreamScheduler) -> Chunks:
+    """The chunks, each told to the scheduler when the next one is asked for.
+
+    Raises: RuntimeError where no element will ever come, with the first of the records that are left out as broken.
+    """
+    with closing(found):
+        for start, stop, blocks in found:
             has_elements = any(len(block.positions) for block in blocks)
             skip = next((skip for block in blocks for skip in block.skipped), None)
             yield start, stop, blocks
-            blocks.clear()
-            rows.release()
-            _tell_of_empty_epochs(scheduler, stop, has_elements, skip)
-
-
-def _tell_of_empty_epochs(scheduler: StreamScheduler, stop: int, has_elements: bool, skip: Skipped | None) -> None:
-    """skip: a broken record of the chunk that ends here. Raises: RuntimeError with it, where nothing will ever come."""
-    try:
-        message = scheduler.released(stop, has_elements)
-    except RuntimeError as error:
-        if skip is not None:
-            error.add_note(f"left out as broken: {skip.where} (position {skip.position}): {skip.reason}")
-        raise
-    if message:
-        logger.warning(message)
+            blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
+            try:
+                if message := scheduler.released(stop, has_elements):
+                    logger.warning(message)
+            except RuntimeError as error:
+                if skip is not None:
+                    error.add_note(f"left out as broken: {skip.where} (position {skip.position}): {skip.reason}")
+                raise
 
 
 def _with(batch: HostBatch, extra: Extra | None) -> HostBatch:

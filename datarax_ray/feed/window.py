@@ -114,7 +114,7 @@ class Window:
         max_nbytes: int,
         max_actor_nbytes: int | None = None,
     ) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
         self._max_actor_nbytes = max_actor_nbytes
@@ -157,7 +157,7 @@ class Window:
     @property
     def is_finished(self) -> bool:
         """Whether every chunk up to the scheduler's stop has been released."""
-        return not self._chunks and self._scheduler.is_exhausted
+        return not self._chunks and self.scheduler.is_exhausted
 
     @property
     def nbytes(self) -> int:
@@ -208,8 +208,8 @@ class Window:
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on."""
-        actors = actors[: self._scheduler.limits.max_actors]
-        self._owners = assign(self._scheduler.partitioning, actors, self._owners, weights)
+        actors = actors[: self.scheduler.limits.max_actors]
+        self._owners = assign(self.scheduler.partitioning, actors, self._owners, weights)
         self._waiting = [self._ask_owner(part) for part in self._waiting]
 
     def release(self) -> None:
@@ -224,7 +224,7 @@ class Window:
         self._nbytes_per_position = max(nbytes, DECAY * self._nbytes_per_position)
         self._read_s_per_position = max(chunk.read_s / chunk.size, DECAY * self._read_s_per_position)
         if self._chunk_size is None:
-            limits = self._scheduler.limits
+            limits = self.scheduler.limits
             size = next_chunk_size(
                 self._size,
                 self._nbytes_per_position,
@@ -239,7 +239,7 @@ class Window:
             self._size = min(size, limits.max_size)
 
     def _may_open(self) -> bool:
-        if len(self._chunks) >= MAX_OPEN_CHUNKS or self._scheduler.is_exhausted:
+        if len(self._chunks) >= MAX_OPEN_CHUNKS or self.scheduler.is_exhausted:
             return False
         if not self._chunks:
             return True  # one chunk is always in flight, or a bound below its size would stop the stream
@@ -261,7 +261,7 @@ class Window:
         return len(set(self._owners))
 
     def _open(self) -> _Chunk:
-        dealt = self._scheduler.next_chunk(self._size, self._owners)
+        dealt = self.scheduler.next_chunk(self._size, self._owners)
         parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(dealt.requests)]
         chunk = _Chunk(self._num_opened, dealt.start, dealt.stop, dealt.size, parts)
         self._chunks.append(chunk)
@@ -278,7 +278,7 @@ class Window:
             attempt = TRY_AFTER if is_known else part.attempt + 1
             ended = reason if is_known else part.ended
             return [replace(part, attempt=attempt, num_out_of_memory=num_out_of_memory, ended=ended)]
-        requests = self._scheduler.split(part.request) if part.attempt + 1 >= SPLIT_AFTER else ()
+        requests = self.scheduler.split(part.request) if part.attempt + 1 >= SPLIT_AFTER else ()
         if not requests:
             return [replace(part, attempt=part.attempt + 1)]
         indexes = [part.index, *range(len(chunk.parts), len(chunk.parts) + len(requests) - 1)]
