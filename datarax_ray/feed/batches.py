@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
 from datarax_ray.read.block import Block
@@ -130,9 +130,9 @@ class Ranks:
         return begins[np.searchsorted(self.positions, positions)]
 
 
-def ranks_in(start: int, stop: int, blocks: Sequence[Block], *, may_drop: bool) -> Ranks:
-    """The ranks of the chunk [start, stop) in these blocks. may_drop: False where each position has one element."""
-    if not may_drop:
+def ranks_in(start: int, stop: int, blocks: Sequence[Block], *, is_one_to_one: bool) -> Ranks:
+    """The ranks of the chunk [start, stop) in these blocks. is_one_to_one: see Yields."""
+    if is_one_to_one:
         return Ranks(np.arange(start, stop, dtype=np.int64), np.arange(1, stop - start + 1, dtype=np.int64))
     positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
     found, counts = np.unique(positions[positions < stop], return_counts=True)
@@ -156,8 +156,8 @@ class Batcher:
     """Takes complete chunks in order, gives batches in order.
 
     rows: which of every batch to keep. start, stop: positions of the stream, stop None if endless. offset: elements of
-    the record at start that were delivered before. may_drop: whether positions may have no element, or several; the
-    latter only with may_repeat. Then blocks must tell of all elements of a chunk; otherwise of these rows at least.
+    the record at start that were delivered before. yields: of the stream's positions; where that is not one element for
+    each, blocks must tell of all elements of a chunk, otherwise of these rows at least.
     """
 
     def __init__(
@@ -167,16 +167,14 @@ class Batcher:
         start: int,
         stop: int | None,
         drop_remainder: bool = False,
-        may_drop: bool = False,
-        may_repeat: bool = False,
+        yields: Yields = ONE_TO_ONE,
         offset: int = 0,
     ) -> None:
         self._rows = rows
         self._batch_size = rows.batch_size
         self._stop = stop
         self._drop_remainder = drop_remainder
-        self._may_drop = may_drop
-        self._may_repeat = may_repeat
+        self._yields = yields
         self._done = offset  # ranks of the next chunk that were delivered before
         self._intake = Intake()
         self._room = _FIRST_ROWS  # that the last batch took, where that is not known from the beginning
@@ -188,7 +186,7 @@ class Batcher:
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
         blocks, failed_at, failure = self._intake.take(stop, blocks)
-        ranks = ranks_in(start, min(stop, failed_at), blocks, may_drop=self._may_drop)
+        ranks = ranks_in(start, min(stop, failed_at), blocks, is_one_to_one=self._yields.is_one_to_one)
         parts = [self._place(ranks, block) for block in blocks]
         done, self._done = self._done, 0
         if failed_at > start:
@@ -216,7 +214,7 @@ class Batcher:
         return self._intake.left_over
 
     def _place(self, ranks: Ranks, block: Block) -> _Placed:
-        nth = ordinals(block.positions) if self._may_repeat else None
+        nth = ordinals(block.positions) if self._yields.may_repeat else None
         rank = ranks.of(block.positions) if nth is None else ranks.of(block.positions) + nth
         if (picked := block.picked) is None:
             return _Placed(block.columns, block.positions, rank, nth)
@@ -239,10 +237,10 @@ class Batcher:
         self._positions = np.empty(0, np.int64)
         self._ordinals = np.empty(0, np.int64)
         rows = self._batch_size
-        if not self._may_drop and self._stop is not None:
+        if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
         # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
-        self._ranges = ((0, rows),) if self._may_drop else self._rows.of(rows)
+        self._ranges = self._rows.of(rows) if self._yields.is_one_to_one else ((0, rows),)
 
     def _scatter(self, elements: _Placed, first: int, last: int) -> None:
         """Copy what the block has of the ranks [first, last) to their rows of this batch."""
@@ -275,7 +273,7 @@ class Batcher:
         if self._buffers is not None and rows <= have:
             return
         size = num_rows_in(self._ranges)
-        if self._may_drop:
+        if not self._yields.is_one_to_one:
             size = min(size, max(rows, 2 * have, self._room))
         buffers, positions, ordinals = self._empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
         if self._buffers is not None:
@@ -296,9 +294,9 @@ class Batcher:
                     "drop_remainder=True."
                 )
             columns = self._empty(0)
-        ordinals = self._ordinals if self._may_repeat else None
+        ordinals = self._ordinals if self._yields.may_repeat else None
         ranges = self._ranges
-        if self._may_drop:
+        if not self._yields.is_one_to_one:
             ranges = self._rows.of(self._row)
             columns, positions = map_leaves(lambda array: joined(ranges, array), columns), joined(ranges, positions)
             ordinals = None if ordinals is None else joined(ranges, ordinals)

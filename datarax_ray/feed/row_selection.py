@@ -40,7 +40,7 @@ class RowSelector:
 
     def pick(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
         """Of each block of the chunk [start, stop), which elements are picked: int64 (m,), ascending."""
-        ranks = ranks_in(start, stop, blocks, may_drop=True)
+        ranks = ranks_in(start, stop, blocks, is_one_to_one=False)
         end = self._next_row + ranks.total
         picks = []
         for block in blocks:

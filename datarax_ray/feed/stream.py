@@ -255,8 +255,7 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
     }
     if options.packing is not None:
         return PackedBatcher(options.packing, options.rows, **common)
-    yields = description.yields
-    return Batcher(options.rows, may_drop=not yields.is_one_to_one, may_repeat=yields.may_repeat, **common)
+    return Batcher(options.rows, yields=description.yields, **common)
 
 
 def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:

@@ -32,6 +32,9 @@ class Yields:
     may_repeat: bool = False
 
 
+ONE_TO_ONE = Yields()
+
+
 def check_position(position: int) -> int:
     """The position, a plain int. Raises: TypeError where it is no integer; ValueError outside [0, 2**62]."""
     position = operator.index(position)

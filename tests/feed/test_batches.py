@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import Batcher
+from datarax_ray.plan.position import Yields
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined, share_of_rank
 from datarax_ray.read.block import Block
@@ -99,7 +100,7 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
     for shares in itertools.chain(*(itertools.combinations(range(num_parts), n) for n in range(1, num_parts + 1))):
         share = TrainerRows(batch_size, Share(num_parts, shares))
         mine = {p for _, _, rows, _ in wanted for p in joined(share.of(len(rows)), rows_array(rows)).tolist()}
-        batcher = Batcher(share, start=start, stop=stop, drop_remainder=drop_remainder, may_drop=may_drop)
+        batcher = Batcher(share, start=start, stop=stop, drop_remainder=drop_remainder, yields=Yields(not may_drop))
         got = []
         feed = lambda positions, keep=mine: [p for p in positions if may_drop or not only_mine or p in keep]  # noqa: E731
         try:
@@ -146,21 +147,21 @@ def test_a_batch_that_is_exactly_one_block_is_a_copy_of_it():
 
 
 def test_the_stop_of_a_full_batch_is_after_its_last_row_and_of_the_short_one_the_end():
-    batcher = Batcher(TrainerRows(2), start=0, stop=10, may_drop=True)
+    batcher = Batcher(TrainerRows(2), start=0, stop=10, yields=Yields(False))
     full, short = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([7])]))
     assert (full.start, full.stop) == (0, 4)
     assert (short.start, short.stop) == (4, 10)
 
 
 def test_nothing_follows_the_last_batch_when_the_rest_is_dropped():
-    batcher = Batcher(TrainerRows(2), start=0, stop=10, may_drop=True)
+    batcher = Batcher(TrainerRows(2), start=0, stop=10, yields=Yields(False))
     got = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([], skipped=[9])]))
     assert [(b.start, b.stop) for b in got] == [(0, 4)]
     assert batcher.left_over == (skip(9),)
 
 
 def test_a_record_skipped_before_the_rest_of_its_batch_arrives_is_counted_once_and_there():
-    batcher = Batcher(TrainerRows(3), start=0, stop=9, may_drop=True)
+    batcher = Batcher(TrainerRows(3), start=0, stop=9, yields=Yields(False))
     got = batches_of(
         batcher,
         (0, 3, [block([0, 2], skipped=[1])]),
@@ -172,7 +173,7 @@ def test_a_record_skipped_before_the_rest_of_its_batch_arrives_is_counted_once_a
 
 
 def test_positions_and_stops_are_plain_integers():
-    batcher = Batcher(TrainerRows(2), start=0, stop=3, may_drop=True)
+    batcher = Batcher(TrainerRows(2), start=0, stop=3, yields=Yields(False))
     for batch in batches_of(batcher, (0, 3, [block(range(3))])):
         assert {type(batch.start), type(batch.stop)} == {int}
 
@@ -286,7 +287,7 @@ def fanned_out(draw):
 
 def fanned_batches(counts, cuts, owners, batch_size, share=WHOLE, *, start=0, offset=0):
     rows, stop = TrainerRows(batch_size, share), len(counts)
-    batcher = Batcher(rows, start=start, stop=stop, may_drop=True, may_repeat=True, offset=offset)
+    batcher = Batcher(rows, start=start, stop=stop, yields=Yields(False, may_repeat=True), offset=offset)
     got = []
     for cut in [cut for cut in cuts if cut > start]:
         positions = range(start, cut)
@@ -337,14 +338,14 @@ def test_rows_of_a_batch_that_will_be_padded_are_dealt_as_those_of_a_full_one(nu
         parts = []
         for rank in range(4):
             rows = TrainerRows(8, share_of_rank(rank, 4), is_padded=True)
-            batcher = Batcher(rows, start=0, stop=num_rows, may_drop=may_drop)
+            batcher = Batcher(rows, start=0, stop=num_rows, yields=Yields(not may_drop))
             parts.append(batches_of(batcher, (0, num_rows, [block(range(num_rows))]))[0].positions.tolist())
         assert [len(part) for part in parts[: num_rows // 2]] == [2] * (num_rows // 2)
         assert [position for part in parts for position in part] == list(range(num_rows))
 
 
 def test_a_huge_batch_of_filtered_rows_takes_no_more_memory_than_twice_its_rows():
-    batcher = Batcher(TrainerRows(10**9), start=0, stop=6000, may_drop=True)
+    batcher = Batcher(TrainerRows(10**9), start=0, stop=6000, yields=Yields(False))
     chunks = [(at, at + 1000, [columns_block(at, {"x": np.arange(at, at + 1000)})]) for at in range(0, 6000, 1000)]
     (batch,) = batches_of(batcher, *chunks)
     assert batch.columns["x"].tolist() == list(range(6000))

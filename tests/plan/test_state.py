@@ -14,14 +14,14 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardCursors
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
-from datarax_ray.plan.position import Yields
+from datarax_ray.plan.position import ONE_TO_ONE, Yields
 from datarax_ray.plan.state import StreamState, num_skipped_in
 
 
 @dataclass(frozen=True)
 class Stream:
     order: Any
-    yields: Yields = Yields()  # noqa: RUF009
+    yields: Yields = ONE_TO_ONE
 
 
 RECORDS = Stream(order_of(10))
