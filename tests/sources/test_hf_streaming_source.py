@@ -279,7 +279,7 @@ def test_a_state_of_another_stream_is_refused(corpus: list[str]) -> None:
         (make(dataset, shuffle=False), "order.shuffle"),
         (make(dataset, shuffle_buffer_size=51), "order.window_size"),
         (make(dataset, turn_size=9), "order.turn_size"),
-        (make(stream(corpus[:3])), "files.num_shards"),
+        (make(stream(corpus[:3])), "files.num_lanes"),
         (make(stream([*corpus[:3], corpus[0]])), "files.digest"),
         (make(dataset.filter(even)), "files.digest"),
         (make(dataset, [Noise()]), "transforms.digest"),
