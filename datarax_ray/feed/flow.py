@@ -111,7 +111,7 @@ class LocalPool:
 
 
 class Flow:
-    """One window over a pool, turned by hand: `look`, then take what is ready, or `receive` where nothing is."""
+    """One window over a pool, turned by hand: `poll`, then take what is ready, or `receive` where nothing is."""
 
     def __init__(self, window: Window, pool: Pool, stall: Stall) -> None:
         self._window = window
@@ -137,7 +137,7 @@ class Flow:
         """Whether the first chunk is complete."""
         return not self.is_idle and not self._window.head
 
-    def look(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
+    def poll(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
         """Ask these actors for what may be asked for. Does not wait.
 
         Returns whether something is lost, so that it is to be seen who can be asked now.

@@ -85,7 +85,7 @@ class SelectedRowsScheduler:
         """Whether no places are known that were not dealt; there may be more to come."""
         return not self._known
 
-    def know(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
+    def add_places(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
         """Event: the places of the next chunk are there, each block for its part."""
         self._known.append(_Places(start, stop, parts, blocks, self._selector.pick(start, stop, blocks)))
 

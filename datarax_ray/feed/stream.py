@@ -6,7 +6,7 @@ The story of one record, from its bytes to the device; a dozen functions that ma
  2. `Window.asks` (feed.window): which chunks may be in flight now, by bytes, and which actor owns what of them.
  3. `RecordScheduler.next_chunk` (plan.scheduling): the positions of the next chunk, and a request for each owner; where
     records are read forwards, `ShardScheduler.next_chunk`.
- 4. `Flow.look` (feed.flow): sends the requests to the pool, `RayPool.send` or `LocalPool`.
+ 4. `Flow.poll` (feed.flow): sends the requests to the pool, `RayPool.send` or `LocalPool`.
  5. `ReaderActor.read` (actors.reader_actor): in the actor, `IndexedStream.read` (read.streams.indexed), or another's.
  6. `ReadRequest.select` (plan.partitions): the positions of the chunk whose records the actor owns, and these records,
     by the order.
@@ -167,7 +167,7 @@ def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options:
     flow = Flow(Window(scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes), pool, stall)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
-            if flow.look(pool.actors(), pool.weights()):
+            if flow.poll(pool.actors(), pool.weights()):
                 continue
             if not flow.is_ready:
                 flow.receive()
@@ -195,12 +195,12 @@ def _selected(
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
             reading, weights = pool.actors(), pool.weights()
-            is_lost = places.look(reading, weights) | rows.look(reading, weights)
+            is_lost = places.poll(reading, weights) | rows.poll(reading, weights)
             while places.is_ready and picked.is_exhausted:  # what is known is dealt when there is room for it
-                picked.know(*places.first())
+                picked.add_places(*places.first())
                 places.release()
                 # rows first: an actor answers in the order in which it is asked, and these cost it nothing
-                is_lost |= rows.look(reading, weights) | places.look(reading, weights)
+                is_lost |= rows.poll(reading, weights) | places.poll(reading, weights)
             if is_lost:
                 continue
             if rows.is_idle:
