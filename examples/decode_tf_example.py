@@ -29,11 +29,11 @@ with tempfile.TemporaryDirectory() as directory:
     writer.write(serialized(5, [12], b"second"))
     writer.close()
 
-    features = {"label": FixedLen("int32"), "tokens": VarLen("int64"), "name": FixedLen("bytes")}
+    decode = DecodeExample({"label": FixedLen("int32"), "tokens": VarLen("int64"), "name": FixedLen("bytes")})
     source = ArrayRecordSourceModule(
         ArrayRecordSourceConfig(num_epochs=1),
         directory,
-        transforms=[DecodeExample(features), PadTo({"tokens": 3}, dtype="int32", mask_suffix="_mask")],
+        transforms=[decode, PadTo({"tokens": 3}, dtype="int32", mask_suffix="_mask")],
     )
     batch = source.get_batch(2)
 

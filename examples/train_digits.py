@@ -13,13 +13,13 @@ from datarax_ray.cli import digits
 from datarax_ray.read.decode import DecodeFields
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
-source = ArrayRecordSourceModule(
+digits_source = ArrayRecordSourceModule(
     ArrayRecordSourceConfig(seed=0, shuffle_files=True, num_epochs=10),
     digits.TRAIN,  # a glob of files; records are 64 bytes of image and one of label
     transforms=[DecodeFields(digits.FIELDS), digits.RandomShift()],
 )
 # Before the model is made: a local Ray starts processes, which Python advises against once JAX has threads.
-source = RaySource(source, num_actors=2)
+source = RaySource(digits_source, num_actors=2)
 
 
 def normalize(batch):

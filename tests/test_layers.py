@@ -52,6 +52,19 @@ def test_the_import_contracts_hold() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+def test_a_type_checker_knows_the_public_names(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, Pipeline, RaySource\n"
+        "source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), 'x')\n"
+        "Pipeline(source=RaySource(source, num_actors=2), batchsize=8)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
+    done = subprocess.run([*command, program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert 'program.py:3: error: Unexpected keyword argument "batchsize"' in done.stdout
+    assert "Found 1 error" in done.stdout
+
+
 def test_public_names_are_where_the_documentation_says() -> None:
     from datarax_ray import Pipeline, RaySource
     from datarax_ray.checkpoint import PipelineRestore, PipelineSave
@@ -70,5 +83,5 @@ def test_public_names_are_where_the_documentation_says() -> None:
         ]
     )
     assert set(datarax_ray.__all__) <= set(dir(datarax_ray))
-    with pytest.raises(AttributeError, match="no attribute 'RaySauce'"):
+    with pytest.raises(AttributeError, match="attribute RaySauce"):
         _ = datarax_ray.RaySauce

@@ -1,0 +1,39 @@
+# The public names: what editors and type checkers see, and what the package gives when one is first used.
+from .actors.source import RaySource as RaySource
+from .checkpoint import PipelineRestore as PipelineRestore
+from .checkpoint import PipelineSave as PipelineSave
+from .pipeline import Pipeline as Pipeline
+from .pipeline import prefetch_to_device as prefetch_to_device
+from .plan.packing import ConcatThenSplit as ConcatThenSplit
+from .plan.packing import FirstFitPack as FirstFitPack
+from .read.decode import DecodeExample as DecodeExample
+from .read.decode import DecodeFields as DecodeFields
+from .read.decode import DecodeImage as DecodeImage
+from .read.decode import DecodeJson as DecodeJson
+from .read.decode import DecodeMsgpack as DecodeMsgpack
+from .read.decode import DecodeRaw as DecodeRaw
+from .read.decode import FixedLen as FixedLen
+from .read.decode import PadTo as PadTo
+from .read.decode import VarLen as VarLen
+from .sources import ArrayRecordSourceConfig as ArrayRecordSourceConfig
+from .sources import ArrayRecordSourceModule as ArrayRecordSourceModule
+from .sources import CSVSource as CSVSource
+from .sources import CSVSourceConfig as CSVSourceConfig
+from .sources import HFEagerConfig as HFEagerConfig
+from .sources import HFEagerSource as HFEagerSource
+from .sources import HFStreamingConfig as HFStreamingConfig
+from .sources import HFStreamingSource as HFStreamingSource
+from .sources import JSONLinesSource as JSONLinesSource
+from .sources import JSONLinesSourceConfig as JSONLinesSourceConfig
+from .sources import MixtureSource as MixtureSource
+from .sources import ParquetSource as ParquetSource
+from .sources import ParquetSourceConfig as ParquetSourceConfig
+from .sources import RandomAccessSource as RandomAccessSource
+from .sources import RandomAccessSourceConfig as RandomAccessSourceConfig
+from .sources import TFDSSource as TFDSSource
+from .sources import TFDSSourceConfig as TFDSSourceConfig
+from .sources import WebDatasetSource as WebDatasetSource
+from .sources import WebDatasetSourceConfig as WebDatasetSourceConfig
+from .sources import from_hf as from_hf
+
+__version__: str
