@@ -131,3 +131,26 @@ def ingest(
         is_whole = run(request, out, err)
     if not is_whole:
         raise typer.Exit(INTERRUPTED)
+
+
+cluster = typer.Typer(help="What runs this on a real cluster.", no_args_is_help=True)
+app.add_typer(cluster, name="cluster")
+
+
+@cluster.command()
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to write them to; made if missing.", show_default=False)
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+) -> None:
+    """Write a training job and what starts, watches and grows its cluster.
+
+    That is: the job with its submit script, manifests for KubeRay, an autoscaler's YAML, a Dockerfile, a SLURM script,
+    a Grafana dashboard, and a runbook. They are yours to change. Begin with README.md there.
+    """
+    with told(err):
+        from datarax_ray.cli.cluster import init
+
+        names = init(directory, force)
+        out.print(f"wrote {len(names)} files to {directory}; begin with {directory / 'README.md'}", soft_wrap=True)

@@ -16,6 +16,7 @@ def test_without_arguments_it_shows_its_help(command):
     shown = command()
     assert "demo" in shown.stdout
     assert "ingest" in shown.stdout
+    assert "cluster" in shown.stdout
 
 
 def test_version(command):
@@ -35,6 +36,7 @@ def test_help_of_ingest_names_every_option(command, option):
     ("module", "absent"),
     [
         ("datarax_ray.cli.app", HEAVY),
+        ("datarax_ray.cli.cluster", HEAVY),
         ("datarax_ray.cli.ingest", ("jax", "flax", "orbax", "ray")),
         ("datarax_ray.cli.digits", ("jax", "flax", "orbax", "ray", "typer", "rich")),  # an actor imports it
     ],
