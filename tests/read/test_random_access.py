@@ -116,3 +116,42 @@ def test_a_state_of_another_hugging_face_dataset_is_refused() -> None:
         high.set_state(state)
     del state["settings"]["files"]["content"]  # as earlier releases wrote it
     low.set_state(state)
+
+
+class Doubled(datasets.Dataset):
+    """A user's own kind of dataset."""
+
+    def __getitem__(self, key: Any) -> Any:
+        row = super().__getitem__(key)
+        return {"x": 2 * row["x"]}
+
+    def __getitems__(self, keys: list[int]) -> list[Any]:
+        return [self[key] for key in keys]
+
+
+def doubled(values: list[int]) -> Doubled:
+    data = datasets.Dataset.from_dict({"x": values})
+    return Doubled(data.data, info=data.info, split=data.split, fingerprint=data._fingerprint)
+
+
+def test_a_users_subclass_of_a_hugging_face_dataset_is_not_destroyed_when_it_was_read() -> None:
+    data = doubled([1, 2, 3])
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
+    assert [element["x"] for element in source] == [2, 4, 6]
+    source.close()
+    assert data[2] == {"x": 6}
+
+
+def test_a_users_subclass_of_a_hugging_face_dataset_is_told_apart_by_its_rows() -> None:
+    same, other = (RandomAccessReader(doubled(values)).fingerprint() for values in ([1, 2, 3], [1, 2, 4]))
+    assert same == RandomAccessReader(doubled([1, 2, 3])).fingerprint()
+    assert same != other
+
+
+def test_a_dict_of_splits_is_refused_since_they_would_become_fields() -> None:
+    data = datasets.Dataset.from_dict({"x": [1, 2]})
+    for splits in (datasets.DatasetDict(test=data, train=data), {"test": data, "train": data}):
+        with pytest.raises(TypeError, match=r"'test' is a Hugging Face dataset, no array.*\['test', 'train'\]"):
+            RandomAccessSource(RandomAccessSourceConfig(), splits)
+    with pytest.raises(TypeError, match="'train' is a Hugging Face dataset"):
+        RandomAccessSource(RandomAccessSourceConfig(), datasets.IterableDatasetDict(train=data.to_iterable_dataset()))

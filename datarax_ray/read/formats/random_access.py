@@ -43,6 +43,8 @@ _ROWS = {
     "pyarrow.RecordBatch": "{name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names}",
     "polars.DataFrame": f"{_COLUMNS}table.columns}}",
 }
+_DATASET = "datasets.arrow_dataset.Dataset"
+_STREAM = "datasets.iterable_dataset.IterableDataset"
 _NUMBERS = frozenset({bool, int, float, complex})
 _MAX_SAMPLED = 1000  # elements of any kind, each looked at in Python
 _SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
@@ -76,7 +78,7 @@ class RandomAccessReader:
         self._is_entered = False
         self._lock = ThreadLock()  # so that no thread leaves what another one reads
         # leaving a Hugging Face dataset destroys it, and it needs no entering
-        self.is_managed = hasattr(data, "__enter__") and not type(data).__module__.startswith("datasets.")
+        self.is_managed = hasattr(data, "__enter__") and not _is_hugging_face(data, _DATASET)
         self.num_records = len(data)
         if not self.num_records:
             raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
@@ -150,7 +152,7 @@ class RandomAccessReader:
         """
         said = _name(self._data)
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
-        if f"{type(self._data).__module__}.{type(self._data).__qualname__}" == "datasets.arrow_dataset.Dataset":
+        if _is_hugging_face(self._data, _DATASET):
             return named | {"content": self._dataset_digest}
         if type(self._data) not in (list, tuple, np.ndarray):
             return named
@@ -178,7 +180,8 @@ class ArraysReader:
     Lists become arrays where that changes none of their values: text and mixtures with it stay as they are, as objects.
 
     Raises: ValueError for arrays of different lengths, without rows, or an empty dict, and for lists of numbers of
-    several kinds; TypeError for a masked array, or a name that is no str.
+    several kinds; TypeError for a masked array, a Hugging Face dataset (of a dict of splits, say), or a name that is no
+    str.
     """
 
     broken: type[Exception] = IndexError
@@ -189,6 +192,11 @@ class ArraysReader:
                 f"a dict holds arrays by name, and {name!r} is no str; for elements by their numbers, give a list"
             )
         for path, array in leaves(arrays):
+            if _is_hugging_face(array, _DATASET, _STREAM):
+                raise TypeError(
+                    f"{'.'.join(path)!r} is a Hugging Face dataset, no array, and its rows would become one field; give "
+                    f"one dataset of {sorted(arrays)}, or several to a MixtureSource"
+                )
             if isinstance(array, np.ma.MaskedArray):
                 raise TypeError(
                     f"{'.'.join(path)!r} is a masked array, whose mask would be lost; give its filled(value), or its "
@@ -264,3 +272,8 @@ def _table_kind(data: Any) -> str | None:
     """Its name in _NO_ROWS, of a subclass (geopandas.GeoDataFrame) too; None for what is in there not. Imports none."""
     kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
     return next((kind for kind in kinds if kind in _NO_ROWS), None)
+
+
+def _is_hugging_face(data: Any, *kinds: str) -> bool:
+    """Whether it is of one of these classes of `datasets`, or of a subclass. Imports nothing."""
+    return any(f"{kind.__module__}.{kind.__qualname__}" in kinds for kind in type(data).__mro__)
