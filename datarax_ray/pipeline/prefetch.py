@@ -26,7 +26,8 @@ def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetch
 
     Raises: ValueError for a negative size; when a batch is due, what the iterable raised in its place, or what its
     transfer did, as OverflowError for 64-bit values that JAX's 32 bits do not hold: then it is tried again when it is
-    asked for again.
+    asked for again, by the same iterator, or another one where the iterable has a state. RuntimeError from then on
+    where that is a generator, which ends with its error.
     """
     if size < 0:
         raise ValueError(f"size must be at least 0, got {size}")
@@ -60,6 +61,13 @@ class _HostBatches:
         try:
             if self._iterator is None:
                 self._iterator = iter(self._iterable)
+            elif not self._waiting and getattr(self._iterator, "gi_frame", self) is None:
+                raise RuntimeError(
+                    f"the generator of {type(self._iterable).__name__} ended with the error before, so what it had "
+                    "left is lost, and another one would begin anew, with batches that were consumed. Make a new "
+                    "prefetcher to begin anew; to go on behind an error, give it what has get_state and set_state, or "
+                    "an iterator whose __next__ can be called again."
+                )
             while True:
                 if not self._waiting:
                     try:
@@ -116,8 +124,8 @@ class DevicePrefetcher(Closing):
             made = self._ahead.next()
         except Exception:
             self._end_thread()
-            if self._host is not None and not self._host.has_waiting:
-                self._host = None  # the iterable failed, and is asked for another iterator
+            if self._host is not None and not self._host.has_waiting and hasattr(self._iterable, "get_state"):
+                self._host = None  # the iterable failed; another iterator goes on where that stands
             raise
         self._consumed = _Made(None, made.state, made.is_last)
         if made.is_last:

@@ -30,8 +30,8 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     data: an object with `__len__` and `__getitem__` (and `__getitems__` for many at once), or a (nested) dict of NumPy
     or JAX arrays of one length, whose rows are the elements. transforms: as of ArrayRecordSourceModule.
 
-    A state knows data by its length, its repr and, of arrays, lists and Hugging Face datasets, some rows spread over it:
-    data that differ in others only pass for the same.
+    A state knows data by its length, its repr and, of arrays, lists and Hugging Face datasets, some rows spread over
+    it: data that differ in others only pass for the same.
 
     Raises: TypeError, ValueError at construction for what is not indexed, is empty, or has arrays of different lengths.
 

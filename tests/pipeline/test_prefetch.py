@@ -225,6 +225,48 @@ class TestErrors:
             assert numbers(batches) == [3, 4]
 
     @SIZES
+    def test_an_iterator_that_failed_is_asked_again_and_nothing_comes_twice(self, size: int) -> None:
+        class FailsOnce:
+            def __iter__(self) -> Iterator[Any]:
+                self.given = iter(range(6))
+                self.has_failed = False
+                return iter(self.next, None)
+
+            def next(self) -> Any:
+                if not self.has_failed and self.given.__length_hint__() == 3:
+                    self.has_failed = True
+                    raise ConnectionResetError("by peer")
+                number = next(self.given, None)
+                return None if number is None else {"x": np.array([number])}
+
+        batches = prefetch_to_device(FailsOnce(), size)
+        assert numbers(next(batches) for _ in range(3)) == [0, 1, 2]
+        with pytest.raises(ConnectionResetError):
+            next(batches)
+        assert numbers(batches) == [3, 4, 5]
+        with pytest.raises(ConnectionResetError):  # anew, after the end
+            numbers(batches)
+
+    @SIZES
+    def test_a_generator_that_failed_neither_begins_anew_nor_passes_for_the_end(self, size: int) -> None:
+        def broken() -> Iterator[Any]:
+            yield {"x": np.array([0])}
+            raise ZeroDivisionError
+
+        class Loader:
+            def __iter__(self) -> Iterator[Any]:
+                return broken()
+
+        for iterable in (Loader(), broken()):
+            batches = prefetch_to_device(iterable, size)
+            assert numbers([next(batches)]) == [0]
+            with pytest.raises(ZeroDivisionError):
+                next(batches)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match=r"ended with the error before.*Make a new prefetcher"):
+                    next(iter(batches))
+
+    @SIZES
     def test_a_state_set_after_a_failed_transfer_drops_its_batch(self, size: int) -> None:
         batches = prefetch_to_device(Anew([1, 2**31, 3, 4], has_state=True), size)
         assert numbers([next(batches)]) == [1]

@@ -194,8 +194,8 @@ class ArraysReader:
         for path, array in leaves(arrays):
             if _is_hugging_face(array, _DATASET, _STREAM):
                 raise TypeError(
-                    f"{'.'.join(path)!r} is a Hugging Face dataset, no array, and its rows would become one field; give "
-                    f"one dataset of {sorted(arrays)}, or several to a MixtureSource"
+                    f"{'.'.join(path)!r} is a Hugging Face dataset, no array, and its rows would become one field; "
+                    f"give one dataset of {sorted(arrays)}, or several to a MixtureSource"
                 )
             if isinstance(array, np.ma.MaskedArray):
                 raise TypeError(
