@@ -10,12 +10,10 @@ from typing import Any, Protocol
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.interleaved import InterleavedOrder
-from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
-from datarax_ray.plan.state import Extra, StreamState
+from datarax_ray.plan.state import Extra, StatefulOrder, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.identity.code import code_fingerprint
@@ -57,6 +55,15 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
+class CountedOrder(StatefulOrder, Protocol):
+    """An order of any kind."""
+
+    @property
+    def num_records(self) -> int:
+        """Records in one epoch, before filters. Raises: TypeError where that is not known before they are read."""
+        ...
+
+
 class Stream(Protocol):
     """What is known of a stream of any kind before it is read, and how its requests are read. Picklable.
 
@@ -69,8 +76,8 @@ class Stream(Protocol):
         ...
 
     @property
-    def order(self) -> Order | InterleavedOrder:
-        """What stands at each position, as far as a state needs to know it."""
+    def order(self) -> CountedOrder:
+        """What stands at each position, as far as others than its scheduler need to know it."""
         ...
 
     @property
