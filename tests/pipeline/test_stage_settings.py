@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import enum
 import functools
 import json
 import operator
 import os
+import re
 import subprocess
 import sys
+import types
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +52,56 @@ def double(x: Any) -> Any:
 
 def triple(x: Any) -> Any:
     return 3 * x
+
+
+class Slotted:
+    __slots__ = ("by",)
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+
+class Table(dict[str, Any]):
+    def __init__(self, by: int) -> None:
+        super().__init__(a=1)
+        self.by = by
+
+
+class Repeated:
+    """A decorator with a setting."""
+
+    def __init__(self, function: Callable[[Any], Any], count: int) -> None:
+        functools.update_wrapper(self, function)
+        self.count = count
+
+    def __call__(self, x: Any) -> Any:
+        return self.count * x
+
+
+def scaled(by: int) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    def decorate(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(function)
+        def scale(x: Any) -> Any:
+            return by * function(x)
+
+        return scale
+
+    return decorate
+
+
+class Peer:
+    """Holds all others of its kind, in a list and in a set."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def peers(count: int, last: str) -> Any:
+    made = [Peer(str(number)) for number in range(count - 1)] + [Peer(last)]
+    for peer in made:
+        peer.others = [other for other in made if other is not peer]
+    made[0].all = set(made[:3])
+    return made[0]
 
 
 class Holds(nnx.Module):
@@ -107,6 +161,21 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "operator object": (lambda: operator.itemgetter("a"), lambda: operator.attrgetter("a")),
     "jitted function of one's own": (lambda: jax.jit(double), lambda: jax.jit(triple)),
     "object of one's own": (lambda: Scale(1), lambda: Scale(2)),
+    "object with slots": (lambda: Slotted(1), lambda: Slotted(2)),
+    "dict of one's own with an attribute": (lambda: Table(1), lambda: Table(2)),
+    "object around a function": (lambda: Repeated(double, 2), lambda: Repeated(double, 3)),
+    "function around a function": (lambda: scaled(2)(double), lambda: scaled(3)(double)),
+    "jitted function around a function": (lambda: jax.jit(scaled(2)(double)), lambda: jax.jit(scaled(3)(double))),
+    "jitted partial": (
+        lambda: jax.jit(functools.partial(jnp.clip, min=0)),
+        lambda: jax.jit(functools.partial(jnp.clip, min=1)),
+    ),
+    "namespace": (lambda: types.SimpleNamespace(by=1), lambda: types.SimpleNamespace(by=2)),
+    "parsed arguments": (lambda: argparse.Namespace(by=1), lambda: argparse.Namespace(by=2)),
+    "pattern": (lambda: re.compile("a.*"), lambda: re.compile("b.*")),
+    "bytearray": (lambda: bytearray(b"a"), lambda: bytearray(b"b")),
+    "Fraction": (lambda: Fraction(1, 3), lambda: Fraction(2, 3)),
+    "objects that hold one another": (lambda: peers(40, "a"), lambda: peers(40, "b")),
     "bound method": (lambda: Scale(1).of, lambda: Scale(2).of),
     "in a module in it": (lambda: Holds(jnp.float32), lambda: Holds(jnp.bfloat16)),
     "in a list of modules": (lambda: nnx.List([Holds([1])]), lambda: nnx.List([Holds([2])])),
