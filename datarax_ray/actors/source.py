@@ -8,7 +8,7 @@ import operator
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -20,14 +20,10 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
-from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
-from datarax_ray.plan.state import StreamState
-from datarax_ray.read.block import Block
 from datarax_ray.read.closing import Closing
-from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import Stream
 
@@ -140,16 +136,6 @@ class RaySource(Source, Closing):
         """How many run now, as far as is known: fewer than num_actors while some start, or are lost."""
         return self._actors.num_running
 
-    def batches(
-        self, start: int | StreamState, options: StreamOptions
-    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position or state on; see Source.batches."""
-        return super().batches(start, self._bounded(options))
-
-    def chunks(self, start: int, options: StreamOptions) -> Generator[tuple[int, int, list[Block]], None, None]:
-        """The blocks from a position on; see Source.chunks."""
-        return super().chunks(start, self._bounded(options))
-
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
         """The elements at positions [start, start + size): a list, read in this process; see Source.get_batch_at.
 
@@ -207,10 +193,7 @@ class RaySource(Source, Closing):
         """Stop reading and end the actors. The state can still be taken, and the source that is read stays open."""
         atexit.unregister(self._at_exit)
         self._actors.close()  # first, so that nobody waits for actors any more
-        try:
-            self._drop_stream()
-        except ValueError:  # it runs in another thread, or below this signal's handler, and is told that this is closed
-            self._stream, self._pending = None, []
+        self._consumer.end()
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
         return replace(

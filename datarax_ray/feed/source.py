@@ -1,20 +1,23 @@
-"""A source: a description, a pool that reads it, and a position. The face under every source."""
+"""A source: a description, a pool that reads it, and what was handed out of it. The face under every source."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
 from datarax_ray.feed.flow import LocalPool, Pool
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
-from datarax_ray.plan.state import Extra, StreamState
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
-from datarax_ray.read.errors import RecordError, Skipped, SkippedError
-from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
+from datarax_ray.read.errors import RecordError, Skipped
+from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream
 
 # Elements fetched at once where they are handed out one by one.
@@ -33,34 +36,27 @@ class Source(Uncopied):
         self.description = description
         self.skip_options = skip_options
         self._pool = pool or LocalPool(description)
-        self._state = StreamState()
-        self._stream: Generator[HostBatch, None, tuple[Skipped, ...]] | None = None
-        self._stream_options: StreamOptions | None = None
-        self._skipped_records = SkippedRecords(skip_options)
-        self._num_skipped = 0
-        self._skipped: tuple[Skipped, ...] = ()  # of the batch that was fetched last
-        # elements fetched and not handed out, with the state after each
-        self._pending: list[tuple[Any, StreamState]] = []
+        self._consumer = Consumer(skip_options)
 
     @property
     def skipped(self) -> list[Skipped]:
-        """The first 1000 broken records left out of what was fetched since the last seek."""
-        return self._skipped_records.skipped
+        """The first 1000 broken records left out of what was handed out since the last seek."""
+        return self._consumer.skipped
 
     @property
     def num_skipped(self) -> int:
         """How many broken records were left out since the last seek."""
-        return self._num_skipped
+        return self._consumer.consumed.num_told
 
     @property
     def state(self) -> StreamState:
         """Where the stream goes on; one value, whenever it is asked for."""
-        return self._state
+        return self._consumer.consumed.state
 
     @property
     def position(self) -> int:
         """Where the stream goes on: the position of the first record not yet handed out, or not all of it."""
-        return self._state.position
+        return self._consumer.consumed.state.position
 
     def __len__(self) -> int:
         """Records in one epoch, before filters. Raises: TypeError for a stream, where nobody knows."""
@@ -75,27 +71,18 @@ class Source(Uncopied):
 
     def next_element(self) -> Any:
         """The next element. Raises: StopIteration after the last epoch."""
-        if not self._pending:
-            try:
-                batch = self._next_batch(_ELEMENTS_AHEAD)
-            except (RecordError, SkippedError, OverflowError):
-                batch = self._next_batch(1)  # the elements before it are good: they come one by one
-            if batch is None:
-                raise StopIteration
-            elements = unstack(batch.columns, batch.num_rows)
-            self._pending = list(zip(elements, _states(batch, self._state.extra), strict=True))[::-1]
-        element, self._state = self._pending.pop()
-        return element
+        return self._consumer.take("elements", self._elements)
 
     def get_batch(self, batch_size: int | None = None, *, size: int | None = None) -> Columns:
         """The next `batch_size` elements, stacked: arrays of shape (batch_size, ...), fewer at the end, {} after it.
 
         size: another name for batch_size.
         """
-        batch = self._next_batch(one_size(batch_size, size))
-        if batch is None:
+        options = self._bounded(StreamOptions(one_size(batch_size, size)))
+        try:
+            batch = self._consumer.take(options, partial(self._batches, options))
+        except StopIteration:
             return {}
-        self._state = batch.state
         return batch.columns
 
     def get_batch_at(self, start: int, size: int) -> list[Any]:
@@ -109,7 +96,7 @@ class Source(Uncopied):
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
-        return self.description.read_at(start, max(start, stop), self._state.extra)
+        return self.description.read_at(start, max(start, stop), self.state.extra)
 
     def describe(self) -> Stream:
         """Everything that decides this stream, as a picklable value."""
@@ -119,11 +106,11 @@ class Source(Uncopied):
         self, start: int | StreamState, options: StreamOptions
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position or state on; does not move this source's own."""
-        return batches(self.description, self._pool, StreamState.at(start), options)
+        return batches(self.description, self._pool, StreamState.at(start), self._bounded(options))
 
     def chunks(self, start: int, options: StreamOptions) -> Generator[tuple[int, int, list[Block]], None, None]:
         """The blocks of the stream from a position on, chunk by chunk; see feed.stream.chunks."""
-        return chunks(self.description, self._pool, start, options)
+        return chunks(self.description, self._pool, start, self._bounded(options))
 
     def element_spec(self) -> Any:
         """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""
@@ -135,7 +122,7 @@ class Source(Uncopied):
 
     def get_state(self) -> dict[str, Any]:
         """Position and settings, in plain values: under 4 KB whatever the dataset."""
-        return self._state.to_json(self.description.settings())
+        return self.state.to_json(self.description.settings())
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state.
@@ -149,50 +136,24 @@ class Source(Uncopied):
         """Go on from a position or a state, at no cost. Raises: ValueError for a negative one, or above 2**62, or
         where a mixture had other weights.
         """
-        state = position if isinstance(position, StreamState) else self._state.moved(position)
-        self._drop_stream()
-        self._skipped_records.restart()
-        self._num_skipped, self._skipped = 0, ()
-        self._state = state
+        self._consumer.go_to(Consumed(position if isinstance(position, StreamState) else self.state.moved(position)))
 
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""
-        self._drop_stream()
-        self.description.close()
+        self._consumer.end(then=self.description.close)
 
-    def _next_batch(self, size: int) -> HostBatch | None:
-        options = StreamOptions(size)
-        if self._stream is None or options != self._stream_options or self._pending:
-            self._drop_stream()
-            # what was fetched and not handed out comes again
-            self._num_skipped -= sum(skip.position >= self.position for skip in self._skipped)
-            self._skipped = ()
-            self._skipped_records.rewind(self.position)
-            self._stream, self._stream_options = self.batches(self._state, options), options
-        try:
-            batch = next(self._stream)
-        except StopIteration as end:
-            self._enter(end.value or ())  # after the last batch; told once
-            return None
-        except BaseException:
-            self._drop_stream()  # or the next call would take the end of a failed stream for the end of the data
-            raise
-        self._enter(batch.skipped)
-        return batch
+    def _bounded(self, options: StreamOptions) -> StreamOptions:
+        """The options with what this source says of reading ahead."""
+        return options
 
-    def _enter(self, skipped: tuple[Skipped, ...]) -> None:
-        try:
-            self._skipped_records.check(skipped, self._num_skipped)
-            self._skipped_records.enter(skipped)
-        except BaseException:
-            self._drop_stream()  # its batch was not handed out, and comes again
-            raise
-        self._num_skipped, self._skipped = self._num_skipped + len(skipped), skipped
+    # Neither of what these make holds the source: one that is dropped ends at once, and its pool with it.
 
-    def _drop_stream(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        self._stream, self._pending = None, []
+    def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
+        return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
+
+    def _elements(self, consumed: Consumed) -> Reading:
+        sizes = [self._bounded(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1)]
+        return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, sizes))
 
 
 def one_size(batch_size: int | None, size: int | None) -> int:
@@ -203,12 +164,36 @@ def one_size(batch_size: int | None, size: int | None) -> int:
     return operator.index(given[0])
 
 
-def _states(batch: HostBatch, before: Extra | None) -> list[StreamState]:
-    """Where the stream goes on after each row: at the next one, so filtered positions belong to the row before them.
+def _one_by_one(
+    read: Callable[[StreamState, StreamOptions], Generator[HostBatch, None, tuple[Skipped, ...]]],
+    consumed: Consumed,
+    sizes: Sequence[StreamOptions],
+) -> Generator[Delivery, None, None]:
+    """The elements, read in batches of the first of these sizes; where one fails, in those of the next, so that what is
+    good before it comes.
 
-    before: the extra that the batch began with; the batch's own may be about what comes after these rows.
+    The stream goes on from each as it does from a batch that ends there.
     """
-    positions = batch.positions[1:].tolist()
-    offsets = [0] * len(positions) if batch.ordinals is None else batch.ordinals[1:].tolist()
-    places = zip(positions, offsets, strict=True)
-    return [*(StreamState(position, offset, extra=before) for position, offset in places), batch.state]
+    for options in sizes:
+        try:
+            for batch, after in deliveries(read(consumed.state, options), consumed):
+                if batch is None:
+                    yield None, after
+                    return
+                extra, skipped = consumed.state.extra, list(after.skipped)
+                positions = batch.positions.tolist()
+                ordinals = [0] * batch.num_rows if batch.ordinals is None else batch.ordinals.tolist()
+                for row, element in enumerate(unstack(batch.columns, batch.num_rows), start=1):
+                    # the extra of the batch's own state may be about what comes after these rows
+                    state = batch.state
+                    if row < batch.num_rows and ordinals[row]:  # the next is of the same record
+                        state = StreamState(positions[row], ordinals[row], extra=extra)
+                    elif row < batch.num_rows:
+                        state = StreamState(positions[row - 1] + 1, extra=extra)
+                    count = bisect_left(skipped, state.position, key=lambda skip: skip.position) if skipped else 0
+                    consumed = consumed.then(state, tuple(skipped[:count]))
+                    yield element, consumed
+                    del skipped[:count]
+        except (RecordError, OverflowError):
+            if options is sizes[-1]:
+                raise

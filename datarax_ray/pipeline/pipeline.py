@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -17,22 +16,22 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK
-from datarax_ray.pipeline.producing import BatchProducer, DeviceBatch, Source
+from datarax_ray.pipeline.producing import BatchProducer, Source
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, Packing
-from datarax_ray.plan.state import StreamState, Unit, num_skipped_in
+from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
-from datarax_ray.read.skipped_records import SkippedRecords
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
@@ -40,50 +39,6 @@ logger = logging.getLogger("datarax_ray")
 _JAX = OneProcess("JAX")
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
-
-
-@dataclass(frozen=True)
-class _Consumed:
-    """What was handed out so far. state: where the stream goes on. num_skipped: broken records left out before that.
-
-    num_ahead: those behind it that the end of the stream brought, as where a short last batch is dropped. Who goes on
-    from the state meets them again.
-    """
-
-    state: StreamState
-    num_skipped: int = 0
-    num_ahead: int = 0
-
-
-class _Leg:
-    """A way through the stream from one place on, until the pipeline goes on from another.
-
-    consumed: what was handed out. session: what makes batches ahead, None while nothing does; its batches are made by
-    `prepare`, under these settings of JAX.
-    """
-
-    def __init__(self, consumed: _Consumed, prepare: Callable[[HostBatch], Any]) -> None:
-        self.consumed = consumed
-        self.session: BackgroundIterator[DeviceBatch] | None = None
-        self.prepare = prepare
-        self.settings = JaxSettings.of_this_thread()
-
-
-class _Run:
-    """What changes as a pipeline runs: one value to NNX, which then neither copies it nor puts an old one back.
-
-    leg: the one that the pipeline is on. A step in another thread may still be on one before, whose end nobody asks
-    for. is_busy: somebody takes batches; who does so holds the pipeline's lock. is_closed: by `close`, for good.
-    """
-
-    def __init__(self, prepare: Callable[[HostBatch], Any]) -> None:
-        self.leg = _Leg(_Consumed(StreamState()), prepare)
-        self.is_busy = False
-        self.is_closed = False
-
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.leg.session is not None and not is_finalizing():  # then its thread is gone, and half of Python too
-            self.leg.session.cancel()
 
 
 class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -175,10 +130,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._maker = BatchProducer(source, self._options, self._stages, sharding)
         self._on_host = flag("on_host", on_host)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
-        self._run = _Run(self._maker.transfer)
+        # Of the trainers, which all see the same, the first one lists. NNX takes the consumer for one value: it neither
+        # copies it nor puts an old one back.
+        self._consumer = Consumer(source.skip_options, is_listing=index == 0)
         self._made_in = os.getpid()
-        self._lock = threading.RLock()  # threads that share a pipeline each get batches of their own
-        self._skipped_records = self._new_ledger()
 
     @classmethod
     def from_dag(
@@ -207,7 +162,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def position(self) -> int:
         """Where the stream goes on: the position after the last record of the batches that were yielded."""
-        return self._run.leg.consumed.state.position
+        return self._consumer.consumed.state.position
 
     @property
     def rows(self) -> tuple[tuple[int, int], ...]:
@@ -220,13 +175,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def num_skipped(self) -> int:
         """Broken records that were left out of the batches yielded, since the beginning; at the end, of the stream."""
-        consumed = self._run.leg.consumed
-        return consumed.num_skipped + consumed.num_ahead
+        return self._consumer.consumed.num_told
 
     @property
     def skipped(self) -> list[Skipped]:
         """The first 1000 of them since this pipeline was made, or went on from elsewhere."""
-        return self._skipped_records.skipped
+        return self._consumer.skipped
 
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
@@ -255,44 +209,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         meanwhile, and in a signal's handler, where the program below it is waiting for a batch.
         """
         self._check_usable()  # before the lock, which may stay locked in a forked process
-        return self._alone(self._step)
-
-    def _alone(self, take: Callable[[], Any]) -> Any:
-        """What `take` gives, while no other thread takes batches.
-
-        A signal's handler runs in the thread that it interrupts, and would wait for itself.
-        """
-        run = self._run
-        with self._lock:
-            if run.is_busy:
-                raise RuntimeError(
-                    "a signal's handler asked for a batch while the program that it interrupts was taking one, which "
-                    "goes on after it. Let the handler note that it ran, and look at that in the loop; states can be "
-                    "taken in it"
-                )
-            try:
-                run.is_busy = True
-                return take()
-            finally:  # nothing is called here: a handler that raises could come in between
-                run.is_busy = False
+        return self._consumer.alone(self._step)
 
     def _step(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
         # run ahead in a thread there: beside the train step's, their collectives would wait for each other for ever.
-        is_finished = self._on_host or not spans_processes(self.sharding)
-        made_ahead = self._maker.transfer if is_finished else self._maker.place
-        leg = self._run.leg
-        session = self._open(leg, self._maker.keep if self._on_host else made_ahead)
-        with self._ended_by_errors(leg):
-            ready = session.next()
-            self._skipped_records.check(ready.skipped, leg.consumed.num_skipped)
-            batch = ready.batch if is_finished or ready.batch is None else self._maker.finish(ready.batch)
-            num_ahead = sum(skip.position >= ready.state.position for skip in ready.skipped) if batch is None else 0
-            self._consume(leg, ready.state, ready.skipped, num_ahead)
-        if batch is None:
-            _end_session(leg)
-            raise StopIteration
-        return batch
+        if self._on_host:
+            return self._consumer.take(*self._ahead(self._maker.keep))
+        if spans_processes(self.sharding):
+            return self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
+        return self._consumer.take(*self._ahead(self._maker.transfer))
 
     def read_rows(self, batch: int, start: int, stop: int) -> Any:
         """Rows [start, stop) of the global batch of this number, on the host, before the stages: a dict of arrays.
@@ -318,7 +244,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "which records are the rows of a batch is known here only once those before it were read: there are "
                 "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
             )
-        at = replace(StreamState.at(first + start), extra=self._run.leg.consumed.state.extra)
+        at = replace(StreamState.at(first + start), extra=self._consumer.consumed.state.extra)
         stream = self.source.batches(at, StreamOptions(stop - start, stop=first + stop))
         with contextlib.closing(stream):
             return next(stream).columns
@@ -355,62 +281,51 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         left = self._num_full_left()
         if left is not None and left < length:
             raise self._too_few(left, length)
-        result = self._alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
+        result = self._consumer.alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
         return result if init_carry is not None else result[1]
 
     def _scan(self, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], init_carry: Any) -> Any:
-        leg = self._run.leg
-        session = self._open(leg, self._maker.feed)
-        ends: list[DeviceBatch] = []
+        consumer = self._consumer
+        leg, session = consumer.opened(*self._ahead(self._maker.feed))
+        skipped: list[Skipped] = []
+        consumed = leg.consumed
 
         def take() -> FedBatch:
-            ready = session.next()
-            if ready.batch is None:
-                raise self._too_few(len(ends), length)
-            ends.append(replace(ready, batch=None))
-            self._skipped_records.check(skipped(), leg.consumed.num_skipped)
-            return ready.batch
+            nonlocal consumed
+            fed, after = session.next()
+            if fed is None:
+                raise self._too_few(feed.num_taken, length)
+            skipped.extend(after.skipped)
+            consumer.check(leg, skipped)
+            consumed = after
+            return fed
 
-        def skipped() -> tuple[Skipped, ...]:
-            return tuple(skip for end in ends for skip in end.skipped)
-
-        with self._ended_by_errors(leg):
+        feed = Feed(take, length)
+        try:
             return self._scanner(
-                Feed(take, length),
-                step_fn,
-                length,
-                modules,
-                init_carry,
-                done=lambda: self._consume(leg, ends[-1].state, skipped()),
+                feed, step_fn, length, modules, init_carry, lambda: consumer.commit(leg, consumed, tuple(skipped))
             )
+        except BaseException:
+            leg.fail()
+            raise
 
-    def _consume(self, leg: _Leg, state: StreamState, skipped: tuple[Skipped, ...], num_ahead: int = 0) -> None:
-        """What ends at this state is about to be handed out; in one assignment, the last, it is the pipeline's own.
+    def _ahead(self, prepare: Callable[[HostBatch], Any]) -> tuple[Any, Begin]:
+        """What makes batches ahead, prepared in this way, under JAX's settings here; its key first."""
+        settings = JaxSettings.of_this_thread()
 
-        num_ahead: how many of the skipped stand behind the state.
+        def begin(consumed: Consumed) -> BackgroundIterator[Delivery]:
+            cancelled = threading.Event()
+            items = self._maker.batches(consumed, prepare, settings, cancelled.is_set)
+            return BackgroundIterator(items, self._prefetch, cancelled)
 
-        Raises: RuntimeError where the pipeline is on another leg by now; what was made on this one is dropped.
-        """
-        if leg is not self._run.leg:
-            raise RuntimeError("the pipeline went on from elsewhere, by another thread, while a batch was asked for")
-        listed = self._skipped_records.enter(skipped)
-        for skip in listed:
-            logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
-        if listed and self._skipped_records.is_full:
-            logger.warning(
-                "%d records were skipped; those from here on are counted (num_skipped) and no longer logged. A "
-                "skipped_path lists them all, max_skipped stops",
-                len(self.skipped),
-            )
-        leg.consumed = _Consumed(state, leg.consumed.num_skipped + len(skipped) - num_ahead, num_ahead)
+        return (prepare, settings), begin
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
 
         It is the state of what was yielded; batches made ahead are not in it.
         """
-        consumed = self._run.leg.consumed  # once: a thread or a signal's handler may ask in the middle of a step
-        return consumed.state.to_json(self._settings()) | {"statistics": {"num_skipped": consumed.num_skipped}}
+        return self._consumer.consumed.to_json(self._settings())
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
         """Go on from a state, whatever the number of actors and trainers that wrote it.
@@ -421,8 +336,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
         unit: Unit = "elements" if self.packing is None else self.packing.unit
-        found = StreamState.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed)
-        self._go_to(_Consumed(found, num_skipped_in(state)))
+        self._go_to(Consumed.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed))
 
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
@@ -430,27 +344,20 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: ValueError where the last batch from there on would not divide over the sharding, or a mixture had other
         weights; the position stays.
         """
-        self._go_to(_Consumed(self._run.leg.consumed.state.moved(position)))
+        self._go_to(Consumed(self._consumer.consumed.state.moved(position)))
 
-    def _go_to(self, consumed: _Consumed) -> None:
+    def _go_to(self, consumed: Consumed) -> None:
         self._check_sharding(consumed.state.position)
-        leg, self._run.leg = self._run.leg, _Leg(consumed, self._maker.transfer)
-        _end_session(leg)
-        self._skipped_records.restart()
+        self._consumer.go_to(consumed)
 
     def close(self) -> None:
         """Stop reading ahead and close the source, for good. The state can still be taken. Takes 4 s at most.
 
         Where a source in this process is at a longer read then, the source is closed once that is done.
         """
-        self._run.is_closed = True
-        leg = self._run.leg
-        session, leg.session = leg.session, None
-        close = getattr(self.source, "close", lambda: None)
-        if session is None:
-            close()
-        else:  # after what is being read: to close files under a read would crash
-            session.close(_CLOSE_S, then=close)
+        self._consumer.is_closed = True
+        # after what is being read: to close files under a read would crash
+        self._consumer.end(_CLOSE_S, then=getattr(self.source, "close", None))
 
     def _check_usable(self) -> None:
         check_not_forked(self._made_in, "this Pipeline")
@@ -460,7 +367,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "program, which would give it again and again. Call step() outside, and pass the batch to the jitted "
                 "function; or run many train steps in one compiled loop with pipeline.scan(step_fn, length=...)"
             )
-        if self._run.is_closed:
+        if self._consumer.is_closed:
             raise RuntimeError(
                 "this pipeline is closed; make a new one, and give it the state of this: new.set_state(old.get_state())"
             )
@@ -468,11 +375,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def _is_at_end(self) -> bool:
         stop = self.source.describe().stop
-        return stop is not None and self.position >= stop
-
-    def _new_ledger(self) -> SkippedRecords:
-        """One that counts, and for the first of the trainers, which all see the same, one that also lists."""
-        return SkippedRecords(self.source.skip_options, is_listing=self._options.process_index == 0)
+        return self._consumer.consumed.is_end or (stop is not None and self.position >= stop)
 
     def _settings(self) -> dict[str, Any]:
         packing = {} if self.packing is None else {"packing": self.packing.settings()}
@@ -518,33 +421,3 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             f"{self.position} to the end of the stream there are {left}; use a length of at most that and iterate "
             "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
         )
-
-    def _open(self, leg: _Leg, prepare: Callable[[HostBatch], Any]) -> BackgroundIterator[DeviceBatch]:
-        """The session that prepares batches in this way, under JAX's settings here; one that does it otherwise ends."""
-        settings = JaxSettings.of_this_thread()
-        if leg.prepare != prepare or leg.settings != settings:
-            _end_session(leg)
-        if leg.session is None:
-            leg.consumed = replace(leg.consumed, num_ahead=0)  # they come again, as the ledger's
-            self._skipped_records.rewind(leg.consumed.state.position)
-            cancelled = threading.Event()
-            items = self._maker.batches(leg.consumed.state, prepare, settings, cancelled.is_set)
-            leg.prepare, leg.settings = prepare, settings
-            leg.session = BackgroundIterator(items, self._prefetch, cancelled)
-        return leg.session
-
-    @contextlib.contextmanager
-    def _ended_by_errors(self, leg: _Leg) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            # What interrupts the wait (Ctrl-C, a signal's handler) must not wait for a batch that may never come.
-            waiting = leg.session is not None and leg.session.is_waiting
-            _end_session(leg, wait=not waiting)
-            raise
-
-
-def _end_session(leg: _Leg, *, wait: bool = True) -> None:
-    session, leg.session = leg.session, None
-    if session is not None:
-        session.close(None if wait else 0)

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.consumer import Consumed, Delivery, deliveries
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.padding import pad
 from datarax_ray.pipeline.scan import FedBatch
@@ -22,7 +23,6 @@ from datarax_ray.plan.packing import padding
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
-from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.sniff import how_to_decode
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
@@ -40,15 +40,6 @@ class Source(Protocol):
     def skip_options(self) -> SkipOptions: ...
 
     def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
-
-
-@dataclass(frozen=True)
-class DeviceBatch:
-    """A batch, and the state of the stream once it is consumed; no batch but the state at its end."""
-
-    batch: Any
-    state: StreamState
-    skipped: tuple[Skipped, ...]
 
 
 @dataclass(frozen=True)
@@ -77,27 +68,25 @@ class BatchProducer:
 
     def batches(
         self,
-        state: StreamState,
+        consumed: Consumed,
         prepare: Callable[[HostBatch], Any],
         settings: JaxSettings,
         cancelled: Callable[[], bool],
-    ) -> Generator[DeviceBatch, None, None]:
-        """Batches from the state on, prepared for their use, and after the last one what is left to say."""
+    ) -> Generator[Delivery, None, None]:
+        """Batches from there on, prepared for their use, and after the last one what is left to say."""
         options = replace(self.options, cancelled=cancelled)
         is_first = True
-        with contextlib.closing(self.source.batches(state, options)) as stream:
-            while True:
-                try:
-                    host_batch = next(stream)
-                except StopIteration as end:
+        stream = deliveries(self.source.batches(consumed.state, options), consumed)
+        with contextlib.closing(stream):
+            for host_batch, consumed in stream:
+                if host_batch is None:
                     if cancelled():
-                        raise RuntimeError("the pipeline was closed while it waited for a batch") from None
-                    stop = self.source.describe().stop
+                        raise RuntimeError("the pipeline was closed while it waited for a batch")
+                    state, stop = consumed.state, self.source.describe().stop
                     if not options.drop_remainder and stop is not None and state.position < stop:
                         state = replace(state, position=stop, offset=0)
-                    yield DeviceBatch(None, state, end.value or ())
+                    yield None, replace(consumed, state=state)
                     return
-                state = host_batch.state
                 if is_first and (advice := _advice(host_batch.columns)):
                     logger.warning("batches are records as they are stored (bytes).%s", advice)
                 is_first = False
@@ -107,7 +96,7 @@ class BatchProducer:
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied():
                     batch = prepare(host_batch)
-                yield DeviceBatch(batch, state, host_batch.skipped)
+                yield batch, consumed
 
     def keep(self, host_batch: HostBatch) -> Any:
         """The batch as it is, for who lays it out."""

@@ -11,11 +11,14 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -506,10 +509,15 @@ def test_a_source_can_be_closed_while_another_thread_iterates_it(files: list[Pat
     assert source.get_batch(100)["index"][0] == 0
     with ThreadPoolExecutor(1) as executor:
         waiting = executor.submit(source.get_batch, 100)
-        until(lambda: (stream := source._stream) is not None and stream.gi_running)
+        until(lambda: any("receive" in names_of(frame) for frame in sys._current_frames().values()))
         source.close()
         with pytest.raises(RuntimeError, match="this RaySource is closed"):
             waiting.result(timeout=10)
+
+
+def names_of(frame: FrameType) -> list[str]:
+    """The functions that run there."""
+    return [called.f_code.co_name for called, _ in traceback.walk_stack(frame)]
 
 
 class WaitsFor:

@@ -134,9 +134,8 @@ class Tangled(Source):
         super().__init__(source.describe(), TangledPool(actors, leg.num_actors, seed))  # type: ignore[arg-type]
         self._leg = leg
 
-    def batches(self, start: Any, options: Any, *rest: Any) -> Any:
-        options = replace(options, chunk_size=self._leg.chunk_size, shares_actors=self._leg.shares)
-        return super().batches(start, options, *rest)
+    def _bounded(self, options: Any) -> Any:
+        return replace(options, chunk_size=self._leg.chunk_size, shares_actors=self._leg.shares)
 
 
 class InProcess:

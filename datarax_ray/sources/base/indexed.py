@@ -178,7 +178,8 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         self._num_shown |= 1
         self._shown = self._source.position
         epoch, index = divmod(self._shown, len(self))
-        self.current_epoch.set_value(epoch)
+        if epoch != self.current_epoch.get_value():
+            self.current_epoch.set_value(epoch)
         self.current_index.set_value(index)
         self._num_shown += 1
         self._count(num_elements)

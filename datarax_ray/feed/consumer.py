@@ -1,0 +1,292 @@
+"""The consumer: the one holder of where a stream goes on, and what is done about it when batches are handed out.
+
+Whose position is which: each says what was handed out by the one that is asked for it. A source's own moves with what
+is asked of the source itself (`next`, get_batch); a Pipeline has another, which moves with what it yields. It takes the
+source's batches by Source.batches, which moves nothing, so `pipeline.source.position` stays where it was.
+
+Nothing here makes batches: a session does, ahead or when it is asked, from a state on. Whatever goes wrong ends it, and
+the next begins at what was handed out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.plan.state import Stateful, StreamState, Unit, num_skipped_in
+from datarax_ray.read.errors import Skipped
+from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
+
+logger = logging.getLogger("datarax_ray")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """What was handed out so far; with a batch, what was once that batch is.
+
+    state: where the stream goes on. num_before: broken records left out before the last batch. skipped: those left out
+    of that. Some may stand behind the state, where a short last batch is dropped: who goes on from the state meets them
+    again. is_end: the stream was seen to end here.
+    """
+
+    state: StreamState
+    num_before: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    is_end: bool = False
+
+    def then(self, state: StreamState, skipped: tuple[Skipped, ...] = (), *, is_end: bool = False) -> Consumed:
+        """The same and a batch that ends at this state and leaves these out."""
+        return Consumed(state, self.num_before + len(self.skipped), skipped, is_end)
+
+    @property
+    def num_told(self) -> int:
+        """Broken records left out of what was handed out, and of what the end of the stream brought."""
+        return self.num_before + len(self.skipped)
+
+    @property
+    def num_skipped(self) -> int:
+        """Broken records left out before the state."""
+        return self.num_before + sum(skip.position < self.state.position for skip in self.skipped)
+
+    def to_json(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything needed to go on, in plain values."""
+        return self.state.to_json(settings) | {"statistics": {"num_skipped": self.num_skipped}}
+
+    @classmethod
+    def from_json(
+        cls,
+        state: Any,
+        stream: Stateful,
+        settings: Mapping[str, Any],
+        *,
+        unit: Unit = "elements",
+        allow_drift: Iterable[str] = (),
+    ) -> Self:
+        """What was saved. Raises: as StreamState.from_json; ValueError for what is no count of skipped records."""
+        found = StreamState.from_json(state, stream, settings, unit=unit, allow_drift=allow_drift)
+        return cls(found, num_skipped_in(state))
+
+
+# A batch or an element, and what was handed out once it is; at the end of the stream no batch, and what is left to say.
+Delivery: TypeAlias = tuple[Any, Consumed]
+
+
+class Session(Protocol):
+    """Makes deliveries from one place on; a BackgroundIterator does so ahead of use."""
+
+    def next(self) -> Delivery:
+        """The next one. Not called any more after an error, or after the one at the end."""
+        ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `next` was interrupted while the next one is being made elsewhere."""
+        ...
+
+    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> Any:
+        """Drop what was made ahead. timeout_s: how long to wait for what is being made. then: called after that."""
+        ...
+
+    def cancel(self) -> None:
+        """Drop what was made ahead, wait for nothing, and take no lock."""
+        ...
+
+
+Begin: TypeAlias = Callable[[Consumed], Session]
+
+
+class Reading:
+    """A session whose deliveries are made when they are asked for, in the thread that asks."""
+
+    is_waiting = False
+
+    def __init__(self, deliveries: Generator[Delivery, None, None]) -> None:
+        self._deliveries = deliveries
+
+    def next(self) -> Delivery:
+        return next(self._deliveries)
+
+    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
+        with suppress(ValueError):  # it runs in another thread, or below this signal's handler, which finds out
+            self._deliveries.close()
+        if then is not None:
+            then()
+
+    def cancel(self) -> None:
+        """Nothing is made ahead."""
+
+
+class Leg:
+    """A way through the stream from one place on, until the consumer goes on from another.
+
+    consumed: what was handed out. session: what gives more, None while nothing does; key says which kind it is.
+    """
+
+    def __init__(self, consumed: Consumed) -> None:
+        self.consumed = consumed
+        self.session: Session | None = None
+        self.key: Any = None
+
+    def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
+        """End the session; see Session.close."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.close(timeout_s, then)
+        elif then is not None:
+            then()
+
+    def fail(self) -> None:
+        """End the session, where anything went wrong: the end of a failed one would pass for the end of the data."""
+        # What interrupts the wait (Ctrl-C, a signal's handler) must not wait for a batch that may never come.
+        waiting = self.session is not None and self.session.is_waiting
+        self.end(0 if waiting else None)
+
+
+class Consumer:
+    """What of a stream was handed out, replaced in one assignment, and the session that gives more.
+
+    skip_options: what is done about broken records. is_listing: whether they are listed in a file, too: by the first of
+    the trainers, who all leave out the same. is_closed: for good, by who has it.
+
+    A thread, or a signal's handler, may ask at any time what was handed out, or have it go on from elsewhere: what was
+    being taken is then refused, and dropped.
+    """
+
+    def __init__(self, skip_options: SkipOptions = COUNT_ALONE, *, is_listing: bool = True) -> None:
+        self._skipped_records = SkippedRecords(skip_options, is_listing=is_listing)
+        self._leg = Leg(Consumed(StreamState()))
+        self._lock = threading.RLock()
+        self._is_busy = False  # somebody takes, and holds the lock
+        self.is_closed = False
+
+    @property
+    def consumed(self) -> Consumed:
+        """What was handed out: one value, whenever it is asked for."""
+        return self._leg.consumed
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The first 1000 broken records left out of what was handed out, since it went on from elsewhere."""
+        return self._skipped_records.skipped
+
+    def take(self, key: Any, begin: Begin, finish: Callable[[Any], Any] | None = None) -> Any:
+        """The next batch of a session of this key, which becomes what was handed out.
+
+        finish: what is still to be done to it. Raises: StopIteration at the end of the stream; what making it raises,
+        and RuntimeError where the stream goes on from elsewhere by now: then nothing was handed out.
+        """
+        if self._leg.consumed.is_end:
+            raise StopIteration
+        leg, session = self.opened(key, begin)
+        try:
+            batch, consumed = session.next()
+            if finish is not None and not consumed.is_end:
+                batch = finish(batch)
+            self.commit(leg, consumed, consumed.skipped)
+        except BaseException:
+            leg.fail()
+            raise
+        if consumed.is_end:
+            leg.end()
+            raise StopIteration
+        return batch
+
+    def opened(self, key: Any, begin: Begin) -> tuple[Leg, Session]:
+        """The leg that the stream is on, and a session of this key: the one that runs, or one that begins here."""
+        leg = self._leg
+        if leg.key != key:
+            leg.end()
+        session = leg.session
+        if session is None:
+            # what is behind the state comes again
+            leg.consumed = Consumed(leg.consumed.state, leg.consumed.num_skipped)
+            self._skipped_records.rewind(leg.consumed.state.position)
+            session = begin(leg.consumed)
+            leg.key, leg.session = key, session
+        return leg, session
+
+    def check(self, leg: Leg, skipped: Sequence[Skipped]) -> None:
+        """Raise SkippedError where these, left out of what is handed out next, would be too many."""
+        self._skipped_records.check(skipped, leg.consumed.num_told)
+
+    def commit(self, leg: Leg, consumed: Consumed, skipped: tuple[Skipped, ...]) -> None:
+        """What leaves these out is about to be handed out; in one assignment, the last, it was.
+
+        Raises: SkippedError where they are too many; OSError where skipped_path cannot be written; RuntimeError where
+        the stream is on another leg by now.
+        """
+        if leg is not self._leg:
+            raise RuntimeError(
+                "the stream goes on from elsewhere by now: another thread, or a signal's handler, moved it while a "
+                "batch was asked for. Nothing was handed out; the next is one from there"
+            )
+        if skipped:
+            self.check(leg, skipped)
+            self._enter(skipped)
+        leg.consumed = consumed
+
+    def go_to(self, consumed: Consumed) -> None:
+        """Go on from there. The list of broken records begins anew."""
+        leg, self._leg = self._leg, Leg(consumed)
+        leg.end()
+        self._skipped_records.restart()
+
+    def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
+        """End the session; where the stream goes on stays, and taking begins another. See Session.close."""
+        self._leg.end(timeout_s, then)
+
+    def alone(self, take: Callable[[], T]) -> T:
+        """What `take` gives, while no other thread takes.
+
+        A signal's handler runs in the thread that it interrupts, and would wait for itself. Raises: RuntimeError there.
+        """
+        with self._lock:
+            if self._is_busy:
+                raise RuntimeError(
+                    "a signal's handler asked for a batch while the program that it interrupts was taking one, which "
+                    "goes on after it. Let the handler note that it ran, and look at that in the loop; states can be "
+                    "taken in it"
+                )
+            try:
+                self._is_busy = True
+                return take()
+            finally:  # nothing is called here: a handler that raises could come in between
+                self._is_busy = False
+
+    def _enter(self, skipped: tuple[Skipped, ...]) -> None:
+        listed = self._skipped_records.enter(skipped)
+        for skip in listed:
+            logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
+        if listed and self._skipped_records.is_full:
+            logger.warning(
+                "%d records were skipped; those from here on are counted (num_skipped) and no longer logged. A "
+                "skipped_path lists them all, max_skipped stops",
+                len(self.skipped),
+            )
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._leg.session is not None and not is_finalizing():  # then its thread is gone, and half of Python too
+            self._leg.session.cancel()
+
+
+def deliveries(
+    stream: Generator[HostBatch, None, tuple[Skipped, ...]], consumed: Consumed
+) -> Generator[Delivery, None, None]:
+    """The batches of a stream, and its end. consumed: what was handed out where it begins."""
+    with closing(stream):
+        while True:
+            try:
+                batch = next(stream)
+            except StopIteration as end:
+                yield None, consumed.then(consumed.state, end.value or (), is_end=True)
+                return
+            consumed = consumed.then(batch.state, batch.skipped)
+            yield batch, consumed
