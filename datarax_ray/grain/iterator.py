@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import grain
 
-from datarax_ray.grain.engine.outputs import Address, Outputs
-from datarax_ray.grain.engine.transform_chain import Item
+from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading
 
 if TYPE_CHECKING:
-    from datarax_ray.grain.loader import Chunks, DataLoader
+    from datarax_ray.grain.loader import DataLoader
+
+
+class _Outputs(Reading):
+    """Outputs as they are asked for. The next may be made before, in a thread of its own."""
+
+    _next: Future[Delivery] | None = None
+
+    def start(self) -> None:
+        """Begin to make the next one."""
+        if self._next is None:
+            worker = ThreadPoolExecutor(1, thread_name_prefix="datarax_ray-prefetch")
+            self._next = worker.submit(super().next)
+            worker.shutdown(wait=False)
+
+    def next(self) -> Delivery:
+        if self._next is None:
+            return super().next()
+        made = self._next.result()
+        self._next = None
+        return made
+
+    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
+        if self._next is not None:
+            self._next.exception()  # waits: it uses what is closed here
+        super().close(timeout_s, then)
 
 
 class DataLoaderIterator(grain.DataLoaderIterator):
@@ -24,29 +49,19 @@ class DataLoaderIterator(grain.DataLoaderIterator):
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
-        self._address = loader.start()
-        self._open: tuple[Chunks, Outputs] | None = None
-        self._first: Future[tuple[Item, Address] | None] | None = None
+        self._consumer = Consumer()  # operations' errors are raised: none is left out
+        self._outputs: _Outputs | None = None
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
         """The next output. After an error the same is tried again. Raises: RecordError, naming operation and record."""
-        try:
-            made = self._next() if self._first is None else self._first.result()
-        except BaseException:
-            self._drop()
-            raise
-        self._first = None
-        if made is None:
-            raise StopIteration
-        item, self._address = made
-        return item.data
+        return self._consumer.take("outputs", self._begin)
 
     def get_state(self) -> bytes:
         """Where the iterator stands and of which loader, as JSON: under 4 KB, for any number of actors."""
-        return json.dumps(self._loader.state_at(self._address), indent=4).encode()
+        return json.dumps(self._loader.to_json(self._consumer.consumed.state), indent=4).encode()
 
     def set_state(self, state: bytes, allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state of this loader, or of grain.DataLoader with worker_count=0.
@@ -59,38 +74,25 @@ class DataLoaderIterator(grain.DataLoaderIterator):
             found = json.loads(state.decode())
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"the state is no JSON ({error}); restore an earlier checkpoint") from error
-        address = self._loader.address_in(found, allow_drift)
-        self._drop()
-        self._address = address
+        self._consumer.go_to(Consumed(self._loader.from_json(found, allow_drift)))
 
     def start_prefetch(self) -> None:
         """Begin to make the next output now, in the background; the first time, once the actors were started.
 
         Calling it again changes nothing. Raises: RuntimeError where the loader is closed; what starting actors raises.
         """
-        if self._first is None:
-            # not in the thread, which ends with this output: a local Ray ends with the thread that starts it
-            self._open = self._open or self._loader.open(self._address)
-            worker = ThreadPoolExecutor(1, thread_name_prefix="datarax_ray-prefetch")
-            self._first = worker.submit(self._next)
-            worker.shutdown(wait=False)
+        # begun here, not in the thread, which ends with this output: a local Ray ends with the thread that starts it
+        self._consumer.opened("outputs", self._begin)
+        assert self._outputs is not None
+        self._outputs.start()
 
     def close(self) -> None:
         """Stop reading. The state stays, and the next output is read again."""
-        self._drop()
+        self._consumer.end()
 
     def __str__(self) -> str:
         return f"DataLoaderIterator(state={self.get_state().decode()})"
 
-    def _next(self) -> tuple[Item, Address] | None:
-        if self._open is None:
-            self._open = self._loader.open(self._address)
-        return next(self._open[1], None)
-
-    def _drop(self) -> None:
-        if self._first is not None:
-            self._first.exception()  # waits: it uses what is closed here
-            self._first = None
-        if self._open is not None:
-            self._open[0].close()
-            self._open = None
+    def _begin(self, consumed: Consumed) -> _Outputs:
+        self._outputs = _Outputs(self._loader.begin(consumed))
+        return self._outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -9,19 +10,17 @@ from typing import Any
 import grain
 
 from datarax_ray.actors.source import RaySource
+from datarax_ray.feed.consumer import Consumed, Delivery
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
-from datarax_ray.grain.engine.outputs import Address, Outputs, depth, outputs
+from datarax_ray.grain.engine.address import Addresses
+from datarax_ray.grain.engine.outputs import depth, outputs
 from datarax_ray.grain.engine.stream import SampledStream
 from datarax_ray.grain.iterator import DataLoaderIterator
-from datarax_ray.plan.fingerprint import check_drift, shown
-from datarax_ray.plan.state import is_count, parts_of, refuse_rest, written
-from datarax_ray.read.block import Block
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import RandomAccessReader
-
-Chunks = Generator[tuple[int, int, list[Block]], None, None]
 
 # Iterators in several threads share a loader's source, which the first makes. Not the loader's own: loaders are copied.
 _OPENING = threading.RLock()
@@ -71,6 +70,7 @@ class DataLoader(Closing):
         self._read_options = read_options or grain.ReadOptions()
         self._ray_options = dict(ray_options or {})
         self._description = self._describe()
+        self._addresses = Addresses(depth(self._operations.stages) - 1)
         self._source: Source | None = None
         self._is_closed = False
 
@@ -81,43 +81,45 @@ class DataLoader(Closing):
     def __iter__(self) -> DataLoaderIterator:
         return DataLoaderIterator(self)
 
-    def start(self) -> Address:
-        """The address of the first output."""
-        return (0,) * depth(self._operations.stages)
-
-    def open(self, address: Address) -> tuple[Chunks, Outputs]:
-        """The outputs from an address on, and the chunks that they are made from, to be closed."""
+    def begin(self, consumed: Consumed) -> Generator[Delivery, None, None]:
+        """The outputs from there on. Actors are started now."""
+        address = self._addresses.address(consumed.state)
         # in this process; RaySource has a size of its own
         chunk_size = self._read_options.prefetch_buffer_size or self._operations.batch_size
         chunks = self._reading().chunks(address[0], StreamOptions(1, chunk_size=chunk_size))
         first = self._operations.first if self._worker_count == 0 else None
         quiet_after = self._description.reader.num_records + self._operations.span
-        return chunks, outputs(chunks, first, self._operations.stages, address, quiet_after=quiet_after)
+        made = outputs(chunks, first, self._operations.stages, address, quiet_after=quiet_after)
 
-    def state_at(self, address: Address) -> dict[str, Any]:
-        """What is saved of this loader at an address: under 4 KB, in plain values."""
-        rest = {"offsets": list(address[1:])} if any(address[1:]) else {}
-        return written(address[0], rest, self._description.settings())
+        def deliveries(consumed: Consumed) -> Generator[Delivery, None, None]:
+            with contextlib.closing(chunks):
+                for item, after in made:
+                    consumed = consumed.then(self._addresses.state(after))
+                    yield item.data, consumed
+                yield None, consumed.then(consumed.state, is_end=True)
 
-    def address_in(self, state: Any, allow_drift: tuple[str, ...] = ()) -> Address:
+        return deliveries(consumed)
+
+    def to_json(self, state: StreamState) -> dict[str, Any]:
+        """What is saved of this loader there: under 4 KB, in plain values."""
+        return state.to_json(self._description.settings())
+
+    def from_json(self, state: Any, allow_drift: tuple[str, ...] = ()) -> StreamState:
         """Where a state goes on: one of this loader's, or one that grain.DataLoader wrote with worker_count=0.
 
         Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is none.
         """
         if isinstance(state, Mapping) and "last_seen_indices" in state:
             length = self._description.length
-            return (
-                translation.position_in_grain(state, self._sampler, self._data_source, self._shard, length),
-                *self.start()[1:],
+            return StreamState(
+                translation.position_in_grain(state, self._sampler, self._data_source, self._shard, length)
             )
         if isinstance(state, Mapping) and "version" not in state and state.keys() & {"next_index", "parent"}:
             raise ValueError(
                 "the state was written by grain.DataLoader with a FlatMap, and does not say of which data or order; it "
                 "cannot be checked, so it cannot go on here. Start a new epoch or run."
             )
-        position, rest, saved = parts_of(state)
-        check_drift(saved, self._description.settings(), allow_drift)
-        return (position, *self._offsets(rest))
+        return StreamState.from_json(state, self._addresses, self._description.settings(), allow_drift=allow_drift)
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """Process, node, memory and work done, of each running actor by id; {} without actors, and once closed."""
@@ -167,19 +169,6 @@ class DataLoader(Closing):
                 else:
                     self._source = RaySource(self, num_actors=self._worker_count, **self._ray_options)
             return self._source
-
-    def _offsets(self, rest: Mapping[str, Any]) -> list[int]:
-        refuse_rest({key: value for key, value in rest.items() if key != "offsets"})
-        expected = len(self.start()) - 1
-        offsets = rest.get("offsets", [0] * expected)
-        if not isinstance(offsets, list) or not all(map(is_count, offsets)):
-            raise ValueError(f"the state's offsets must be integers of at least 0, got {shown(offsets)}")
-        if len(offsets) != expected:
-            raise ValueError(
-                f"the state has {len(offsets)} offsets in its position, these operations have {expected}, so other "
-                "FlatMaps; restore the old operations, or start a new run."
-            )
-        return offsets
 
 
 def load(

@@ -1,8 +1,7 @@
 """From the blocks of consecutive chunks to a loader's outputs: elements, or what is made of batches of them.
 
-Legend: an address is where the stream goes on after an output: (position, offset, offset, ...). The first offset
-counts the outputs of that position which were given; each other one those of one batch, for every group of operations
-on batches that has a flat_map. When an output is given no batch is half full, so no address says how full one is.
+Legend: each output comes with the address after it; see the address module. When an output is given no batch is half
+full, so no address says how full one is.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.grain.engine.address import Address
 from datarax_ray.grain.engine.pytrees import Elements, batch
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.read.block import Block
@@ -22,7 +22,6 @@ from datarax_ray.read.errors import RecordError
 
 logger = logging.getLogger("datarax_ray")
 
-Address = tuple[int, ...]
 Outputs = Iterator[tuple[Item, Address]]
 Chunks = Generator[tuple[int, int, list[Block]], None, None]
 
