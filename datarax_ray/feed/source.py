@@ -69,21 +69,29 @@ class Source(Uncopied):
             except StopIteration:
                 return
 
-    def next_element(self) -> Any:
-        """The next element. Raises: StopIteration after the last epoch."""
-        return self._consumer.take("elements", self._elements)
+    def next_element(self, finish: Callable[[Any], Any] | None = None) -> Any:
+        """The next element. finish: what is still to be done to it; where that fails it was not given, and comes again.
 
-    def get_batch(self, batch_size: int | None = None, *, size: int | None = None) -> Columns:
+        Raises: StopIteration after the last epoch.
+        """
+        return self._consumer.take("elements", self._elements, finish)
+
+    def get_batch(
+        self, batch_size: int | None = None, *, size: int | None = None, finish: Callable[[Any], Any] | None = None
+    ) -> Columns:
         """The next `batch_size` elements, stacked: arrays of shape (batch_size, ...), fewer at the end, {} after it.
 
-        size: another name for batch_size.
+        size: another name for batch_size. finish: as of next_element.
         """
         options = self._bounded(StreamOptions(one_size(batch_size, size)))
+
+        def columns(batch: HostBatch) -> Any:
+            return batch.columns if finish is None else finish(batch.columns)
+
         try:
-            batch = self._consumer.take(options, partial(self._batches, options))
+            return self._consumer.take(options, partial(self._batches, options), columns)
         except StopIteration:
             return {}
-        return batch.columns
 
     def get_batch_at(self, start: int, size: int) -> list[Any]:
         """The elements at positions [start, start + size), as a list; filtered ones are missing.

@@ -160,9 +160,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def __next__(self) -> Any:
         self._seek()
-        before = self._source.state
         try:
-            element = self._on_device(self._source.next_element(), before)
+            element = self._source.next_element(put)
         except StopIteration:
             self._is_over = True
             raise
@@ -188,10 +187,10 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
                 rows = np.asarray(jax.random.permutation(key, len(self)))
             return put(self._table.rows(rows[:batch_size].astype(np.int64)))
         self._seek()
-        batch = self._next_batch(batch_size)
+        batch = self._source.get_batch(batch_size, finish=put)
         if not batch and self._ends_passes and self.supports_indexed_access():
             self._move(StreamState(self._pass_end))
-            batch = self._next_batch(batch_size)
+            batch = self._source.get_batch(batch_size, finish=put)
         self._advance(num_rows(batch))
         return batch
 
@@ -269,18 +268,6 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
         if position != self._source.position:  # a user has set the variables
             self._move(StreamState(position))
-
-    def _next_batch(self, batch_size: int) -> Columns:
-        before = self._source.state
-        return self._on_device(self._source.get_batch(batch_size), before)
-
-    def _on_device(self, values: Any, before: StreamState) -> Any:
-        """The values as jax.Arrays; where one does not fit, they are not given, and come again."""
-        try:
-            return put(values)
-        except OverflowError:
-            self._source.seek(before)
-            raise
 
     def _made_again(self, config: Any, **common: Any) -> Self:
         return type(self)(config, dataset=self._given.value, transforms=self.describe().transforms, **common)
