@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -45,11 +45,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
     source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries. stages:
-    NNX modules or functions, batch -> batch, applied in order under one jit; see datarax_ray.pipeline.stages for random
-    ones. batch_size: rows of the global batch. rngs: what random stages start from. drop_remainder: leave out a short
-    last batch; by default it is yielded short. pad_remainder: fill it up instead, with zeros (None on the host, pad_id
-    in packed fields), and give every batch a field valid_mask, bool (rows,): True for its own rows; stages see it, and
-    where they leave it out it is put back.
+    NNX modules or functions, batch -> batch, or one alone, applied in order under one jit; see
+    datarax_ray.pipeline.stages for random ones. batch_size: rows of the global batch. rngs: what random stages start
+    from. drop_remainder: leave out a short last batch; by default it is yielded short. pad_remainder: fill it up
+    instead, with zeros (None on the host, pad_id in packed fields), and give every batch a field valid_mask, bool
+    (rows,): True for its own rows; stages see it, and where they leave it out it is put back.
     packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
     prefetch: batches made ahead, 0 for none. sharding: where batches go; None for the default device. On a mesh of
     several processes a batch is the global array, and its devices say which rows each process reads. process_index,
@@ -73,7 +73,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self,
         *,
         source: Source,
-        stages: Sequence[Any] | None = None,
+        stages: Sequence[Any] | Callable[[Any], Any] | None = None,
         batch_size: int,
         rngs: nnx.Rngs | None = None,
         drop_remainder: bool = False,
@@ -95,7 +95,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if isinstance(source, type):
             raise TypeError(f"source is the class {source.__name__}; give an instance of it")
         if callable(stages):  # a module, too
-            raise TypeError(f"stages is a list of stages, got {stages!r}; write stages=[...]")
+            stages = [stages]
+        if stages is not None and (isinstance(stages, str) or not isinstance(stages, Iterable)):
+            raise TypeError(f"stages is one stage or a list of them, got {stages!r}")
         if packing is not None and not isinstance(packing, ConcatThenSplit | FirstFitPack):
             raise TypeError(f"packing is a ConcatThenSplit(seq_len, fields) or FirstFitPack(...), got {packing!r}")
         if rngs is not None and not callable(rngs):

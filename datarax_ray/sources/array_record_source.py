@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from flax import nnx
 
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.sources.base.config import BASE_FIELDS, check_kind, documented_order
+from datarax_ray.sources.base.config import BASE_FIELDS, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -60,16 +59,17 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
     file; RecordError from reading, for a record that cannot be read, decoded or transformed.
     """
 
+    config_type = ArrayRecordSourceConfig
+
     def __init__(
         self,
         config: ArrayRecordSourceConfig,
         paths: Any,
         *,
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_kind(config, ArrayRecordSourceConfig)
         reader = ArrayRecordReader.of(paths)
         super().__init__(
             config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.arrow.dataset import DatasetReader
-from datarax_ray.sources.base.config import SHUFFLE_STREAM, check_kind, documented_order
+from datarax_ray.sources.base.config import SHUFFLE_STREAM, documented_order
 from datarax_ray.sources.base.device import put
 from datarax_ray.sources.base.device_order import records_at
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
@@ -75,6 +75,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     {'x': Array([2., 3.], dtype=float32)}
     """
 
+    config_type = HFEagerConfig
+
     def __init__(
         self,
         config: HFEagerConfig,
@@ -82,9 +84,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
         dataset: Any = None,
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
     ) -> None:
-        check_kind(config, HFEagerConfig)
         if dataset is None:
             dataset = config.open("HFEagerSource", streaming=False)
         info = getattr(dataset, "info", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,7 +13,7 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.read.formats.hugging_face.shards import HFShards
 from datarax_ray.read.streams.interleaved import InterleavedStream
-from datarax_ray.sources.base.config import check_kind, documented_order
+from datarax_ray.sources.base.config import documented_order
 from datarax_ray.sources.base.described import DescribedSourceModule
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 
@@ -81,6 +80,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     ({'x': array([0, 1, 3, 4])}, {'x': array([2, 5])}, {})
     """
 
+    config_type = HFStreamingConfig
+
     def __init__(
         self,
         config: HFStreamingConfig,
@@ -88,9 +89,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
         dataset: Any = None,
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
     ) -> None:
-        check_kind(config, HFStreamingConfig)
         self._given = dataset
         found = config.load("HFStreamingSource", streaming=config.streaming, dataset=dataset)
         self._info = info = getattr(found, "info", None)

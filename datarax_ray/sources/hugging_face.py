@@ -33,7 +33,7 @@ def from_hf(
     download_kwargs: Mapping[str, Any] | None = None,
     local_files_only: bool = False,
     num_epochs: int | None = None,
-    transforms: Iterable[Any] = (),
+    transforms: Any = (),
     on_error: OnError = "raise",
     max_skipped: int | None = None,
     skipped_path: str | None = None,

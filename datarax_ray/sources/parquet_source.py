@@ -11,7 +11,6 @@ from flax import nnx
 
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.paths import check_ordered
-from datarax_ray.sources.base.config import check_kind
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
@@ -51,18 +50,19 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     page checksums are verified where it has them) or a transform that raises; ValueError for a value that does not fit.
     """
 
+    config_type = ParquetSourceConfig
+
     def __init__(
         self,
         config: ParquetSourceConfig,
         paths: Any,
         *,
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
         columns: Iterable[str] | None = None,
         filesystem: Any = None,
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_kind(config, ParquetSourceConfig)
         check_ordered(paths)
         paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
         self.paths = paths

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from flax import nnx
 
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.read.stream import Reader
-from datarax_ray.sources.base.config import check_kind
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -42,15 +41,16 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     {'x': array([0, 1, 2]), 'y': array([ 0, 10, 20])}
     """
 
+    config_type = RandomAccessSourceConfig
+
     def __init__(
         self,
         config: RandomAccessSourceConfig,
         data: Any,
         *,
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_kind(config, RandomAccessSourceConfig)
         reader: Reader = ArraysReader(data) if isinstance(data, Mapping) else RandomAccessReader(data)
         super().__init__(config, data, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from flax import nnx
 
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
-from datarax_ray.sources.base.config import check_kind
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
@@ -61,19 +60,16 @@ class CSVSourceConfig(RowGroupsConfig):
 class _TextSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The rows of text files; see CSVSource and JSONLinesSource, which differ in their configs."""
 
-    config_type: ClassVar[type[Any]]
-
     def __init__(
         self,
         config: Any,
         paths: Any,
         *,
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
         filesystem: Any = None,
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_kind(config, self.config_type)
         check_ordered(paths)
         paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
         self.paths = paths

@@ -13,7 +13,6 @@ from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.tfds.prepared import find_prepared
-from datarax_ray.sources.base.config import check_kind
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -42,20 +41,20 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     file format than ArrayRecord, and features that are not read here.
     """
 
+    config_type = TFDSSourceConfig
+
     def __init__(
         self,
+        config: TFDSSourceConfig,
         name_or_builder: Any,
         split: str = "train",
-        config: TFDSSourceConfig | None = None,
         *,
         data_dir: str | os.PathLike[str] | None = None,
         skip_decoding: Iterable[str] = (),
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        config = TFDSSourceConfig() if config is None else config
-        check_kind(config, TFDSSourceConfig)
         skip_decoding = tuple(skip_decoding)
         prepared = find_prepared(name_or_builder, data_dir)
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
@@ -73,4 +72,4 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     def _made_again(self, config: Any, **common: Any) -> Self:
         directory, split, skip_decoding = self._given.value
         transforms = self.describe().transforms[1:]  # the first decodes
-        return type(self)(directory, split, config, skip_decoding=skip_decoding, transforms=transforms, **common)
+        return type(self)(config, directory, split, skip_decoding=skip_decoding, transforms=transforms, **common)

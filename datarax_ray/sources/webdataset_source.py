@@ -13,7 +13,6 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
-from datarax_ray.sources.base.config import check_kind
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -59,17 +58,18 @@ class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-
     raises; ValueError for a file that was replaced or is changed while it is read.
     """
 
+    config_type = WebDatasetSourceConfig
+
     def __init__(
         self,
         config: WebDatasetSourceConfig,
         paths: Any,
         *,
-        transforms: Iterable[Any] = (),
+        transforms: Any = (),
         filesystem: Any = None,
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_kind(config, WebDatasetSourceConfig)
         check_ordered(paths)
         paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
         self.paths = paths

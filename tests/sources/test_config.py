@@ -1,10 +1,14 @@
 """What sources and pipelines are made with, what their help says of it, and what is refused by its name."""
 
 import inspect
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flax import nnx
 
 from datarax_ray.pipeline import Pipeline
 from datarax_ray.plan.packing import ConcatThenSplit
@@ -13,10 +17,12 @@ from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
     CSVSource,
+    CSVSourceConfig,
     HFEagerConfig,
     HFEagerSource,
     HFStreamingConfig,
     HFStreamingSource,
+    JSONLinesSource,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
@@ -26,6 +32,12 @@ from datarax_ray.sources import (
     TFDSSourceConfig,
     WebDatasetSource,
 )
+
+
+class AddOne(nnx.Module):
+    def __call__(self, batch: Any) -> Any:
+        return {"x": batch["x"] + 1}
+
 
 SHUFFLED = [HFEagerConfig, HFStreamingConfig, ParquetSourceConfig, RandomAccessSourceConfig, TFDSSourceConfig]
 
@@ -76,13 +88,40 @@ SOURCES = [
 )
 @pytest.mark.parametrize("config", [HFEagerConfig(), ArrayRecordSourceConfig, {"seed": 7}])
 def test_a_config_of_another_source_is_told_before_any_data_is_opened(source: Any, config: Any) -> None:
-    with pytest.raises(TypeError, match=r"config is .*; this source takes a \w+: \w+Config\(seed=7, \.\.\.\)"):
+    with pytest.raises(TypeError, match=r"config is .*; \w+ takes a (\w+): \1\(seed=7, \.\.\.\)"):
         source(config, ["/nowhere"])
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "call"),
+    [
+        (ParquetSource, ("x.parquet",), "ParquetSource(ParquetSourceConfig(), 'x.parquet')"),
+        (CSVSource, ("x.csv", CSVSourceConfig()), "CSVSource(CSVSourceConfig(), 'x.csv')"),
+        (JSONLinesSource, (["a", "b"],), "JSONLinesSource(JSONLinesSourceConfig(), ['a', 'b'])"),
+        (ArrayRecordSourceModule, (Path("/x"),), "(ArrayRecordSourceConfig(), PosixPath('/x'))"),
+        (RandomAccessSource, ([1, 2],), "RandomAccessSource(RandomAccessSourceConfig(), [1, 2])"),
+        (TFDSSource, ("mnist", "train"), "TFDSSource(TFDSSourceConfig(), 'mnist')"),
+        (HFEagerSource, ("mnist",), "HFEagerSource(HFEagerConfig(...))"),
+    ],
+)
+def test_a_source_without_its_config_says_that_it_comes_first_and_how_to_write_the_call(
+    source: Any, given: tuple[Any, ...], call: str
+) -> None:
+    with pytest.raises(TypeError, match=f"takes its config first.*[Ww]rite .*{re.escape(call)}"):
+        source(*given)
+
+
+def test_a_class_of_one_s_own_over_a_source_takes_what_it_takes() -> None:
+    class Mine(RandomAccessSource, pytree=False):  # type: ignore[call-arg]
+        def __init__(self, num_rows: int) -> None:
+            super().__init__(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(num_rows)})
+
+    assert len(Mine(3)) == 3
 
 
 @pytest.mark.parametrize("source", [HFEagerSource, HFStreamingSource])
 def test_so_it_is_with_those_of_hugging_face(source: Any) -> None:
-    with pytest.raises(TypeError, match="config is a ParquetSourceConfig; this source takes a HF"):
+    with pytest.raises(TypeError, match=f"config is a ParquetSourceConfig; {source.__name__} takes a HF"):
         source(ParquetSourceConfig())
 
 
@@ -97,16 +136,32 @@ def test_a_source_s_own_call_keeps_its_signature() -> None:
     assert "input" in inspect.signature(RandomAccessSource(RandomAccessSourceConfig(), [1])).parameters
 
 
-@pytest.mark.parametrize("transforms", [DecodeJson(), DecodeRaw("uint8"), str.upper, "decode", 3])
-def test_one_transform_is_no_list_of_them(transforms: Any) -> None:
-    with pytest.raises(TypeError, match=r"transforms is a list of transforms, got .*; write \[\w+"):
+@pytest.mark.parametrize("transform", [DecodeJson(), DecodeRaw("uint8", (9,)), json.loads])
+def test_one_transform_is_taken_as_a_list_of_one(transform: Any) -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [b'{"x": 10}'], transforms=transform)
+    assert source.describe().transforms == (transform,)
+    assert next(source) is not None
+
+
+@pytest.mark.parametrize("transforms", ["decode", b"decode", 3, None])
+def test_what_is_neither_a_transform_nor_a_list_is_refused(transforms: Any) -> None:
+    with pytest.raises(TypeError, match=f"transforms is one transform or a list of them, got {transforms!r}"):
         RandomAccessSource(RandomAccessSourceConfig(), [b"{}"], transforms=transforms)
+
+
+@pytest.mark.parametrize("stage", [lambda batch: {"x": batch["x"] + 1}, AddOne()])
+def test_one_stage_is_taken_as_a_list_of_one(stage: Any) -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
+    with Pipeline(source=source, stages=stage, batch_size=4) as pipeline:
+        assert pipeline.stages == [stage]
+        assert pipeline.step()["x"].tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stages": lambda batch: batch}, r"stages is a list of stages, got .*; write stages=\[\.\.\.\]"),
+        ({"stages": "normalize"}, "stages is one stage or a list of them, got 'normalize'"),
+        ({"stages": 3}, "stages is one stage or a list of them, got 3"),
         ({"packing": ConcatThenSplit}, r"packing is a ConcatThenSplit\(seq_len, fields\) or .*, got <class"),
         ({"packing": True}, "packing is a ConcatThenSplit.*, got True"),
         ({"rngs": 0}, r"rngs is an nnx.Rngs, got 0; write nnx.Rngs\(0\)"),

@@ -31,7 +31,7 @@ LISTS = ("tokens", "words", "points", "ragged", "unknown", "photos", "dynamic") 
 
 def make(split: str = "train", *transforms: Any, **config: Any) -> TFDSSource:
     return TFDSSource(
-        "small", split, TFDSSourceConfig(**({"num_epochs": 1} | config)), data_dir=DATA, transforms=transforms
+        TFDSSourceConfig(**({"num_epochs": 1} | config)), "small", split, data_dir=DATA, transforms=transforms
     )
 
 
@@ -91,36 +91,36 @@ def test_it_shuffles_and_stacks_in_a_pipeline() -> None:
 
 
 def test_images_can_stay_encoded() -> None:
-    source = TFDSSource("small", "test", data_dir=DATA, skip_decoding=["image", "photos"])
+    source = TFDSSource(TFDSSourceConfig(), "small", "test", data_dir=DATA, skip_decoding=["image", "photos"])
     assert next(source)["image"].startswith(b"\x89PNG")
     assert next(source.copy())["image"].startswith(b"\x89PNG")
     with pytest.raises(ValueError, match=r"skip_decoding names \['id'\], and the images are \['image', 'photos'\]"):
-        TFDSSource("small", "test", data_dir=DATA, skip_decoding=["id"])
+        TFDSSource(TFDSSourceConfig(), "small", "test", data_dir=DATA, skip_decoding=["id"])
 
 
 def test_a_name_a_directory_and_a_builder_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = DATA / "small" / "1.2.3"
     monkeypatch.setenv("TFDS_DATA_DIR", str(DATA))
     named = ["small", "small:1.2.3", "small:1.*.*", directory, str(directory), SimpleNamespace(data_dir=str(directory))]
-    sources = [TFDSSource(name, "test") for name in named]
+    sources = [TFDSSource(TFDSSourceConfig(), name, "test") for name in named]
     assert {source.directory for source in sources} == {str(directory)}
     state = sources[0].get_state()
     for source in sources:
         source.set_state(state)
     with pytest.raises(DriftError, match="files.num_records: the checkpoint was written with 4, this pipeline has 11"):
-        TFDSSource("small", "train").set_state(state)
+        TFDSSource(TFDSSourceConfig(), "small", "train").set_state(state)
 
 
 def test_configurations_and_versions_are_found(tmp_path: Path) -> None:
     for place in ("many/one/1.2.3", "many/one/1.10.0", "many/two/1.2.3"):
         shutil.copytree(DATA / "small" / "1.2.3", tmp_path / place)
     with pytest.raises(FileNotFoundError, match=r"many has the configurations \['one', 'two'\]; name one"):
-        TFDSSource("many", "test", data_dir=tmp_path)
-    assert TFDSSource("many/one", "test", data_dir=tmp_path).directory.endswith("one/1.10.0")
-    assert TFDSSource("many/one:1.2.*", "test", data_dir=tmp_path).directory.endswith("one/1.2.3")
+        TFDSSource(TFDSSourceConfig(), "many", "test", data_dir=tmp_path)
+    assert TFDSSource(TFDSSourceConfig(), "many/one", "test", data_dir=tmp_path).directory.endswith("one/1.10.0")
+    assert TFDSSource(TFDSSourceConfig(), "many/one:1.2.*", "test", data_dir=tmp_path).directory.endswith("one/1.2.3")
     (tmp_path / "many" / ".config").mkdir()
     (tmp_path / "many" / ".config" / "metadata.json").write_text('{"defaultConfigName": "two"}')
-    assert TFDSSource("many", "test", data_dir=tmp_path).directory.endswith("two/1.2.3")
+    assert TFDSSource(TFDSSourceConfig(), "many", "test", data_dir=tmp_path).directory.endswith("two/1.2.3")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_configurations_and_versions_are_found(tmp_path: Path) -> None:
 )
 def test_what_is_not_there_is_refused(name: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        TFDSSource(name, "train", data_dir=DATA)
+        TFDSSource(TFDSSourceConfig(), name, "train", data_dir=DATA)
 
 
 def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
     path = tmp_path / "small" / "1.2.3" / "dataset_info.json"
     path.write_text(path.read_text().replace('"array_record"', '"tfrecord"'))
     with pytest.raises(ValueError, match="is prepared as tfrecord, .*file_format='array_record'"):
-        TFDSSource("small", "train", data_dir=tmp_path)
+        TFDSSource(TFDSSourceConfig(), "small", "train", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_description_that_is_not_tfds_s_is_refused(tmp_path: Path, old: str, n
     path = tmp_path / "small" / "1.2.3" / "dataset_info.json"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ValueError, match=message):
-        TFDSSource("small", "train", data_dir=tmp_path)
+        TFDSSource(TFDSSourceConfig(), "small", "train", data_dir=tmp_path)
 
 
 def test_a_feature_that_is_not_read_is_named() -> None:
@@ -262,8 +262,8 @@ def test_the_data_source_of_tfds_is_a_random_access_source() -> None:
 def test_tensorflow_is_not_loaded() -> None:
     code = f"""
 import sys
-from datarax_ray.sources import TFDSSource
-assert len(list(TFDSSource("small", "test", data_dir={str(DATA)!r}).get_batch_at(0, 4))) == 4
+from datarax_ray.sources import TFDSSource, TFDSSourceConfig
+assert len(list(TFDSSource(TFDSSourceConfig(), "small", "test", data_dir={str(DATA)!r}).get_batch_at(0, 4))) == 4
 assert not {{"tensorflow", "tensorflow_datasets"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

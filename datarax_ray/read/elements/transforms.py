@@ -55,11 +55,16 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
     return found
 
 
-def listed(transforms: Iterable[Any]) -> tuple[Any, ...]:
-    """The transforms as a tuple. Raises: TypeError where one stands alone, which may be iterable all the same."""
-    is_one = callable(transforms) or any(callable(getattr(transforms, method, None)) for method in _METHODS)
-    if is_one or isinstance(transforms, str | bytes) or not isinstance(transforms, Iterable):
-        raise TypeError(f"transforms is a list of transforms, got {transforms!r}; write [{_name(transforms)}]")
+def listed(transforms: Any) -> tuple[Any, ...]:
+    """The transforms as a tuple; one that stands alone, and may be iterable all the same, is a list of one.
+
+    Raises: TypeError for what is neither.
+    """
+    is_text = isinstance(transforms, str | bytes)  # which is iterable, and bytes have a `decode`
+    if callable(transforms) or (not is_text and any(hasattr(transforms, method) for method in _METHODS)):
+        return (transforms,)
+    if is_text or not isinstance(transforms, Iterable):
+        raise TypeError(f"transforms is one transform or a list of them, got {transforms!r}")
     return tuple(transforms)
 
 

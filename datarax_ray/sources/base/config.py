@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from datarax_ray.plan.arguments import flag, whole
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.skipped_records import SkipOptions
@@ -48,11 +50,21 @@ def documented_order(*names: str) -> Callable[[type[Config]], type[Config]]:
     return accept
 
 
-def check_kind(config: Any, kind: type[Any]) -> None:
-    """Raise TypeError unless the config is of this kind: settings of another source's would go unheard."""
-    if not isinstance(config, kind):
+def check_kind(config: Any, source: type[Any]) -> None:
+    """Raise TypeError unless the config is of the source's kind: settings of another source's would go unheard."""
+    kind = source.config_type
+    if isinstance(config, kind):
+        return
+    if isinstance(config, type | SourceConfig | Mapping):
         given = f"the class {config.__name__}" if isinstance(config, type) else f"a {type(config).__name__}"
-        raise TypeError(f"config is {given}; this source takes a {kind.__name__}: {kind.__name__}(seed=7, ...)")
+        raise TypeError(f"config is {given}; {source.__name__} takes a {kind.__name__}: {kind.__name__}(seed=7, ...)")
+    data = list(inspect.signature(source).parameters.values())[1]
+    is_data = data.kind is data.POSITIONAL_OR_KEYWORD
+    arguments = f"{kind.__name__}(), {shown(config)}" if is_data else f"{kind.__name__}(...)"
+    raise TypeError(
+        f"{source.__name__} takes its config first{f', then {data.name}' if is_data else ''}; got {shown(config)}. "
+        f"Write {source.__name__}({arguments})"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

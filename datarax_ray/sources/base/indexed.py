@@ -6,7 +6,6 @@ Source: datarax.core.data_source.DataSourceModule and datarax.sources.array_reco
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -207,7 +206,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         block_size: int | None = None,
         groups: RecordGroups | None = None,
         window_blocks: int = WINDOW_BLOCKS,
-        transforms: Iterable[Any],
+        transforms: Any,
         rngs: nnx.Rngs | None,
         name: str | None,
     ) -> None:

@@ -5,13 +5,14 @@ Source: datarax.core.module.DataraxModule and datarax.core.data_source.DataSourc
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from flax import nnx
 
-from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig
+from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_kind
 from datarax_ray.sources.base.tracing import HostModule
 
 
@@ -24,6 +25,16 @@ class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-a
     instead = "Use its own clone(), or copy() for one at the beginning; RaySource(source) sends it to actors."
 
     config: Any
+    config_type: ClassVar[type[Any]]  # of what `config`, the first argument, must be
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Checks the config, before __init__: so that a call that leaves it out hears how to write it.
+
+        A class of a user's own, over one of these, may take something else first.
+        """
+        if args and next(iter(inspect.signature(cls).parameters)) == "config":
+            check_kind(args[0], cls)
+        return super().__new__(cls)
 
     def __init__(self, config: SourceConfig, *, rngs: nnx.Rngs | None = None, name: str | None = None) -> None:
         if config.stochastic and rngs is None and config.stream_name != SHUFFLE_STREAM:
