@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,43 @@ def whole(name: str, value: Any, remedy: str = "") -> int:
     remedy: the end of the sentence.
     """
     try:
-        return operator.index(value)
+        if not isinstance(value, bool):  # True is a slip for another argument
+            return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is a whole number, got {value!r}{remedy}") from None
+        pass  # told below
+    raise TypeError(f"{name} is a whole number, got {value!r}{remedy}")
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """The names as a tuple. Raises: TypeError for what is no list of them, as one name alone: its letters are no names.
+
+    >>> names("columns", ["a", "b"])
+    ('a', 'b')
+    """
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+        value = tuple(value)
+        if all(isinstance(item, str) for item in value):
+            return value
+        value = list(value)
+    remedy = f"; write [{value!r}]" if isinstance(value, str) else ""
+    raise TypeError(f"{name} is a list of names, got {value!r}{remedy}")
+
+
+def mapping(name: str, value: Any, key: str) -> None:
+    """Raise TypeError unless this is a dict by names. key: what the names are of."""
+    if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value):
+        raise TypeError(f"{name} is a dict by {key}, got {value!r}")
+
+
+def nearest(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """A question for who mistyped names, with a space before it; "" where nothing is near.
+
+    >>> nearest(["lable"], ["image", "label"])
+    " Did you mean 'label'?"
+    """
+    known = list(known)
+    found = [match for name in unknown for match in difflib.get_close_matches(name, known, 1)]
+    return f" Did you mean {' and '.join(map(repr, found))}?" if found else ""
 
 
 def flag(name: str, value: Any) -> bool:

@@ -35,7 +35,7 @@ class SkipOptions:
     path: str | None = None
 
     def __post_init__(self) -> None:
-        if self.max_skipped is not None and not hasattr(self.max_skipped, "__index__"):
+        if isinstance(self.max_skipped, bool) or not hasattr(self.max_skipped or 0, "__index__"):
             raise TypeError(f"max_skipped is a whole number, or None for no limit, got {self.max_skipped!r}")
         if self.max_skipped is not None and self.max_skipped < 0:
             raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {self.max_skipped}")

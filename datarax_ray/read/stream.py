@@ -121,9 +121,14 @@ def check_settings(num_epochs: Any, on_error: Any) -> int:
     epochs = whole("num_epochs", num_epochs, "; -1 for endless")
     if epochs < 1 and epochs != -1:
         raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {epochs}")
+    check_on_error(on_error)
+    return epochs
+
+
+def check_on_error(on_error: Any) -> None:
+    """Raise ValueError unless this is a way to treat errors."""
     if not callable(on_error) and on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise', 'skip' or a function of the error, got {on_error!r}")
-    return epochs
 
 
 def on_error_setting(on_error: OnError) -> Any:

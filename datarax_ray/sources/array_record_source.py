@@ -7,9 +7,12 @@ from typing import Any
 
 from flax import nnx
 
+from datarax_ray.plan.arguments import flag
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.sources.base.config import BASE_FIELDS, documented_order
+from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+
+_SHUFFLES = ("shuffle", "shuffle_files")
 
 
 @documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")
@@ -17,26 +20,32 @@ from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceM
 class ArrayRecordSourceConfig(IndexedSourceConfig):
     """How ArrayRecord files are read; see IndexedSourceConfig for the other fields.
 
-    shuffle_files: one permutation over all records of all files in every epoch; the name is datarax's.
-    shuffle_block_size: shuffle blocks of this many consecutive records, then records within windows of 64 blocks, where
-    shuffle_files is on; None for single records. The files' group_size makes reading several times faster.
+    shuffle: one permutation over all records of all files in every epoch; False unless given. shuffle_files is
+    datarax's name of the same field: give one of them, both can be read. shuffle_block_size: shuffle blocks of this
+    many consecutive records, then records within windows of 64 blocks, where shuffle is on; None for single records.
+    The files' group_size makes reading several times faster.
     local_files_only: accepted for datarax's sake: files are always local, and always checked at construction.
 
-    >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle_files=True).seed
+    >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed
     7
     """
 
-    shuffle_files: bool = False
+    shuffle_files: bool = None  # type: ignore[assignment]  # until it is made: nobody said
+    shuffle: bool = None  # type: ignore[assignment]
     local_files_only: bool = False
     shuffle_block_size: int | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.shuffle_block_size is not None and (self.shuffle_block_size < 1 or not self.shuffle_files):
+        given = {name: flag(name, getattr(self, name)) for name in _SHUFFLES if getattr(self, name) is not None}
+        if len(set(given.values())) > 1:
             raise ValueError(
-                f"shuffle_block_size must be at least 1 and needs shuffle_files=True, got {self.shuffle_block_size} "
-                f"and shuffle_files={self.shuffle_files}"
+                f"shuffle={self.shuffle} and shuffle_files={self.shuffle_files} contradict each other: they are two "
+                "names of one field. Give one of them; to dataclasses.replace, both"
             )
+        for name in _SHUFFLES:
+            object.__setattr__(self, name, any(given.values()))
+        super().__post_init__()
+        check_shuffled(self, "shuffle_block_size")
 
 
 class _Instruction:
@@ -75,7 +84,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
             config,
             paths,
             reader,
-            shuffle=config.shuffle_files,
+            shuffle=config.shuffle,
             block_size=config.shuffle_block_size,
             transforms=transforms,
             rngs=rngs,

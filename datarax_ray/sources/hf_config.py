@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from datarax_ray.plan.arguments import mapping
 from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.sources.base.config import BASE_FIELDS, SHUFFLE_STREAM, ErrorsConfig
 
@@ -124,6 +125,7 @@ def _keys(name: str, keys: Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 def _checked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    mapping("download_kwargs", kwargs, "argument")
     if kwargs.get("trust_remote_code"):
         raise ValueError(
             "trust_remote_code is never passed on: a dataset is data here, never code from the hub. Use a dataset in a "

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from flax import nnx
 
+from datarax_ray.plan.arguments import names, whole
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
@@ -49,9 +50,12 @@ class HFStreamingConfig(HFConfig):
         super().__post_init__()
         for name in ("shuffle_buffer_size", "turn_size", "max_connections"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is None and name == "max_connections":
+                continue
+            object.__setattr__(self, name, whole(name, value))
+            if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        object.__setattr__(self, "host_keys", tuple(self.host_keys))
+        object.__setattr__(self, "host_keys", names("host_keys", self.host_keys))
 
 
 class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]

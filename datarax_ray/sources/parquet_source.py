@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from flax import nnx
 
+from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.sources.base.indexed import IndexedSourceModule
@@ -29,8 +30,7 @@ class ParquetSourceConfig(RowGroupsConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.exclude_columns, str):
-            raise TypeError(f"exclude_columns is a tuple of names, got {self.exclude_columns!r}")
+        object.__setattr__(self, "exclude_columns", names("exclude_columns", self.exclude_columns))
 
 
 class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]

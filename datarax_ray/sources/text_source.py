@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from flax import nnx
 
+from datarax_ray.plan.arguments import mapping, names
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
@@ -17,7 +18,24 @@ from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class JSONLinesSourceConfig(RowGroupsConfig):
+class _TextConfig(RowGroupsConfig):
+    """What both kinds of text share."""
+
+    column_types: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column_types is not None:
+            mapping("column_types", self.column_types, "field")
+        self.syntax()
+
+    def syntax(self) -> Syntax:
+        """The format of the files. Raises: TypeError, ValueError for what is none."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class JSONLinesSourceConfig(_TextConfig):
     """How JSON lines are read; see RowGroupsConfig for the other fields. Row groups are blocks of up to 4 MiB of text.
 
     column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred.
@@ -26,15 +44,13 @@ class JSONLinesSourceConfig(RowGroupsConfig):
     -1
     """
 
-    column_types: Mapping[str, Any] | None = None
-
     def syntax(self) -> Syntax:
         """The format of the files."""
         return JSONLines()
 
 
 @dataclass(frozen=True, kw_only=True)
-class CSVSourceConfig(RowGroupsConfig):
+class CSVSourceConfig(_TextConfig):
     """How CSV is read; see RowGroupsConfig for the other fields. Row groups are blocks of up to 4 MiB of text.
 
     column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred.
@@ -44,13 +60,13 @@ class CSVSourceConfig(RowGroupsConfig):
     False
     """
 
-    column_types: Mapping[str, Any] | None = None
     delimiter: str = ","
     column_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.column_names is not None:
+            object.__setattr__(self, "column_names", names("column_names", self.column_names))
         super().__post_init__()
-        self.syntax()
 
     def syntax(self) -> Syntax:
         """The format of the files."""

@@ -13,6 +13,7 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
+from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
 
@@ -35,11 +36,7 @@ class WebDatasetSourceConfig(IndexedSourceConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shuffle_block_size is not None and (self.shuffle_block_size < 1 or not self.shuffle):
-            raise ValueError(
-                f"shuffle_block_size must be at least 1 and needs shuffle=True, got {self.shuffle_block_size} and "
-                f"shuffle={self.shuffle}"
-            )
+        check_shuffled(self, "shuffle_block_size")
 
 
 class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]

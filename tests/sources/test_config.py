@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from datarax_ray.sources import (
     TFDSSource,
     TFDSSourceConfig,
     WebDatasetSource,
+    WebDatasetSourceConfig,
 )
 
 
@@ -70,6 +72,56 @@ def test_a_number_of_epochs_is_a_whole_one() -> None:
         RandomAccessSource(endless, [1, 2])
     with pytest.raises(TypeError, match="seed is a whole number, got '7'"):
         ArrayRecordSourceConfig(seed="7")  # type: ignore[arg-type]
+
+
+def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
+    config = ArrayRecordSourceConfig(shuffle=True)
+    assert config == ArrayRecordSourceConfig(shuffle_files=True)
+    assert (config.shuffle, config.shuffle_files) == (True, True)
+    assert (ArrayRecordSourceConfig().shuffle, ArrayRecordSourceConfig().shuffle_files) == (False, False)
+    assert replace(config, seed=7) == ArrayRecordSourceConfig(shuffle=True, shuffle_files=True, seed=7)
+    assert ArrayRecordSourceConfig(shuffle=True, shuffle_block_size=4).shuffle_block_size == 4
+    with pytest.raises(ValueError, match="shuffle=False and shuffle_files=True .* two names of one field"):
+        ArrayRecordSourceConfig(shuffle=False, shuffle_files=True)
+    with pytest.raises(TypeError, match="shuffle is True or False, got 'no'"):
+        ArrayRecordSourceConfig(shuffle="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "value", "message"),
+    [
+        (ArrayRecordSourceConfig, "rounds", "8", "rounds is a whole number, got '8'"),
+        (ArrayRecordSourceConfig, "seed", True, "seed is a whole number, got True"),
+        (ArrayRecordSourceConfig, "shuffle_block_size", 2.5, "shuffle_block_size is a whole number, or None, got 2.5"),
+        (ArrayRecordSourceConfig, "shuffle_block_size", True, "shuffle_block_size is a whole number, or None, got T"),
+        (WebDatasetSourceConfig, "shuffle_block_size", "4", "shuffle_block_size is a whole number, or None, got '4'"),
+        (ParquetSourceConfig, "shuffle_window", "8", "shuffle_window is a whole number, or None, got '8'"),
+        (ParquetSourceConfig, "fill_nulls", -1, "fill_nulls is a dict by field, got -1"),
+        (ParquetSourceConfig, "fill_nulls", {3: 1}, "fill_nulls is a dict by field, got {3: 1}"),
+        (ParquetSourceConfig, "exclude_columns", [3], r"exclude_columns is a list of names, got \[3\]"),
+        (CSVSourceConfig, "column_types", ["zip"], r"column_types is a dict by field, got \['zip'\]"),
+        (CSVSourceConfig, "column_names", "abc", r"column_names is a list of names, got 'abc'; write \['abc'\]"),
+        (HFStreamingConfig, "host_keys", "text", r"host_keys is a list of names, got 'text'; write \['text'\]"),
+        (HFStreamingConfig, "turn_size", 1.5, "turn_size is a whole number, got 1.5"),
+        (HFStreamingConfig, "shuffle_buffer_size", None, "shuffle_buffer_size is a whole number, got None"),
+        (HFStreamingConfig, "turn_size", 0, "turn_size must be at least 1, got 0"),
+        (HFEagerConfig, "download_kwargs", "v1", "download_kwargs is a dict by argument, got 'v1'"),
+        (ParquetSourceConfig, "on_error", "ignore", "on_error must be 'raise', 'skip' or a function.*got 'ignore'"),
+        (ParquetSourceConfig, "max_skipped", "3", "max_skipped is a whole number, or None for no limit, got '3'"),
+        (ParquetSourceConfig, "max_skipped", -1, "max_skipped must be at least 0, or None for no limit, got -1"),
+        (ParquetSourceConfig, "batch_stats_fn", 3, "batch_stats_fn is a function of the data, got 3"),
+    ],
+)
+def test_a_config_refuses_what_no_field_can_be_when_it_is_made(
+    config: Any, field: str, value: Any, message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        config(**{field: value}, **({"shuffle": True} if field.startswith("shuffle_") else {}))
+
+
+def test_names_may_be_given_as_a_list() -> None:
+    assert ParquetSourceConfig(exclude_columns=["a"]).exclude_columns == ("a",)  # type: ignore[arg-type]
+    assert CSVSourceConfig(column_names=["a", "b"]).column_names == ("a", "b")  # type: ignore[arg-type]
 
 
 SOURCES = [

@@ -218,7 +218,7 @@ def test_cached_row_groups_are_forgotten_on_request(directory: Path) -> None:
         ({"shuffle": True, "shuffle_window": 0}, ValueError, "shuffle_window must be at least 1"),
         ({"shuffle_block_size": 3}, ValueError, "shuffle_block_size must be at least 1 and needs shuffle=True"),
         ({"shuffle": True, "shuffle_block_size": 2, "shuffle_window": 2}, ValueError, "give one of them"),
-        ({"exclude_columns": "name"}, TypeError, "exclude_columns is a tuple of names, got 'name'"),
+        ({"exclude_columns": "name"}, TypeError, "exclude_columns is a list of names, got 'name'"),
     ],
 )
 def test_options_that_contradict_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -71,7 +71,7 @@ def check(n: int, *, seed: int, rounds: int) -> None:
     if not 1 <= n <= MAX_NUM_RECORDS:
         raise ValueError(f"num_records must be in [1, 2**62], got {n}")
     check_seed(seed)
-    if rounds < 4 or rounds % 2:
+    if whole("rounds", rounds) < 4 or rounds % 2:
         raise ValueError(f"rounds must be even and at least 4, got {rounds}")
 
 

@@ -13,6 +13,7 @@ from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.skipped_records import SkipOptions
+from datarax_ray.read.stream import check_on_error
 
 # The fields that datarax's configs all begin with, in its order.
 BASE_FIELDS = ("cacheable", "batch_stats_fn", "precomputed_stats", "stochastic", "stream_name")
@@ -67,6 +68,23 @@ def check_kind(config: Any, source: type[Any]) -> None:
     )
 
 
+def check_shuffled(config: Any, *names: str) -> None:
+    """Raise TypeError or ValueError unless these fields are whole numbers from 1 on, where shuffle is on, or None."""
+    for name in names:
+        value = getattr(config, name)
+        if value is None:
+            continue
+        try:
+            number = whole(name, value)
+        except TypeError:
+            raise TypeError(f"{name} is a whole number, or None, got {value!r}") from None
+        if number < 1 or not config.shuffle:
+            raise ValueError(
+                f"{name} must be at least 1 and needs shuffle=True, got {number}, shuffle={config.shuffle}"
+            )
+        object.__setattr__(config, name, number)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceConfig:
     """Checked once, when made; frozen.
@@ -89,6 +107,8 @@ class SourceConfig:
         for setting in fields(self):
             if setting.type == "bool":
                 object.__setattr__(self, setting.name, flag(setting.name, getattr(self, setting.name)))
+        if self.batch_stats_fn is not None and not callable(self.batch_stats_fn):
+            raise TypeError(f"batch_stats_fn is a function of the data, got {self.batch_stats_fn!r}")
         if self.batch_stats_fn is not None and self.precomputed_stats is not None:
             raise ValueError("give batch_stats_fn or precomputed_stats, not both: the second would never be computed")
         if self.stochastic and self.stream_name is None:
@@ -133,6 +153,11 @@ class ErrorsConfig(EpochsConfig):
     on_error: OnError = "raise"
     max_skipped: int | None = None
     skipped_path: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_on_error(self.on_error)
+        SkipOptions(self.max_skipped)  # the path is looked at where there is a source: files may be on another machine
 
     @property
     def skip_options(self) -> SkipOptions:

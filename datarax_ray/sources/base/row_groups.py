@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.arguments import mapping
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig
 
 # Decoded rows that are mixed with one another, by default: they are in memory at once, in all actors together.
@@ -39,12 +41,9 @@ class RowGroupsConfig(IndexedSourceConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("shuffle_window", "shuffle_block_size"):
-            value = getattr(self, name)
-            if value is not None and (value < 1 or not self.shuffle):
-                raise ValueError(
-                    f"{name} must be at least 1 and needs shuffle=True, got {value} and shuffle={self.shuffle}"
-                )
+        check_shuffled(self, "shuffle_window", "shuffle_block_size")
+        if self.fill_nulls is not None:
+            mapping("fill_nulls", self.fill_nulls, "field")
         if self.shuffle_window is not None and self.shuffle_block_size is not None:
             raise ValueError(
                 "shuffle_window counts row groups, which shuffle_block_size leaves aside; give one of them"
