@@ -7,7 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from flax import nnx
 
@@ -122,6 +125,35 @@ def test_a_config_refuses_what_no_field_can_be_when_it_is_made(
 def test_names_may_be_given_as_a_list() -> None:
     assert ParquetSourceConfig(exclude_columns=["a"]).exclude_columns == ("a",)  # type: ignore[arg-type]
     assert CSVSourceConfig(column_names=["a", "b"]).column_names == ("a", "b")  # type: ignore[arg-type]
+
+
+def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path: Path) -> None:
+    rows = pa.table({"age": [1, 2], "address": [{"zip": 1}, {"zip": 2}]})
+    path = tmp_path / "x.parquet"
+    pq.write_table(rows, path)
+    (tmp_path / "x.csv").write_text("age,name\n1,a\n2,b\n")
+
+    def parquet(fill_nulls: Any) -> ParquetSource:
+        return ParquetSource(ParquetSourceConfig(fill_nulls=fill_nulls), path)
+
+    cases: list[tuple[Any, str]] = [
+        (lambda: parquet({"aeg": -1}), r"fill_nulls names \['aeg'\], .* Did you mean 'age'\?"),
+        (lambda: parquet({"address.zpi": -1}), r"fill_nulls names .* Did you mean 'address.zip'\?"),
+        (lambda: ParquetSource(ParquetSourceConfig(), path, columns=["agee"]), "Did you mean 'age'"),
+        (
+            lambda: CSVSource(CSVSourceConfig(column_types={"naem": "string"}), tmp_path / "x.csv"),
+            r"column_types names \['naem'\], .* Did you mean 'name'\?",
+        ),
+        (lambda: CSVSource(CSVSourceConfig(fill_nulls={"naem": ""}), tmp_path / "x.csv"), "Did you mean 'name'"),
+        (
+            lambda: HFEagerSource(HFEagerConfig(include_keys=["agee"]), dataset=datasets.Dataset(rows)),
+            "include_keys names .* Did you mean 'age'",
+        ),
+    ]
+    for make, message in cases:
+        with pytest.raises(ValueError, match=message):
+            make()
+    assert len(parquet({"age": -1, "address.zip": 0, "address": None})) == 2
 
 
 SOURCES = [

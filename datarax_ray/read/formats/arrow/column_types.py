@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import ColumnError, Columns, spec, stack, unstack_to_stack
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError, is_number, objects, table_columns
@@ -66,6 +67,12 @@ class ColumnTypes:
         above. ragged: leaves, by dotted path, whose lists are known to differ in length in rows that are not here.
         """
         said = _Said(fill or {}, tuple(ragged))
+        known = [path for part in table.schema for path in _paths(part.name, part.type)]
+        if unknown := sorted(said.fill.keys() - set(known)):
+            raise ValueError(
+                f"fill_nulls names {unknown}, and the fields that are read are {sorted(known)}; their nulls would stay "
+                f"as they are.{nearest(unknown, known)}"
+            )
         types, on_host = {}, set(as_objects)
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name in on_host:
@@ -286,6 +293,15 @@ def _struct_target(chunks: list[Any], kind: Any, path: str, said: _Said) -> tupl
         fields.append(pa.field(part.name, target))
         on_host |= odd
     return pa.struct(fields), on_host
+
+
+def _paths(path: str, kind: Any) -> list[str]:
+    """The dotted paths of a field and of all that are inside it, where it is a struct."""
+    from pyarrow import types as t
+
+    kind = getattr(kind, "storage_type", kind)
+    inner = [found for part in kind for found in _paths(f"{path}.{part.name}", part.type)] if t.is_struct(kind) else []
+    return [path, *inner]
 
 
 def _target_of_rows(

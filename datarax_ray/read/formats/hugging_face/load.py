@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
 
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
@@ -102,11 +103,13 @@ def select_columns(dataset: Any, include: Sequence[str] | None, exclude: Sequenc
     unknown = [key for key in (include or exclude or ()) if key not in names]
     if unknown and include is not None:
         raise ValueError(
-            f"include_keys names the columns {unknown}, and the dataset has {names}; name columns that exist"
+            f"include_keys names the columns {unknown}, and the dataset has {names}; name columns that exist."
+            f"{nearest(unknown, names)}"
         )
     if unknown:
         warnings.warn(
-            f"exclude_keys names the columns {unknown}, which the dataset has not, so they are ignored; it has {names}",
+            f"exclude_keys names the columns {unknown}, which the dataset has not, so they are ignored; it has {names}."
+            f"{nearest(unknown, names)}",
             stacklevel=2,
         )
     kept = [key for key in names if (key in include if include is not None else key not in (exclude or ()))]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
@@ -139,7 +140,9 @@ def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Seque
     unknown = [name for name in names if not any(_is_under(leaf, name) for leaf in leaves)]
     if unknown:
         fields = sorted({leaf.partition(".")[0] for leaf in leaves})
-        raise ValueError(f"{path} has no columns {unknown}; its fields are {fields}")
+        raise ValueError(
+            f"{path} has no columns {unknown}; its fields are {fields}.{nearest(unknown, [*fields, *leaves])}"
+        )
     wanted = columns is not None
     found = tuple(leaf for leaf in leaves if any(_is_under(leaf, name) for name in names) == wanted)
     if not found:

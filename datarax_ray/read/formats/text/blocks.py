@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.errors import raise_together
 from datarax_ray.read.formats import sniff
@@ -149,7 +150,10 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
         inferred = syntax.parse(data, file.names, None)
         schema = pa.schema([(field.name, given.pop(field.name, field.type)) for field in inferred.schema])
         if given and file.names:
-            raise ValueError(f"column_types names {sorted(given)}, and the columns are {sorted(schema.names)}")
+            raise ValueError(
+                f"column_types names {sorted(given)}, and the columns are {sorted(schema.names)}."
+                f"{nearest(sorted(given), schema.names)}"
+            )
         for name, kind in given.items():  # that the first objects lack
             schema = schema.append(pa.field(name, kind))
         return schema, inferred if schema == inferred.schema else syntax.parse(data, file.names, schema)
