@@ -28,6 +28,7 @@ from datarax_ray.actors.exit_reason import OUT_OF_MEMORY, first_line, out_of_mem
 from datarax_ray.actors.lifecycle import (
     ActorState,
     Ask,
+    Command,
     Commands,
     Kill,
     LoseRequests,
@@ -100,7 +101,8 @@ class ActorSet:
     @property
     def ready(self) -> tuple[int, ...]:
         """Ids of those that are sent requests."""
-        return tuple(index for index, actor in self.actors.items() if actor.state.phase == "running")
+        # of a copy, as who only wants to know how many there are does not hold the lock
+        return tuple(index for index, actor in [*self.actors.items()] if actor.state.phase == "running")
 
     @property
     def nodes(self) -> dict[int, str]:
@@ -135,7 +137,9 @@ class ActorSet:
             self._has_begun = True
             return tuple(index for index, node in self.nodes.items() if not self._bench.has(node, now)) or ready
         if not ready:
-            tries, why_not = min(state.num_failures for state in states), [s.why_not for s in states if s.why_not]
+            # a signal's handler may have closed it meanwhile, and there are none
+            tries = min((state.num_failures for state in states), default=0)
+            why_not = [state.why_not for state in states if state.why_not]
             if why_not and tries >= self._limits.num_failures:
                 raise RuntimeError(f"no reader actor can start, each was tried {tries} times; the last: {why_not[-1]}")
             if (waited_s := self._quorum.waited_s(now)) is not None:
@@ -188,6 +192,7 @@ class ActorSet:
         pending = [actor.ping for actor in self.actors.values() if actor.ping is not None]
         answered = set(ray.wait(pending, num_returns=len(pending), timeout=0)[0]) if pending else set()
         for actor in list(self.actors.values()):
+            self._do(actor, [])
             if actor.ping in answered:
                 self._hear(actor)
             else:
@@ -224,8 +229,7 @@ class ActorSet:
     def _why_gone(self, state: ActorState, otherwise: str) -> str:
         return out_of_memory(state.process.worker_id, POLL_S) or otherwise
 
-    def send(self, index: int, sent: InFlight) -> None:
-        actor = self.actors[index]
+    def send(self, actor: Actor, sent: InFlight) -> None:
         self._do(actor, actor.state.sent(sent, time.monotonic()))
 
     def holder(self, sent: InFlight) -> Actor | None:
@@ -246,39 +250,45 @@ class ActorSet:
             self._do(actor, actor.state.dropped(sent))
 
     def _do(self, actor: Actor, commands: Commands) -> None:
-        """What an event of its life calls for."""
+        """What an event of its life calls for, and what Ctrl-C has kept from being done before."""
+        actor.to_do += commands
         if actor.state.asked_at is None:
             actor.ping = None
-        for command in commands:
-            match command:
-                case Start():
-                    try:
-                        actor.handle = start_actor(actor.index, self._options, self._identity)
-                    except Exception as error:
-                        self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))
-                        raise
-                    actor.ping = actor.handle.stats.remote(self._user)
-                case Ask():
-                    actor.ping = actor.handle.stats.remote(self._user)
-                case Kill(for_ever):
-                    with contextlib.suppress(Exception):  # it may be gone
-                        ray.kill(actor.handle, no_restart=for_ever)
-                case LoseRequests(requests, reason, process):
-                    # who is silent may be so by what it reads: a call that holds the interpreter's lock answers nobody
-                    actor.num_retried = _lose(requests, reason, was_read=process is not None)
-                    if process is not None:
-                        self.load_balance.forget(actor.index)
-                        num_running = len({*self.ready} - {actor.index})
-                        self.recoveries.lost(actor.index, str(process), reason, num_running, len(self.actors))
-                        self._tended_at = 0.0
-                case TellNoStart(reason):
-                    logger.warning(
-                        "reader actor %d cannot start, and is tried less and less often: %s", actor.index, reason
-                    )
-                case TellReturn(kind, reason, took_s):
-                    self.recoveries.add(
-                        Recovery(kind, actor.index, str(actor.state.process), reason, took_s, actor.num_retried)
-                    )
+        while actor.to_do:
+            self._carry_out(actor, actor.to_do[0])
+            del actor.to_do[:1]
+
+    def _carry_out(self, actor: Actor, command: Command) -> None:
+        match command:
+            case Start():
+                try:
+                    actor.handle = start_actor(actor.index, self._options, self._identity)
+                except Exception as error:
+                    actor.to_do.clear()
+                    self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))
+                    raise
+                actor.ping = actor.handle.stats.remote(self._user)
+            case Ask():
+                actor.ping = actor.handle.stats.remote(self._user)
+            case Kill(for_ever):
+                with contextlib.suppress(Exception):  # it may be gone
+                    ray.kill(actor.handle, no_restart=for_ever)
+            case LoseRequests(requests, reason, process):
+                # who is silent may be so by what it reads: a call that holds the interpreter's lock answers nobody
+                actor.num_retried = _lose(requests, reason, was_read=process is not None)
+                if process is not None:
+                    self.load_balance.forget(actor.index)
+                    num_running = len({*self.ready} - {actor.index})
+                    self.recoveries.lost(actor.index, str(process), reason, num_running, len(self.actors))
+                    self._tended_at = 0.0
+            case TellNoStart(reason):
+                logger.warning(
+                    "reader actor %d cannot start, and is tried less and less often: %s", actor.index, reason
+                )
+            case TellReturn(kind, reason, took_s):
+                self.recoveries.add(
+                    Recovery(kind, actor.index, str(actor.state.process), reason, took_s, actor.num_retried)
+                )
 
 
 def _ended(refs: list[ray.ObjectRef]) -> set[ray.ObjectRef]:

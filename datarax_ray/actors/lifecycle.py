@@ -132,7 +132,8 @@ class TellReturn:
     took_s: float
 
 
-Commands = list[Start | Ask | Kill | LoseRequests | TellNoStart | TellReturn]
+Command = Start | Ask | Kill | LoseRequests | TellNoStart | TellReturn
+Commands = list[Command]
 
 
 _P = ParamSpec("_P")

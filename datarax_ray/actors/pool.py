@@ -93,7 +93,7 @@ class RayPool:
             trial = Trial(self._request_timeout_s, part.ended) if part.is_trial else None
             ref = actor.handle.read.remote([self._description], part.request, trial)
             sent = InFlight(part, ref, actor.state.process.node_id, look_at=time.monotonic() + _LOOK_EVERY_S)
-            self._set.send(part.actor, sent)
+            self._set.send(actor, sent)
             return sent
 
     def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:

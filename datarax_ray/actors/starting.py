@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import AuthenticationError
 
-from datarax_ray.actors.lifecycle import ActorState
+from datarax_ray.actors.lifecycle import ActorState, Commands
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.start_quorum import has_labels, has_room
@@ -36,7 +36,7 @@ _SHARED: dict[str, Any] = {}
 class Actor:
     """One of a pool. handle: Ray's. ping: a call of it that answers once it runs, where state.asked_at says so.
 
-    num_retried: requests that it lost when it was last lost.
+    num_retried: requests that it lost when it was last lost. to_do: what its life has called for and was not done yet.
     """
 
     index: int
@@ -44,6 +44,7 @@ class Actor:
     handle: Any = None
     ping: ray.ObjectRef | None = None
     num_retried: int = 0
+    to_do: Commands = field(default_factory=list)
 
 
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:

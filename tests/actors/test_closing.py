@@ -17,6 +17,8 @@ import pytest
 import ray
 
 from datarax_ray import RaySource
+from datarax_ray.actors import pool as pool_module
+from datarax_ray.actors.actor_set import ActorSet
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.waiting import until, until_all_run
@@ -125,6 +127,26 @@ def test_while_an_actor_is_gone(files: list[Path], nothing_left: Any, number: si
             until(lambda: source._actors._set.actors[1].state.loss)
 
     while_it_waits(source, lose)
+
+
+@pytest.mark.parametrize(("module", "name"), [(pool_module, "InFlight"), (ActorSet, "tend")])
+def test_by_a_signal_while_a_request_is_sent_or_actors_are_looked_after(
+    files: list[Path], nothing_left: Any, monkeypatch: Any, module: Any, name: str
+) -> None:
+    source = distribute(make(files))
+    stream = source.batches(0, StreamOptions(8))
+    next(stream)
+    nothing_left(pids(source))
+    before, found = signal.signal(signal.SIGUSR1, lambda *_: source.close()), getattr(module, name)
+
+    def interrupted(*given: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return found(*given, **options)
+
+    monkeypatch.setattr(module, name, interrupted)
+    with pytest.raises(RuntimeError, match="this RaySource is closed"):
+        list(stream)
+    signal.signal(signal.SIGUSR1, before)
 
 
 def test_while_actors_are_added_and_partitions_move(files: list[Path], nothing_left: Any) -> None:

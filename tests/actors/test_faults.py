@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from datarax_ray import RaySource
+from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors import starting as starting_module
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
@@ -169,6 +170,18 @@ def test_one_actor_that_cannot_start_is_told_once_and_done_without(
         assert rows(source.batches(0, StreamOptions(8))) == want
         until(lambda: source._actors.actors() and "reader actor 1 cannot start" in caplog.text)
     assert caplog.text.count("no space left") == 1
+
+
+def test_an_actor_is_started_that_an_interrupt_kept_from_it(files: list[Path], monkeypatch: Any) -> None:
+    def interrupted(*_: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with ray_source(make(files), 1) as source:
+        monkeypatch.setattr(actor_set_module, "start_actor", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            source.add_actors(1)
+        assert until(lambda: source._actors.actors() == (0, 1))
 
 
 class FullLater(ReaderActor):

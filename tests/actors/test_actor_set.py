@@ -1,0 +1,66 @@
+"""Actors where Ctrl-C or a signal's handler comes in between; what Ray would be told is noted in its place."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from datarax_ray.actors import actor_set as actor_set_module
+from datarax_ray.actors.actor_set import ActorSet
+from datarax_ray.actors.lifecycle import Kill, Start
+from datarax_ray.actors.options import ActorOptions
+
+HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))
+
+
+class Told:
+    """What Ray was told, each for the first time interrupted."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def start(self, *_: Any) -> Any:
+        self.interrupted_once("start")
+        return HANDLE
+
+    def kill(self, handle: Any, no_restart: bool) -> None:
+        assert handle is HANDLE
+        self.interrupted_once("kill for ever" if no_restart else "kill")
+
+    def interrupted_once(self, name: str) -> None:
+        self.calls.append(name)
+        if self.calls.count(name) == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def actors(monkeypatch: Any) -> ActorSet:
+    monkeypatch.setattr(actor_set_module, "start_actor", lambda *_: HANDLE)
+    monkeypatch.setattr(actor_set_module, "_TEND_S", 0.0)
+    return ActorSet(1, ActorOptions(), "", is_managed=False)
+
+
+def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(
+    actors: ActorSet, monkeypatch: Any
+) -> None:
+    told = Told()
+    monkeypatch.setattr(actor_set_module, "start_actor", told.start)
+    monkeypatch.setattr(ray, "kill", told.kill)
+    with pytest.raises(KeyboardInterrupt):
+        actors.add(1)
+    assert actors.actors[1].handle is None
+    actors.tend()
+    assert actors.actors[1].handle is HANDLE
+    with pytest.raises(KeyboardInterrupt):
+        actors._do(actors.actors[1], [Kill(for_ever=True), Start()])
+    for _ in range(3):
+        actors.tend()
+    assert told.calls == ["start", "start", "kill for ever", "kill for ever", "start"]
+
+
+def test_who_looks_while_a_handler_closes_finds_nobody(actors: ActorSet, monkeypatch: Any) -> None:
+    monkeypatch.setattr(ActorSet, "tend", lambda self: self.actors.clear())  # close() does, and tells Ray
+    assert actors.look() == ()
