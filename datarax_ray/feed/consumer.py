@@ -6,6 +6,9 @@ source's batches by Source.batches, which moves nothing, so `pipeline.source.pos
 
 Nothing here makes batches: a session does, ahead or when it is asked, from a state on. Whatever goes wrong ends it, and
 the next begins at what was handed out.
+
+What is saved is written by Consumed.to_json, and all that can be wrong with it is said in plan/state.py: a new field of
+a state is one of Consumed, and is read there.
 """
 
 from __future__ import annotations
