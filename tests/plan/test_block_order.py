@@ -1,5 +1,7 @@
 """The block order: a permutation of every epoch, in which windows hold whole blocks."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,11 +10,16 @@ from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.kinds import order_of
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 1000, 8193, 65536, 65537, 100_003])
-@pytest.mark.parametrize("block_size", [1, 2, 8, 256])
+@pytest.mark.parametrize(
+    ("n", "block_size"),
+    [
+        *itertools.product((1, 2, 7, 8, 9, 1000, 8193), (1, 2, 8, 256)),
+        *((65537, 1), (65537, 2), (65536, 8), (65537, 8), (100_003, 8), (65536, 256), (100_003, 256)),
+    ],
+)
 def test_every_epoch_is_a_permutation(n, block_size):
     order = order_of(n, seed=3, shuffle="block", block_size=block_size)
-    for epoch in range(3):
+    for epoch in range(3 if n < 10_000 else 1):
         records = order.records(np.arange(epoch * n, (epoch + 1) * n))
         assert np.array_equal(np.sort(records), np.arange(n))
 
