@@ -54,14 +54,14 @@ class AddNoise:
 
 
 class FailAt:
-    """Raises on one element."""
+    """Raises on these elements."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, *indices: int) -> None:
+        self.indices = frozenset(indices)
 
     def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        if element["index"] == self.index:
-            raise ZeroDivisionError(f"cannot divide element {self.index}")
+        if int(element["index"]) in self.indices:
+            raise ZeroDivisionError(f"cannot divide element {element['index']}")
         return element
 
 

@@ -47,9 +47,6 @@ logger = logging.getLogger("datarax_ray")
 
 # Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
 DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
-# Of blocks that wait with an actor for their rows to be asked for, and as much again while these are on their way: an
-# actor keeps four times that (BlockCache), and would make again what it had to drop.
-_AHEAD_NBYTES = DEPTH * TARGET_BLOCK_NBYTES // 2
 # (start, stop, blocks) of consecutive chunks.
 Chunks: TypeAlias = Generator[tuple[int, int, list[Block]], None, None]
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
@@ -64,11 +61,11 @@ class StreamOptions:
     gets of every batch; None to divide batches by rank. drop_remainder: leave out a short last batch. pad_remainder: it
     will be padded at its end, so its rows are dealt to the trainers as those of a full one. packing: how documents are
     made into rows; None for a row for each element. chunk_size: positions read at a time, None to choose. max_nbytes:
-    bound on blocks in flight. stall_after_s: how long a wait for a batch is before it is logged who and what is waited
-    for. shares_actors: whether the other trainers ask the same actors, which then read once for all what all of them
-    ask for. stop: the position to end at, None for the end of the source. cancelled: asked now and then while the
-    stream waits; once it is true the stream ends. rows: of every batch, that this trainer gets; they follow from the
-    others.
+    bound on blocks in flight. block_nbytes: how large a block should be. stall_after_s: how long a wait for a batch is
+    before it is logged who and what is waited for. shares_actors: whether the other trainers ask the same actors, which
+    then read once for all what all of them ask for. stop: the position to end at, None for the end of the source.
+    cancelled: asked now and then while the stream waits; once it is true the stream ends. rows: of every batch, that
+    this trainer gets; they follow from the others.
     """
 
     batch_size: int
@@ -77,6 +74,7 @@ class StreamOptions:
     process_count: int = 1
     chunk_size: int | None = None
     max_nbytes: int = DEFAULT_MAX_NBYTES
+    block_nbytes: int = TARGET_BLOCK_NBYTES
     pad_remainder: bool = False
     packing: Packing | None = None
     stall_after_s: float = STALL_AFTER_S
@@ -164,7 +162,10 @@ def _stop(description: Stream, options: StreamOptions) -> int | None:
 def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options: StreamOptions) -> Chunks:
     """The chunks that the scheduler deals, each when all of its blocks are there and it is the first."""
     stall = Stall(description, options.stall_after_s)
-    flow = Flow(Window(scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes), pool, stall)
+    window = Window(
+        scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes, block_nbytes=options.block_nbytes
+    )
+    flow = Flow(window, pool, stall)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
             if flow.poll(pool.actors(), pool.weights()):
@@ -182,15 +183,22 @@ def _selected(
 ) -> Chunks:
     """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
 
-    Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here.
+    Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here. An
+    actor keeps four times as much as may wait with it (BlockCache), and would make again what it had to drop.
     """
     stall = Stall(description, options.stall_after_s)
     picked = SelectedRowsScheduler(scheduler, selector)
-    max_nbytes = max(1, options.max_nbytes // 2)
-    ahead = Window(scheduler, chunk_size=options.chunk_size, max_nbytes=max_nbytes, max_actor_nbytes=_AHEAD_NBYTES)
+    max_nbytes, max_actor_nbytes = max(1, options.max_nbytes // 2), DEPTH * options.block_nbytes // 2
+    ahead = Window(
+        scheduler,
+        chunk_size=options.chunk_size,
+        max_nbytes=max_nbytes,
+        max_actor_nbytes=max_actor_nbytes,
+        block_nbytes=options.block_nbytes,
+    )
     places = Flow(ahead, pool, stall)
     share = num_rows_in(options.rows.full) / options.batch_size
-    mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, _AHEAD_NBYTES)]
+    mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, max_actor_nbytes)]
     rows = Flow(Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:

@@ -103,7 +103,7 @@ class Window:
 
     chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes. max_nbytes: bound
     on what is in flight and not yet released. max_actor_nbytes: likewise, for each of the actors that get requests;
-    None for no bound of its own.
+    None for no bound of its own. block_nbytes: how large a block should be.
     """
 
     def __init__(
@@ -113,11 +113,13 @@ class Window:
         chunk_size: int | None = None,
         max_nbytes: int,
         max_actor_nbytes: int | None = None,
+        block_nbytes: int = TARGET_BLOCK_NBYTES,
     ) -> None:
         self.scheduler = scheduler
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
         self._max_actor_nbytes = max_actor_nbytes
+        self._block_nbytes = block_nbytes
         self._chunks: deque[_Chunk] = deque()
         self._waiting: list[Part] = []
         self._num_opened = 0
@@ -232,6 +234,7 @@ class Window:
                 num_actors=self._num_actors,
                 max_nbytes=self._bound,
                 max_part_size=limits.max_part_size,
+                block_nbytes=self._block_nbytes,
             )
             if limits.is_aligned:
                 size = 1 << size.bit_length() - 1
@@ -321,8 +324,9 @@ def next_chunk_size(
     num_actors: int,
     max_nbytes: int,
     max_part_size: int = MAX_PART_RECORDS,
+    block_nbytes: int = TARGET_BLOCK_NBYTES,
 ) -> int:
-    """Positions in the next chunk: 16 MiB for each actor, at most a quarter of the window, at most 4x the last one.
+    """Positions in the next chunk: block_nbytes for each actor, at most a quarter of the window and 4x the last one.
 
     read_s_per_position: seconds that the slowest part took, for each position of the whole chunk; at most a second is
     asked of an actor.
@@ -336,7 +340,7 @@ def next_chunk_size(
     >>> next_chunk_size(256, 64.0, 0.1, num_actors=2, max_nbytes=2**30)
     10
     """
-    target = min(num_actors * TARGET_BLOCK_NBYTES, max_nbytes // DEPTH)
+    target = min(num_actors * block_nbytes, max_nbytes // DEPTH)
     ideal = int(target / max(nbytes_per_position, 1.0))
     if read_s_per_position > 0:
         ideal = min(ideal, round(TARGET_READ_S / read_s_per_position))

@@ -321,13 +321,12 @@ class EagerPool(LocalPool):
 
 
 @pytest.mark.parametrize("num_actor_bounds", [1, 4, 64])
-def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, monkeypatch, num_actor_bounds):
+def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, num_actor_bounds):
     target = 2**10
-    monkeypatch.setattr("datarax_ray.feed.window.TARGET_BLOCK_NBYTES", target)
-    monkeypatch.setattr("datarax_ray.feed.stream._AHEAD_NBYTES", DEPTH * target // 2)
     description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=2)
     shared, made = BlockCache(2 * DEPTH * target), []
-    options = {"batch_size": 4, "process_count": 2, "max_nbytes": num_actor_bounds * DEPTH * target}
+    options = {"batch_size": 4, "process_count": 2}
+    options |= {"block_nbytes": target, "max_nbytes": num_actor_bounds * DEPTH * target}
     trainers = [
         stream(
             description, pool=EagerPool(description, shared, made), shares_actors=True, process_index=rank, **options
@@ -682,16 +681,15 @@ def test_a_record_fetched_twice_is_told_once(sets):
     assert [skip.position for skip in source.skipped] == [7]
 
 
-def test_skipped_records_are_counted_on_and_listed_up_to_a_bound(sets, monkeypatch):
-    monkeypatch.setattr("datarax_ray.read.skipped_records.MAX_LISTED", 3)
-    source = Source(describe(sets[10], num_epochs=8, transforms=[decode, FailAt(7)], on_error="skip"))
-    sizes = itertools.cycle([0, 0, 5, 1, 0, 7])  # elements and batches in turns, so that much is fetched twice
+def test_skipped_records_are_counted_on_and_listed_up_to_a_thousand(sets):
+    source = Source(describe(sets[1000], num_epochs=2, transforms=[decode, FailAt(*range(700))], on_error="skip"))
+    sizes = itertools.cycle([0, 0, 5, 1, 0, 27])  # elements and batches in turns, so that much is fetched twice
     num_rows = 0
-    while num_rows < 72:
+    while num_rows < 600:
         size = next(sizes)
         num_rows += len(source.get_batch(size)["index"]) if size else bool(source.next_element())
     assert source.get_batch(9) == {}
-    assert (source.num_skipped, len(source.skipped)) == (8, 3)
+    assert (source.num_skipped, len(source.skipped)) == (1400, 1000)
     source.seek(0)
     assert (source.num_skipped, source.skipped) == (0, [])
 

@@ -519,11 +519,10 @@ class TestSkipping:
             assert resumed.num_skipped == 1
 
     def test_records_beyond_a_thousand_are_counted_and_no_longer_logged(
-        self, files: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, files: list[Path], caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr("datarax_ray.read.skipped_records.MAX_LISTED", 3)
-        pipeline = make(files, [decode, FailAt(5)], num_epochs=20, on_error="skip")
+        pipeline = make(files, [decode, FailAt(*range(60))], num_epochs=20, on_error="skip")
         list(pipeline)
-        assert pipeline.num_skipped == 20
-        assert [message.split()[0] for message in caplog.messages] == ["skipped"] * 3 + ["3"]
-        assert "3 records were skipped; those from here on are counted" in caplog.messages[-1]
+        assert pipeline.num_skipped == 1200
+        assert [message.split()[0] for message in caplog.messages] == ["skipped"] * 1000 + ["1000"]
+        assert "1000 records were skipped; those from here on are counted" in caplog.messages[-1]
