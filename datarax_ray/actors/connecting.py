@@ -104,24 +104,24 @@ def _free_nbytes() -> int:
     return max(0, get_system_memory() - get_used_memory())
 
 
-def _wait_for(address: str, source: str) -> None:
+def _wait_for(address: str, source: str, answer_s: float = _ANSWER_S, retry_s: float = _RETRY_S) -> None:
     """Return once something answers at an address; one of a Ray Client is ray.init's to try."""
     host, _, port = address.rpartition(":")
     if "://" in address or not port.isdecimal():
         return
-    deadline = time.monotonic() + _ANSWER_S
+    deadline = time.monotonic() + answer_s
     is_told = False
     while True:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=answer_s).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:
                 raise ConnectionError(
-                    f"no Ray cluster answers at {address} ({source}) for {_ANSWER_S:g} s: {error}. Check that its head "
+                    f"no Ray cluster answers at {address} ({source}) for {answer_s:g} s: {error}. Check that its head "
                     "runs and that this host reaches the port, or start a local Ray here: RAY_ADDRESS=local"
                 ) from error
             if not is_told:
                 logger.warning("no answer yet from the Ray cluster at %s (%s): %s; trying on", address, source, error)
                 is_told = True
-            time.sleep(_RETRY_S)
+            time.sleep(retry_s)

@@ -46,7 +46,9 @@ class Thresholds:
     quiet_s: no word from an actor with requests (parts aim at a second): it is asked whether it is there. answer_s: no
     answer to that: its requests go to others, at the cost of reading twice where it was only slow. A node that is lost
     without a word is so noticed in 7 s; Ray takes 15 to 40 s. silent_s: then its process is ended, and Ray starts
-    another; cut off nodes heal sooner, as a rule, or never. return_s: Ray brings an actor back in 1 to 5 s, but takes
+    another; cut off nodes heal sooner, as a rule, or never. fetch_s: a block that was read comes here in less than a
+    second, be it from another node or from the disk it was spilled to, and later is read again: for what is nowhere any
+    more, Ray asks without end and without a word. return_s: Ray brings an actor back in 1 to 5 s, but takes
     up to 40 s to call a node dead, and brings none back from it before: then a new one is asked for, elsewhere; inf for
     never. num_failures: in a row before a start that fails is no accident. backoff_s: after the second, before the next
     start; twice as long after each one more, up to max_backoff_s.
@@ -57,6 +59,7 @@ class Thresholds:
     quiet_s: float = 2.0
     answer_s: float = 5.0
     silent_s: float = 60.0
+    fetch_s: float = 30.0
     return_s: float = 12.0
     num_failures: int = 3
     backoff_s: float = 1.0

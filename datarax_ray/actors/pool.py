@@ -34,9 +34,6 @@ _MAX_INLINE_NBYTES = 16 * 2**10
 _ANSWER_S = 5.0
 # A look at 64 parts in flight takes 0.2 ms; bringing 16 MB from another node 15 ms and more.
 _LOOK_EVERY_S = 0.02
-# A block that was read comes here in less than a second, be it from another node or from the disk it was spilled to.
-# For one that is nowhere any more, Ray asks again and again, without end and without a word.
-_FETCH_S = 30.0
 
 
 class RayPool:
@@ -47,6 +44,7 @@ class RayPool:
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
         self._request_timeout_s = options.request_timeout_s
+        self._fetch_s = options.thresholds.fetch_s
         is_managed = getattr(description, "is_managed", False)
         self._set = ActorSet(num_actors, options, digest(description.settings()), is_managed=is_managed)
         self._lock = self._set.lock
@@ -209,7 +207,7 @@ class RayPool:
         """The block that has come; None where it is lost, and then the outcome says so."""
         try:
             with self._connection.waiting():
-                block: Block = ray.get(ask.ref, timeout=_FETCH_S)
+                block: Block = ray.get(ask.ref, timeout=self._fetch_s)
         except Exception as error:
             cause = error.cause if isinstance(error, RayTaskError) else error
             with self._held():
@@ -237,10 +235,10 @@ class RayPool:
         for ref in done:
             ask = asks[ref]
             ask.waited_since = now if ask.waited_since is None else ask.waited_since
-            if now - ask.waited_since > _FETCH_S:
+            if now - ask.waited_since > self._fetch_s:
                 with self._lock:
                     if ask.outcome is None:
-                        self._lose_one(ask, f"it was read, and did not come within {_FETCH_S:g} s")
+                        self._lose_one(ask, f"it was read, and did not come within {self._fetch_s:g} s")
                 return ask.outcome if isinstance(ask.outcome, Lost) else None
         return None
 

@@ -100,12 +100,10 @@ def test_a_script_is_told_of_a_cluster_that_does_not_answer(port: int, tmp_path:
 
 
 def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(
-    port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connecting, "_ANSWER_S", 0.01)
-    monkeypatch.setattr(connecting, "_RETRY_S", 0.02)
     with pytest.raises(ConnectionError, match=f"no Ray cluster answers at 127.0.0.1:{port} .*RAY_ADDRESS=local"):
-        connecting._wait_for(f"127.0.0.1:{port}", "RAY_ADDRESS")
+        connecting._wait_for(f"127.0.0.1:{port}", "RAY_ADDRESS", answer_s=0.01, retry_s=0.02)
     assert len([r for r in caplog.records if r.message.startswith("no answer yet from the Ray cluster at 127.0")]) == 1
 
 

@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster
 from ray.experimental import get_object_locations
 
 from datarax_ray import RaySource
-from datarax_ray.actors import pool as pool_module
+from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import write_file
@@ -174,11 +174,11 @@ def test_more_in_flight_than_the_stores_hold_is_spilled_and_changes_nothing(
 
 
 def test_objects_that_are_lost_alone_are_read_again(
-    cluster: Cluster, large: ArrayRecordSourceModule, monkeypatch: Any, caplog: Any
+    cluster: Cluster, large: ArrayRecordSourceModule, caplog: Any
 ) -> None:
-    monkeypatch.setattr(pool_module, "_FETCH_S", 1.0)
     want = sample(large.batches(0, StreamOptions(100)))
-    with on_hosts(large, 2, chunk_size=500, max_nbytes=10 * STORE_NBYTES) as distributed:
+    options = {"chunk_size": 500, "max_nbytes": 10 * STORE_NBYTES, "thresholds": Thresholds(fetch_s=1.0)}
+    with on_hosts(large, 2, **options) as distributed:
         stream = distributed.batches(0, StreamOptions(100))
         got = overfill(distributed, stream)
         actors = distributed.stats()
