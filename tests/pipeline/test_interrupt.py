@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.resume import assert_equal, on_host
 from tests.waiting import until
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -41,6 +40,7 @@ if __name__ == "__main__":
         written.rename(state)
         print("batch", flush=True)
         if mode == "ends":
+            Path(os.environ["SLOW_STREAM"]).touch()
             break
 """
 
@@ -53,7 +53,7 @@ def start(mode: str, directory: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd(), "SLOW_STREAM": "1"},
+        env=os.environ | {"PYTHONPATH": os.getcwd(), "SLOW_STREAM": str(directory / "slower")},
         start_new_session=True,  # the interrupt is for the driver alone, as from a scheduler
     )
 
@@ -90,10 +90,9 @@ def test_an_interrupt_ends_at_once_and_leaves_no_process_and_a_state_that_resume
     lines = iter(driver.stdout.readline, "")
     while num_batches and (line := next(lines, None)):
         num_batches -= line == "batch\n"
+    (tmp_path / "slower").touch()
     driver.send_signal(signal.SIGINT)
-    begin = time.monotonic()
     _, errors = driver.communicate(timeout=60)
-    assert time.monotonic() - begin < 20  # Ray's own end included, on a busy machine; a chunk takes longer
     assert driver.returncode == 1, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
     until(lambda: not processes_of(driver.pid), 20)
@@ -115,10 +114,6 @@ def batches_from(directory: Path, state: dict[str, Any] | None) -> list[Any]:
 def test_a_program_that_ends_in_the_middle_does_not_wait_for_the_rest(tmp_path: Path) -> None:
     write_files(tmp_path, (60, 40))
     driver = start("ends", tmp_path)
-    assert driver.stdout is not None
-    until(lambda: driver.stdout.readline() == "batch\n")
-    begin = time.monotonic()
     _, errors = driver.communicate(timeout=60)
-    assert time.monotonic() - begin < 8
     assert driver.returncode == 0, errors
     assert errors.count("Error") == 0

@@ -148,7 +148,9 @@ def test_without_its_head_ray_ends_the_program_with_a_reason_and_a_new_head_goes
     data.mkdir()
     write_files(data, (60, 40))
     env = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
-    driver = start(tmp_path, HEADLESS, data, run, tmp_path / "first", 10_000, then, SLOW_STREAM="1", **env)
+    driver = start(
+        tmp_path, HEADLESS, data, run, tmp_path / "first", 10_000, then, SLOW_STREAM=str(tmp_path / "slower"), **env
+    )
     output = end_of(driver)
     assert driver.returncode != 0
     assert reason in output
