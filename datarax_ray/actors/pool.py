@@ -26,6 +26,7 @@ from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.block import Block
+from datarax_ray.read.closing import closed
 from datarax_ray.read.stream import Stream
 
 # Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
@@ -96,14 +97,14 @@ class RayPool:
 
     def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:
         """Wait a moment for one of the parts. What the read raised is raised here; RuntimeError once closed."""
-        self._check_open()
+        self.check_open()
         for part, ask in sent.items():
             if ask.outcome is not None:
                 return Arrived(part, ask.outcome, ask.node) if isinstance(ask.outcome, Block) else ask.outcome
         refs = {ask.ref: ask for ask in sent.values()}
         with self._connection.waiting():
             ready, _ = ray.wait(list(refs), num_returns=1, timeout=POLL_S)
-        self._check_open()
+        self.check_open()
         if not ready:
             return self._missing(refs)
         ask = refs[ready[0]]
@@ -194,14 +195,15 @@ class RayPool:
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         """For what takes a moment: nobody else changes the set within, and Ray is not shut down."""
-        self._check_open()
+        self.check_open()
         with self._connection.held(), self._lock:  # Ray's first, as who shuts it down may close this pool
-            self._check_open()
+            self.check_open()
             yield
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise RuntimeError once closed."""
         if self._is_closed:
-            raise RuntimeError("this RaySource is closed, its actors are gone; make a new one")
+            raise closed("RaySource")
 
     def _fetch(self, ask: InFlight) -> Block | None:
         """The block that has come; None where it is lost, and then the outcome says so."""

@@ -41,6 +41,9 @@ class Recoveries:
         self.num_lost = 0
         self.last: deque[Recovery] = deque(maxlen=_MAX_LISTED)
 
+    def __repr__(self) -> str:
+        return f"Recoveries(num_lost={self.num_lost}, num_retried={self.num_retried}, counts={dict(self.counts)})"
+
     def lost(self, actor: int, where: str, reason: str, num_running: int, num_actors: int) -> None:
         """An actor has gone; what it is called when it is back is not known yet."""
         self.num_lost += 1

@@ -148,6 +148,7 @@ class RaySource(Source, Closing):
             if self._traced is None:
                 raise
             return self._traced.at(self, start, size)
+        self._actors.check_open()
         return super().get_batch_at(start, size)
 
     def supports_indexed_access(self) -> bool:

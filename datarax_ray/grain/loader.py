@@ -19,7 +19,7 @@ from datarax_ray.grain.engine.outputs import depth, outputs
 from datarax_ray.grain.engine.stream import SampledStream
 from datarax_ray.grain.iterator import DataLoaderIterator
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.closing import Closing
+from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.formats.random_access import RandomAccessReader
 
 # Iterators in several threads share a loader's source, which the first makes. Not the loader's own: loaders are copied.
@@ -77,6 +77,9 @@ class DataLoader(Closing):
     def describe(self) -> SampledStream:
         """What actors are sent: everything that decides what they make, as a picklable value."""
         return self._description
+
+    def __repr__(self) -> str:
+        return f"DataLoader({self._description}, worker_count={self._worker_count})"
 
     def __iter__(self) -> DataLoaderIterator:
         return DataLoaderIterator(self)
@@ -160,9 +163,7 @@ class DataLoader(Closing):
     def _reading(self) -> Source:
         with _OPENING:
             if self._is_closed:
-                raise RuntimeError(
-                    "this DataLoader is closed; make a new one, and give its iterator the state of the old"
-                )
+                raise closed("DataLoader")
             if self._source is None:
                 if self._worker_count == 0:
                     self._source = Source(self._description)

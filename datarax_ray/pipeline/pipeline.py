@@ -29,7 +29,7 @@ from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_pro
 from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, Packing
 from datarax_ray.plan.state import StreamState, Unit
-from datarax_ray.read.closing import Closing
+from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.sources.base.tracing import HostModule, is_traced
@@ -189,6 +189,37 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         rows = jax.tree.leaves(batch)[0].shape[0]
         position = self.position
         return self._stages(batch, position, words(np.arange(position, position + rows)))
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of the whole stream, through all its epochs: as many as a `for` from the beginning gives. Also `len`.
+
+        They are global batches: each of several trainers gets its rows of all of them. With a source of num_epochs=1
+        it is the batches of an epoch.
+
+        Raises: TypeError where nobody knows: the stream is endless, or what is in a batch is found out by reading.
+        """
+        stop = self.source.describe().stop
+        if stop is None:
+            raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; say num_epochs")
+        if not self._rows_are_positions:
+            raise TypeError(
+                "how many batches there are is known once they were read: there are filters, flat_map, "
+                "on_error='skip', packing or a stream. Count them as they come"
+            )
+        return stop // self.batch_size if self.drop_remainder else -(-stop // self.batch_size)
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __bool__(self) -> bool:
+        return True  # `if pipeline:` asks whether there is one, and would take len for it
+
+    def __repr__(self) -> str:
+        return (
+            f"Pipeline({self.source!r}, num_stages={len(self.stages)}, batch_size={self.batch_size}, "
+            f"position={self.position})"
+        )
 
     def __iter__(self) -> Iterator[Any]:
         if self._is_at_end:
@@ -370,9 +401,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "function; or run many train steps in one compiled loop with pipeline.scan(step_fn, length=...)"
             )
         if self._consumer.is_closed:
-            raise RuntimeError(
-                "this pipeline is closed; make a new one, and give it the state of this: new.set_state(old.get_state())"
-            )
+            raise closed("Pipeline")
 
     @property
     def _is_at_end(self) -> bool:

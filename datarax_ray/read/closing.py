@@ -6,6 +6,13 @@ from types import TracebackType
 from typing import Self
 
 
+def closed(what: str) -> RuntimeError:
+    """The error of who reads from what was closed."""
+    return RuntimeError(
+        f"this {what} is closed; make a new one, and give it the state of this: new.set_state(old.get_state())"
+    )
+
+
 class Closing:
     """Closed at the end of a `with` block. A plain base: NNX modules have a metaclass, and so has an ABC."""
 

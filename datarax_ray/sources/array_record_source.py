@@ -99,9 +99,3 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         from grain.sources import ArrayRecordDataSource
 
         return ArrayRecordDataSource([_Instruction(file) for file in self._files])
-
-    def __repr__(self) -> str:
-        return (
-            f"ArrayRecordSourceModule(paths={self.paths!r}, num_records={len(self)}, "
-            f"shuffle_files={self.config.shuffle_files}, seed={self.config.seed}, num_epochs={self.config.num_epochs})"
-        )

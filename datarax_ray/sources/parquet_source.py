@@ -87,9 +87,3 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             filesystem=self.filesystem,
             **common,
         )
-
-    def __repr__(self) -> str:
-        return (
-            f"ParquetSource(paths={self.paths!r}, num_records={len(self)}, shuffle={self.config.shuffle}, "
-            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
-        )

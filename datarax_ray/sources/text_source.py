@@ -107,12 +107,6 @@ class _TextSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
             config, self.paths, transforms=self.describe().transforms, filesystem=self.filesystem, **common
         )
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(paths={self.paths!r}, num_records={len(self)}, shuffle={self.config.shuffle}, "
-            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
-        )
-
 
 class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
     """The rows of CSV files, as dicts of their columns, in an order that is a pure function of the position.

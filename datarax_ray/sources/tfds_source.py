@@ -69,6 +69,9 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         )
         self.directory, self.split_name, self.version = prepared.directory, split, prepared.version
 
+    def _reads(self) -> str:
+        return f"directory={self.directory!r}, split={self.split_name!r}"
+
     def _made_again(self, config: Any, **common: Any) -> Self:
         directory, split, skip_decoding = self._given.value
         transforms = self.describe().transforms[1:]  # the first decodes

@@ -85,9 +85,3 @@ class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-
 
     def _made_again(self, config: Any, **common: Any) -> Self:
         return type(self)(config, self.paths, transforms=self._transforms, filesystem=self.filesystem, **common)
-
-    def __repr__(self) -> str:
-        return (
-            f"WebDatasetSource(paths={self.paths!r}, num_records={len(self)}, shuffle={self.config.shuffle}, "
-            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
-        )

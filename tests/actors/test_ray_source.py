@@ -446,6 +446,8 @@ def test_a_closed_source_says_so(files: list[Path]) -> None:
         list(going)
     with pytest.raises(RuntimeError, match="this RaySource is closed"):
         source.get_batch(3)
+    with pytest.raises(RuntimeError, match="this RaySource is closed"):
+        source.get_batch_at(0, 3)
     assert going.get_state()["position"] >= 32
 
 

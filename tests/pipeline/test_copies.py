@@ -166,7 +166,7 @@ def test_a_closed_pipeline_says_so_and_gives_its_state() -> None:
     going = begun(pipeline)
     going.close()
     for use in (going.step, lambda: next(iter(going)), lambda: going.scan(lambda batch: batch, length=1)):
-        with pytest.raises(RuntimeError, match=r"this pipeline is closed; make a new one.*set_state\(old.get_state"):
+        with pytest.raises(RuntimeError, match=r"this Pipeline is closed; make a new one.*set_state\(old.get_state"):
             use()
     resumed = pipeline()
     resumed.set_state(going.get_state())

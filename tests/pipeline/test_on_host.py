@@ -118,7 +118,7 @@ class TestRowsOfABatch:
     def test_a_closed_pipeline_reads_none(self, files: list[Path]) -> None:
         pipeline = make(source(files))
         pipeline.close()
-        with pytest.raises(RuntimeError, match="this pipeline is closed"):
+        with pytest.raises(RuntimeError, match="this Pipeline is closed"):
             pipeline.read_rows(0, 0, 1)
 
     def test_rows_that_nobody_knows_beforehand_are_refused(self, files: list[Path]) -> None:

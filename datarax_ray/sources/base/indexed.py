@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.kinds import Shuffle, order_of
@@ -250,3 +251,13 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
     def _made_again(self, config: Any, **common: Any) -> Self:
         # final classes take (config, data, ...)
         return type(self)(config, self._given.value, transforms=self.describe().transforms, **common)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self._reads()}, num_records={len(self)}, shuffle={self.config.shuffle}, "
+            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+        )
+
+    def _reads(self) -> str:
+        """What it reads, for people."""
+        return f"paths={shown(self._given.value)}"

@@ -1,0 +1,54 @@
+"""What a pipeline and its source say of themselves: how many batches there are, and one line of what they read."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datarax_ray import ParquetSource, ParquetSourceConfig, Pipeline, RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.actors.recovery import Recoveries
+
+
+def make(num_epochs: int = 1, transforms: Any = (), **options: Any) -> Pipeline:
+    source = RandomAccessSource(
+        RandomAccessSourceConfig(num_epochs=num_epochs), {"x": np.arange(10)}, transforms=transforms
+    )
+    return Pipeline(source=source, **({"batch_size": 4} | options))
+
+
+@pytest.mark.parametrize("num_epochs", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"drop_remainder": True}, {"pad_remainder": True}, {"batch_size": 5}])
+def test_len_is_the_number_of_batches_that_a_for_from_the_beginning_gives(num_epochs: int, options: Any) -> None:
+    pipeline = make(num_epochs, **options)
+    assert len(pipeline) == pipeline.num_batches == len(list(iter(pipeline)))
+    assert len(pipeline) == pipeline.num_batches  # it counts from the beginning, wherever the pipeline stands
+
+
+class Even:
+    def filter(self, element: Any) -> bool:
+        return bool(element["x"] % 2 == 0)
+
+
+def test_where_nobody_knows_how_many_batches_there_are_len_says_why() -> None:
+    with pytest.raises(TypeError, match=r"the stream is endless \(num_epochs=-1\)"):
+        len(make(-1))
+    filtered = make(transforms=Even())
+    with pytest.raises(TypeError, match="is known once they were read: there are filters"):
+        len(filtered)
+    assert filtered
+    assert [len(batch["x"]) for batch in list(filtered)] == [4, 1]  # list asks for len, and goes on without
+
+
+def test_each_is_shown_in_one_line_that_says_what_it_reads(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "x.parquet")
+    source = ParquetSource(ParquetSourceConfig(shuffle=True, num_epochs=2, seed=7), str(tmp_path / "x.parquet"))
+    said = f"ParquetSource(paths='{tmp_path}/x.parquet', num_records=2, shuffle=True, seed=7, num_epochs=2)"
+    assert repr(source) == said
+    assert repr(Pipeline(source=source, batch_size=2)) == (f"Pipeline({said}, num_stages=0, batch_size=2, position=0)")
+    assert repr(make().source) == (
+        "RandomAccessSource(data=['x'], num_records=10, shuffle=False, seed=42, num_epochs=1)"
+    )
+    assert repr(Recoveries()) == "Recoveries(num_lost=0, num_retried=0, counts={})"
