@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import grain
 
 from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading
+from datarax_ray.plan.state import StreamState
 
-if TYPE_CHECKING:
-    from datarax_ray.grain.loader import DataLoader
+
+class Loader(Protocol):
+    """What an iterator needs of its loader."""
+
+    def begin(self, consumed: Consumed) -> Generator[Delivery, None, None]: ...
+
+    def to_json(self, state: StreamState) -> dict[str, Any]: ...
+
+    def from_json(self, state: Any, allow_drift: tuple[str, ...] = ()) -> StreamState: ...
 
 
 class _Outputs(Reading):
@@ -47,7 +55,7 @@ class DataLoaderIterator(grain.DataLoaderIterator):
     of Grain's iterator runs.
     """
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._consumer = Consumer()  # operations' errors are raised: none is left out
         self._outputs: _Outputs | None = None
