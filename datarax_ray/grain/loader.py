@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -20,10 +19,11 @@ from datarax_ray.grain.engine.stream import SampledStream
 from datarax_ray.grain.iterator import DataLoaderIterator
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing, closed
+from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.random_access import RandomAccessReader
 
 # Iterators in several threads share a loader's source, which the first makes. Not the loader's own: loaders are copied.
-_OPENING = threading.RLock()
+_OPENING = ThreadLock()
 
 
 class DataLoader(Closing):

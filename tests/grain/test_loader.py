@@ -6,6 +6,8 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -509,3 +511,27 @@ class TestActors:
         while any(Path(f"/proc/{pid}").exists() for pid in pids):
             assert time.monotonic() < deadline, "the actor lives on"
             time.sleep(0.1)
+
+
+FORK = """
+import os, signal, warnings
+from concurrent.futures import ThreadPoolExecutor
+import grain
+import datarax_ray.grain as ours
+from datarax_ray.grain import loader
+warnings.simplefilter("ignore")  # of a fork beside threads
+numbers = ours.load(list(range(4)), num_epochs=1)
+with ThreadPoolExecutor(1) as thread:
+    thread.submit(loader._OPENING.__enter__).result()  # as long as actors are started
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(7 if list(numbers) == [0, 1, 2, 3] else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    thread.submit(loader._OPENING.__exit__).result()
+"""
+
+
+def test_a_process_forked_off_while_another_thread_starts_a_loader_does_not_wait_for_it() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["7"]
