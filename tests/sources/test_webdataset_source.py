@@ -65,7 +65,7 @@ def test_a_copy_decodes_once(pictures: Path) -> None:
 def test_a_member_that_does_not_decode_names_file_sample_and_member_or_is_left_out(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", [(f"k{i}.cls", b"x" if i == 2 else b"1") for i in range(4)])
     with pytest.raises(
-        RecordError, match=rf"{path}\[2\] \(position 2\): .*k2\.cls, 1 bytes that begin b'x', is no cls"
+        RecordError, match=rf"{path}\[2\] \(position 2\): .*'k2\.cls', 1 bytes that begin b'x', is no cls"
     ):
         batches(make(path))
     skipping = make(path, on_error="skip")

@@ -199,7 +199,7 @@ def test_pickles_and_what_else_would_run_code_stay_bytes(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("extension", "data", "message"),
     [
-        ("cls", b"twelve", "k.cls, 6 bytes that begin b'twelve', is no cls: ValueError: invalid literal"),
+        ("cls", b"twelve", "'k.cls', 6 bytes that begin b'twelve', is no cls: ValueError: invalid literal"),
         ("txt", b"\xff", "is no txt: UnicodeDecodeError"),
         ("json", b"{", "is no json: JSONDecodeError"),
         ("json", b"[" * 70 + b"]" * 70, "is no json: ValueError: a JSON value nests .* more than 64 deep"),
@@ -298,6 +298,36 @@ def test_what_is_no_whole_tar_of_samples_is_refused_with_file_and_member(
         WebDatasetReader.of(path)
     assert str(path) in str(raised.value)
     assert message in str(raised.value)
+
+
+def test_links_are_left_out_as_by_webdataset_and_that_is_said_once_for_each_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """GNU tar stores the second name of a file as one."""
+    (tmp_path / "a.txt").write_bytes(b"a")
+    os.link(tmp_path / "a.txt", tmp_path / "b.txt")
+    (tmp_path / "a.cls").symlink_to("a.txt")
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        for name in ("a.txt", "a.cls", "b.txt"):
+            tar.add(tmp_path / name, name)
+    assert everything(path) == by_webdataset([path]) == [{"__key__": "a", "txt": b"a"}]
+    (said,) = caplog.messages
+    assert f"{path}: left out 2 links to files, 'a.cls' the first" in said
+
+
+def test_headers_on_headers_without_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.txt")
+        info.pax_headers = {"comment": "x"}
+        tar.addfile(info)
+    stored = path.read_bytes()
+    path.write_bytes(stored[:1024] * 2000 + stored)
+    with pytest.raises(
+        ValueError, match="behind the beginning there is no header of a member .maximum recursion depth"
+    ):
+        WebDatasetReader.of(path)
 
 
 def test_every_broken_file_is_listed(tmp_path: Path) -> None:

@@ -64,6 +64,6 @@ def _decoded(key: str, name: str, data: bytes) -> Any:
         return _READERS[kind](data) if kind in _READERS else data
     except Exception as error:  # of the readers' many kinds; all are about these bytes
         raise ValueError(
-            f"{key}.{name}, {len(data)} bytes that begin {data[:16]!r}, is no {kind}: {type(error).__name__}: {error}. "
-            "WebDatasetSourceConfig(decode=False) leaves it as it is, for a transform of your own"
+            f"{f'{key}.{name}'!r}, {len(data)} bytes that begin {data[:16]!r}, is no {kind}: {type(error).__name__}: "
+            f"{error}. WebDatasetSourceConfig(decode=False) leaves it as it is, for a transform of your own"
         ) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.retry import retried
+
+logger = logging.getLogger("datarax_ray")
 
 KEY = "__key__"
 _NAME = re.compile(r"(?P<key>(.*/)?[^.]+)\.(?P<extension>[^/]*)")
@@ -117,8 +120,10 @@ def expand_braces(path: str) -> list[str]:
     return [path[: found.start()] + word + end for word in words for end in rest]
 
 
-def samples(file: Any, nbytes: int) -> Iterator[Sample]:
+def samples(file: Any, nbytes: int, links: list[str] | None = None) -> Iterator[Sample]:
     """The samples of an open file of so many bytes, which is a tar from its beginning to its end.
+
+    links: gets the names of links that would be members of samples; they hold no data, and are left out.
 
     Raises: ValueError, which names the member, for what is damaged, cut, sparse, or twice in one sample.
     """
@@ -129,13 +134,17 @@ def samples(file: Any, nbytes: int) -> Iterator[Sample]:
             info, stop = next(members)
         except StopIteration:
             break
-        except (tarfile.TarError, ArithmeticError, MemoryError) as error:
+        except (tarfile.TarError, ArithmeticError, MemoryError, RecursionError) as error:
             raise ValueError(f"behind {name} there is no header of a member ({error})") from error
         name = repr(info.name)
         if not info.offset < stop <= nbytes:
             raise ValueError(f"{name} goes on to byte {stop:,} and the file to {nbytes:,}: it was cut, or is damaged")
         named = _NAME.fullmatch(info.name)
-        if not info.isreg() or named is None or _META.match(info.name):
+        if named is None or _META.match(info.name):
+            continue
+        if not info.isreg():
+            if links is not None and (info.islnk() or info.issym()):
+                links.append(info.name)
             continue
         key, extension = named["key"], named["extension"].lower()
         if info.issparse():
@@ -185,17 +194,26 @@ def _inspect(filesystem: Any, path: str) -> Shard:
 
     is_local = isinstance(filesystem, LocalFileSystem)
     spans, names = [], hashlib.sha256()
+    links: list[str] = []
     with filesystem.open_input_file(path) as raw:
         nbytes = raw.size()
         file = io.BufferedReader(raw, _LOCAL_BUFFER_NBYTES if is_local else _REMOTE_BUFFER_NBYTES)
         try:
-            for sample in samples(file, nbytes):
+            for sample in samples(file, nbytes, links):
                 spans.append((sample.start, sample.stop))
                 for extension, member in sample.members.items():
                     names.update(f"{sample.key}.{extension}\0{member.size}\0".encode("utf-8", "surrogateescape"))
         except ValueError as error:
             raise ValueError(f"{path} cannot be indexed: {error}.{sniff.advice(raw, path, 'tar')}") from error
         content = content_of(raw, nbytes)
+    if links:
+        logger.warning(
+            "%s: left out %d links to files, %r the first, as webdataset does; their samples lack these members, or "
+            "are not there. To have them, write the tar from copies (tar --dereference --hard-dereference).",
+            path,
+            len(links),
+            links[0],
+        )
     return Shard(path, nbytes, np.array(spans, np.int64).reshape(-1, 2), names.hexdigest()[:16], content)
 
 
