@@ -89,7 +89,8 @@ class FileSpans:
         seen = self._stamp(file.path)
         raw = self._filesystem.open_input_file(file.path)
         try:
-            if index not in self._seen and content_of(raw, raw.size()) != file.content:
+            is_new = index not in self._seen or seen[1] is None  # of one size, only a time would tell it from another
+            if is_new and content_of(raw, raw.size()) != file.content:
                 raise ValueError(
                     f"{file.path} had {file.nbytes:,} bytes when the source was made, and has {raw.size():,} others "
                     "now; it was replaced, and reading on would mix two datasets. Put the original back and go on from "

@@ -385,6 +385,27 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(
     assert len(reader.read(np.arange(9))) == 9
 
 
+def test_a_file_that_is_opened_again_is_looked_at_where_the_filesystem_tells_no_time_of_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of s3fs and http: one of the same size has the same stamp."""
+    monkeypatch.setattr(file_spans, "_MAX_OPEN_FILES", 1)
+    paths = write_tars(tmp_path, (3, 3))
+    memory = fsspec.filesystem("memory")
+    for path in paths:
+        memory.pipe(f"/again/{path.name}", path.read_bytes())
+    try:
+        reader = WebDatasetReader.of("memory://again")
+        want = reader.read(np.arange(6))
+        assert reader.read(np.arange(6)) == want
+        memory.pipe("/again/shard-000.tar", paths[0].read_bytes().replace(b"2", b"8"))
+        with pytest.raises(ValueError, match=r"/again/shard-000\.tar had [\d,]+ bytes when the source was made"):
+            reader.read(np.arange(6))
+        assert reader.read(np.arange(3, 6)) == want[3:]
+    finally:
+        memory.rm("/again", recursive=True)
+
+
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     (path,) = write_tars(tmp_path, (9,))
     reader = WebDatasetReader.of(path)
