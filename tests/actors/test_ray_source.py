@@ -26,7 +26,7 @@ import pytest
 import ray
 from flax import nnx
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline, RaySource, load
 from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
@@ -449,6 +449,14 @@ def test_a_closed_source_says_so(files: list[Path]) -> None:
     with pytest.raises(RuntimeError, match="this RaySource is closed"):
         source.get_batch_at(0, 3)
     assert going.get_state()["position"] >= 32
+
+
+def test_load_with_actors_gives_what_it_gives_without(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("x,y\n" + "".join(f"{number},a\n" for number in range(100)))
+    alone = [int(element["x"]) for element in load(tmp_path, shuffle=True)]
+    assert sorted(alone) == list(range(100))
+    with load(tmp_path, shuffle=True, num_actors=1) as source:
+        assert [int(element["x"]) for element in source] == alone
 
 
 def test_threads_that_share_a_pipeline_get_different_batches(files: list[Path]) -> None:

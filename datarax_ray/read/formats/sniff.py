@@ -1,6 +1,6 @@
 """What bytes look like, by what formats begin and end with: for messages that name the right class or decoder.
 
-A guess for people, never a decision: nothing is read or left out by it.
+A guess for people: what reads a file decides by itself whether it is one of its own. `load` chooses a source by it.
 """
 
 from __future__ import annotations
@@ -89,14 +89,19 @@ def record_format(record: bytes) -> str | None:
 def advice(file: Any, path: str, wanted: str = "") -> str:
     """how_to_read of an open binary file; "" where it is what is wanted, or cannot be read."""
     try:
-        file.seek(0)
-        head = file.read(HEAD_NBYTES)
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - TAIL_NBYTES))
-        found = file_format(head, file.read())
+        found = file_format(*ends(file))
     except OSError:  # what is being told is about something else
         return ""
     return "" if found == wanted else how_to_read(found, path)
+
+
+def ends(file: Any) -> tuple[bytes, bytes]:
+    """How an open binary file begins and ends, for file_format."""
+    file.seek(0)
+    head = file.read(HEAD_NBYTES)
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - TAIL_NBYTES))
+    return head, file.read()
 
 
 def advice_at(path: str, wanted: str = "") -> str:

@@ -1,0 +1,99 @@
+"""load: the source that fits what lies there, in one call."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Set
+from typing import Any
+
+from datarax_ray.actors.source import RaySource
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.webdataset.shards import expand_braces
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    CSVSource,
+    CSVSourceConfig,
+    JSONLinesSource,
+    JSONLinesSourceConfig,
+    ParquetSource,
+    ParquetSourceConfig,
+    WebDatasetSource,
+    WebDatasetSourceConfig,
+    from_hf,
+)
+
+logger = logging.getLogger("datarax_ray")
+
+# What reads a format, by the name that sniff has for it.
+_SOURCES: dict[str, tuple[Any, Any]] = {
+    "ArrayRecord": (ArrayRecordSourceModule, ArrayRecordSourceConfig),
+    "Parquet": (ParquetSource, ParquetSourceConfig),
+    "tar": (WebDatasetSource, WebDatasetSourceConfig),
+    "CSV": (CSVSource, CSVSourceConfig),
+    "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
+}
+
+
+def load(
+    paths: Any,
+    *,
+    shuffle: bool = False,
+    seed: int = 42,
+    num_epochs: int = 1,
+    transforms: Any = (),
+    num_actors: int | None = None,
+    split: str = "train",
+) -> Any:
+    """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
+
+    paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, WebDataset's tar, CSV or JSON
+    lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read. shuffle, seed, transforms: as of
+    the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to read in this process, a number
+    for a RaySource with so many actors. What else can be said, the source's own config says.
+
+    Raises: ValueError for files of several formats, or of none of these, with what was found; what the source raises.
+
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "a.csv").write_text("x,y\\n1,2\\n3,4\\n")
+    ...     load(folder).get_batch(2)
+    {'x': array([1, 3]), 'y': array([2, 4])}
+    """
+    order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
+    if isinstance(paths, str) and paths.startswith("hf:") and not paths.startswith("hf://"):
+        source = from_hf(paths.removeprefix("hf:"), split, transforms=transforms, **order)
+    else:
+        name, head = _found(paths)
+        kind, config = _SOURCES[name]
+        if name == "CSV":
+            order["delimiter"] = max(",\t;", key=head.partition(b"\n")[0].decode("utf-8", "replace").count)
+        source = kind(config(**order), paths, transforms=transforms)
+    logger.info("load chose %r", source)
+    return source if num_actors is None else RaySource(source, num_actors=num_actors)
+
+
+def _found(paths: Any) -> tuple[str, bytes]:
+    """The one format of what lies there, and how its first file begins. Of each suffix one file is looked at."""
+    named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if isinstance(named, Iterable) and not isinstance(named, Set):
+        named = [found for path in named for found in (expand_braces(path) if isinstance(path, str) else [path])]
+    filesystem, files = find_on(named, None, ("",))
+    found: dict[str | None, tuple[str, bytes]] = {}
+    for path in {os.path.splitext(path)[1]: path for path in reversed(files)}.values():
+        with filesystem.open_input_file(path) as file:
+            head, tail = sniff.ends(file)
+        found[sniff.file_format(head, tail)] = (path, head)
+    known = [name for name in found if name in _SOURCES]
+    if len(known) == 1:
+        assert known[0] is not None
+        return known[0], found[known[0]][1]
+    said = ", ".join(f"{path} ({name or 'of no known format'})" for name, (path, _) in sorted(found.items(), key=str))
+    if known:
+        raise ValueError(f"there are files of several formats: {said}. Give a glob of those that are meant")
+    name, (path, _) = next(iter(found.items()))
+    raise ValueError(
+        f"nothing there is ArrayRecord, Parquet, tar, CSV or JSON lines: {said}.{sniff.how_to_read(name, path)}"
+    )

@@ -1,0 +1,81 @@
+"""load: it reads what the source of that format reads, and says what it found where it cannot choose."""
+
+import json
+import logging
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
+
+from datarax_ray import load
+
+
+def write(folder: Path) -> None:
+    """The numbers 0 to 9 in each format, in a folder of its own."""
+    for name in ("record", "parquet", "tar", "csv", "tsv", "jsonl"):
+        (folder / name).mkdir()
+    writer = ArrayRecordWriter(str(folder / "record/x.array_record"), "group_size:1")
+    for number in range(10):
+        writer.write(json.dumps({"x": number}).encode())
+    writer.close()
+    pq.write_table(pa.table({"x": range(10)}), folder / "parquet/x.parquet")
+    with tarfile.open(folder / "tar/x.tar", "w") as tar:
+        for number in range(10):
+            path = folder / f"{number}.x.cls"
+            path.write_text(str(number))
+            tar.add(path, path.name)
+            path.unlink()
+    (folder / "csv/x.csv").write_text("x,y\n" + "".join(f"{number},a\n" for number in range(10)))
+    (folder / "tsv/x.tsv").write_text("x\ty\n" + "".join(f"{number}\ta\n" for number in range(10)))
+    (folder / "jsonl/x.jsonl").write_text("".join(f'{{"x": {number}}}\n' for number in range(10)))
+
+
+@pytest.mark.parametrize(
+    ("folder", "chosen", "read"),
+    [
+        ("record", "ArrayRecordSourceModule", lambda element: json.loads(element)["x"]),
+        ("parquet", "ParquetSource", lambda element: element["x"]),
+        ("tar", "WebDatasetSource", lambda element: element["x.cls"]),
+        ("csv", "CSVSource", lambda element: element["x"]),
+        ("tsv", "CSVSource", lambda element: element["x"]),
+        ("jsonl", "JSONLinesSource", lambda element: element["x"]),
+    ],
+)
+def test_it_finds_the_format_of_a_directory_and_of_a_glob_and_says_which(
+    tmp_path: Path, folder: str, chosen: str, read: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path)
+    caplog.set_level(logging.INFO, "datarax_ray")
+    for paths in (tmp_path / folder, str(tmp_path / folder / "x.*"), [str(tmp_path / folder)]):
+        assert [int(read(element)) for element in load(paths)] == list(range(10))
+    assert sorted(int(read(element)) for element in load(tmp_path / folder, shuffle=True, seed=3)) == list(range(10))
+    assert f"load chose {chosen}(paths=" in caplog.text
+
+
+def test_transforms_and_epochs_are_passed_on(tmp_path: Path) -> None:
+    write(tmp_path)
+    source = load(tmp_path / "record", transforms=json.loads, num_epochs=2)
+    assert source.get_batch(30)["x"].tolist() == [*range(10), *range(10)]
+
+
+def test_a_dataset_of_hugging_face_is_loaded_by_its_name(tmp_path: Path) -> None:
+    write(tmp_path)
+    source = load(f"hf:{tmp_path / 'parquet'}")
+    assert np.asarray(source.get_batch(10)["x"]).tolist() == list(range(10))
+
+
+def test_several_formats_and_none_are_told_with_what_was_found(tmp_path: Path) -> None:
+    write(tmp_path)
+    with pytest.raises(ValueError, match=r"several formats: .*x\.csv \(CSV\).*x\.parquet \(Parquet\).*Give a glob"):
+        load(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/x.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    with pytest.raises(ValueError, match=r"nothing there is ArrayRecord.*x\.npy \(NumPy\).*RandomAccessSource takes"):
+        load(tmp_path / "other")
+    with pytest.raises(FileNotFoundError, match="no file matches this glob"):
+        load(str(tmp_path / "*.nothing"))
