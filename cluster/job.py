@@ -2,7 +2,8 @@
 
 Submit it again after whatever ended it, with any number of actors: it goes on from the newest complete step, and the
 batches are those of a run that was never stopped. It attaches to the cluster that RAY_ADDRESS names, which is how
-`ray job submit` starts it; with --num-actors 0 it reads in its own process, without Ray.
+`ray job submit` starts it; with --num-actors 0 it reads in its own process, without Ray. It trains in this process, or
+with --num-trainers in so many Ray actors, each a process of one JAX job.
 """
 
 from __future__ import annotations
@@ -11,22 +12,30 @@ import argparse
 import contextlib
 import logging
 import math
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from flax import nnx
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from learner import Learner, learn
 from report import Report, progress
+from restarts import COMES_AGAIN
 from stop_request import StopRequest
 from stream_log import StreamLog
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.decode import DecodeFields
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
@@ -36,24 +45,42 @@ _MAX_TO_KEEP = 3  # steps: the newest, and two to go back to should a disk spoil
 def main(argv: Sequence[str] | None = None) -> int:
     """Train until the data ends, --steps are done, or SIGTERM or Ctrl-C comes; what was done is saved in each case."""
     options = _parser().parse_args(argv)
+    if options.num_trainers is None:
+        outcome = run(options)
+    else:
+        from trainers import launch  # in here: it loads Ray, which a run with --num-actors 0 does without
+
+        outcome = launch(options)
+    _say(outcome)
+    return 0
+
+
+def run(options: argparse.Namespace, asked: StopRequest | None = None) -> str:
+    """Resume and train, as the only process or as one of a JAX job's; why it ended.
+
+    asked: what asks it to stop; None for this process's signals.
+    """
     logging.basicConfig()
     logging.getLogger("datarax_ray").setLevel(logging.INFO)  # which cluster it attached to, what was lost and retried
+    is_first = jax.process_index() == 0
     learner = Learner(math.prod(options.fields["image"][1]), options.num_classes, options.seed)
+    if jax.process_count() > 1:
+        values = jax.tree.map(np.asarray, nnx.state(learner))  # the same everywhere, by the seed
+        nnx.update(learner, jax.device_put(values, NamedSharding(_mesh(), PartitionSpec())))
     with contextlib.ExitStack() as stack:
         manager = stack.enter_context(checkpoints(options.checkpoint_dir))
         pipeline = stack.enter_context(make_pipeline(options))
         step = restore(manager, learner, pipeline)
-        if step is None:
+        if is_first and step is None:
             _say(f"no checkpoint in {options.checkpoint_dir}: starting anew")
-        else:
+        elif is_first:
             _say(f"resumed from step {step} (position {pipeline.position}) of {options.checkpoint_dir}")
-        log = stack.enter_context(StreamLog(options.stream_log, step or 0)) if options.stream_log else None
+        log = stack.enter_context(StreamLog(_own(options.stream_log), step or 0)) if options.stream_log else None
         # Only now: Ray's own SIGTERM handler came with the pipeline, and until here there was nothing to save.
-        stop = stack.enter_context(StopRequest())
-        report = stack.enter_context(progress(_num_steps(pipeline), options.log_every))
-        outcome = train(learner, pipeline, manager, step or 0, options, stop, report, log)
-    _say(outcome)
-    return 0
+        stop = stack.enter_context(StopRequest()) if asked is None else asked
+        shown = progress(_num_steps(pipeline), options.log_every) if is_first else contextlib.nullcontext(None)
+        report = stack.enter_context(shown)
+        return train(learner, pipeline, manager, step or 0, options, stop, report, log)
 
 
 def train(
@@ -63,7 +90,7 @@ def train(
     step: int,
     options: argparse.Namespace,
     stop: StopRequest,
-    report: Report,
+    report: Report | None,
     log: StreamLog | None,
 ) -> str:
     """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned."""
@@ -71,8 +98,8 @@ def train(
     saved = step
     why = f"stopped after --steps {options.steps}"
     while step < last:
-        if stop.signal_name is not None:
-            why = f"stopped by {stop.signal_name}"
+        if (signal_name := agreed(stop, step, options.stop_every)) is not None:
+            why = f"stopped by {signal_name}"
             break
         begin = time.perf_counter()
         try:
@@ -80,34 +107,67 @@ def train(
         except StopIteration:
             why = "complete"
             break
-        report.waited(time.perf_counter() - begin)
+        waited_s = time.perf_counter() - begin
         loss = learn(learner, batch)
         step += 1
         if log is not None:
-            log.append(step, pipeline.position, float(loss), batch)
+            log.append(step, pipeline.position, float(loss), {name: own_rows(batch[name]) for name in batch})
         if step % options.checkpoint_every == 0:
             save(manager, step, learner, pipeline, log)
             saved = step
-        report.step(step, pipeline.position, loss)
+        if report is not None:
+            report.waited(waited_s)
+            report.step(step, pipeline.position, loss)
     if step != saved:
         save(manager, step, learner, pipeline, log)
     manager.wait_until_finished()
     return f"{why} at step {step} (position {pipeline.position}); step {manager.latest_step()} is saved"
 
 
+def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
+    """The signal to stop for, the same in every process: one that went on alone would wait for the others for ever.
+
+    Where there are several they agree before each step that `stop_every` divides; it takes milliseconds.
+    """
+    if jax.process_count() == 1:
+        return stop.signal_name
+    if step % stop_every:
+        return None
+    number = signal.Signals[stop.signal_name] if stop.signal_name else 0
+    latest = int(multihost_utils.process_allgather(np.int32(number)).max())
+    return signal.Signals(latest).name if latest else None
+
+
+def own_rows(array: Any) -> np.ndarray:
+    """What this process's devices hold of a batch's field, in the order of the batch."""
+    if not isinstance(array, jax.Array) or array.is_fully_addressable:
+        return np.asarray(array)
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+    return np.concatenate([np.asarray(shard.data) for shard in shards])
+
+
 def make_pipeline(options: argparse.Namespace) -> Pipeline:
-    """The pipeline over --data, read by --num-actors Ray actors, or in this process for 0."""
+    """The pipeline over --data, read by --num-actors Ray actors, or in this process for 0.
+
+    Several processes divide each batch by rows over all of their devices, and share the actors.
+    """
+    is_alone = jax.process_count() == 1
     config = ArrayRecordSourceConfig(seed=options.seed, shuffle_files=True, num_epochs=options.num_epochs)
     source: Any = ArrayRecordSourceModule(config, options.data, transforms=[DecodeFields(options.fields)])
     if options.num_actors != 0:
-        source = RaySource(source, num_actors=options.num_actors, label_selector=dict(options.actor_label) or None)
-    return Pipeline(source=source, batch_size=options.batch_size)
+        labels = dict(options.actor_label) or None
+        name = None if is_alone else "readers"
+        source = RaySource(source, num_actors=options.num_actors, label_selector=labels, name=name)
+    sharding = None if is_alone else NamedSharding(_mesh(), PartitionSpec("rows"))
+    return Pipeline(
+        source=source, batch_size=options.batch_size, sharding=sharding, drop_remainder=options.drop_remainder
+    )
 
 
-def checkpoints(directory: Path) -> ocp.CheckpointManager:
+def checkpoints(directory: epath.Path) -> ocp.CheckpointManager:
     """Steps in `directory`, saved while training goes on; a step that was not finished is none, and is removed."""
     options = ocp.CheckpointManagerOptions(max_to_keep=_MAX_TO_KEEP, cleanup_tmp_directories=True)
-    return ocp.CheckpointManager(directory.absolute(), options=options)
+    return ocp.CheckpointManager(directory, options=options)
 
 
 def save(
@@ -163,11 +223,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", nargs="+", required=True, help="ArrayRecord files: paths, globs or directories that every node sees")
     add("--fields", type=_fields, default="image:uint8:8x8,label:uint8", help="of a record, in order: %(default)s")
     add("--num-classes", type=_count, default=10)
-    add("--checkpoint-dir", type=Path, required=True, help="where steps are saved and resumed from")
+    where = "where steps are saved and resumed from: an absolute path, or a URL (gs://, s3://)"
+    add("--checkpoint-dir", type=_directory, required=True, help=where)
     add("--checkpoint-every", type=_count, default=500, help="steps between checkpoints (%(default)s)")
     add("--num-actors", type=int, help="reader actors: by default one per CPU but one; 0 reads here, without Ray")
     add("--actor-label", type=_label, action="append", default=[], metavar="KEY=VALUE", help="nodes that actors run on")
+    where = "train in so many Ray actors, each a process of one JAX job; without it, in this process"
+    add("--num-trainers", type=_count, help=where)
+    where = "nodes that trainers run on"
+    add("--trainer-label", type=_label, action="append", default=[], metavar="KEY=VALUE", help=where)
+    add("--trainer-gpus", type=float, default=0, help="GPUs that each trainer reserves (%(default)s)")
+    where = "steps between two looks of several trainers at whether to stop (%(default)s)"
+    add("--stop-every", type=_count, default=10, help=where)
     add("--batch-size", type=_count, default=64)
+    where = "leave out a short last batch, which several trainers may not be able to divide; the same in all of a run"
+    add("--drop-remainder", action="store_true", help=where)
     add("--num-epochs", type=int, default=-1, help="-1 for endless (%(default)s)")
     add("--seed", type=int, default=0, help="of the order and of the model (%(default)s)")
     add("--steps", type=_count, help="stop after so many steps of this submission")
@@ -189,11 +259,29 @@ def _fields(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _directory(text: str) -> epath.Path:
+    if "://" not in text and not Path(text).is_absolute():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is relative, and a job runs in a folder that is removed behind it, with its checkpoints; give "
+            "an absolute path that every node sees, or a URL"
+        )
+    return epath.Path(text)
+
+
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"a label is KEY=VALUE, got {text!r}")
     return key, value
+
+
+def _mesh() -> Mesh:
+    return Mesh(np.array(jax.devices()), ("rows",))
+
+
+def _own(path: Path) -> Path:
+    """The file of this process: the one that was named, or one beside it for each of several."""
+    return path if jax.process_count() == 1 else path.with_stem(f"{path.stem}-{jax.process_index()}")
 
 
 def _num_steps(pipeline: Pipeline) -> int | None:
@@ -206,4 +294,9 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+    except DriftError:
+        traceback.print_exc()
+        status = COMES_AGAIN  # restarts.py does not try it again
+    sys.exit(status)

@@ -24,7 +24,7 @@ max_restarts=20 # a job that fails as often as this needs a person
 
 (($#)) || { echo "slurm.sh: no options for job.py; it needs at least --data and --checkpoint-dir" >&2; exit 2; }
 cd "${SLURM_SUBMIT_DIR:?is set by sbatch}" # SLURM runs a copy of this script, which job.py does not lie beside
-[[ -f job.py ]] || { echo "slurm.sh: no job.py in $PWD; run sbatch in the folder that has it" >&2; exit 2; }
+[[ -f job.py && -f restarts.py ]] || { echo "slurm.sh: no job.py in $PWD; run sbatch in the folder that has it" >&2; exit 2; }
 
 # Nodes are shared networks too: the token is in a file that only you can read, on the file system that all nodes see.
 export RAY_AUTH_MODE=token
@@ -49,7 +49,7 @@ until ray status >/dev/null 2>&1; do # the head; readers join while the job runs
 done
 
 signal=
-python job.py --actor-label role=cpu "$@" &
+python restarts.py job.py --actor-label role=cpu "$@" &
 trainer=$!
 trap 'signal=TERM; kill -TERM "$trainer"' TERM # the time limit is near: save a step, queue again
 trap 'signal=INT; kill -TERM "$trainer"' INT # somebody stops it; a shell's background process is deaf to SIGINT

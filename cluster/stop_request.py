@@ -6,15 +6,17 @@ import signal
 from types import FrameType
 from typing import Any, final
 
+FORWARDED = signal.SIGUSR1  # a SIGTERM that restarts.py passes on; whoever was sent both has one request, not two
+
 
 @final
 class StopRequest:
     """Whether SIGTERM (`ray job stop`) or SIGINT (Ctrl-C) has come. The first asks, a second one kills.
 
-    signal_name: of the one that came, None until then.
+    signal_name: of the one that came, None until then. A trainer in an actor gets no signals: its driver sets it.
     """
 
-    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+    _SIGNALS = (signal.SIGTERM, signal.SIGINT, FORWARDED)
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
@@ -29,6 +31,9 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == FORWARDED:
+            self.signal_name = self.signal_name or signal.SIGTERM.name
+            return
         self.signal_name = signal.Signals(number).name
-        for each in self._SIGNALS:
+        for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)

@@ -16,6 +16,7 @@ Submitted again with the same --checkpoint-dir, the job goes on from its newest 
   --num-gpus N          GPUs that the driver (the trainer) reserves
   --python PATH         interpreter on the cluster that has datarax_ray (python)
   --env NAME            pass this variable of yours to the job; may be repeated (JAX_PLATFORMS, XLA_FLAGS always are)
+  --max-restarts N      how often a job that fails is run again, from its newest checkpoint (5)
   --stop-wait SECONDS   what a stopped job gets to save its checkpoint before it is killed (60; Ray's own is 3)
   --insecure            for a cluster without token authentication: whoever reaches its ports runs code on it
   -h, --help            this text
@@ -48,6 +49,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 address=${RAY_API_SERVER_ADDRESS:-http://127.0.0.1:8265}
 python=python
 stop_wait_s=60
+max_restarts=5
 is_insecure=false
 names=(JAX_PLATFORMS XLA_FLAGS)
 ray_options=()
@@ -57,7 +59,7 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --no-wait) ray_options+=(--no-wait); shift ;;
     --insecure) is_insecure=true; shift ;;
-    --address | --submission-id | --num-gpus | --python | --env | --stop-wait)
+    --address | --submission-id | --num-gpus | --python | --env | --stop-wait | --max-restarts)
       (($# > 1)) || die "$1 needs a value; see submit.sh --help"
       case $1 in
         --address) address=$2 ;;
@@ -66,6 +68,7 @@ while (($#)); do
         --python) python=$2 ;;
         --env) names+=("$2") ;;
         --stop-wait) stop_wait_s=$2 ;;
+        --max-restarts) max_restarts=$2 ;;
       esac
       shift 2
       ;;
@@ -76,6 +79,7 @@ done
 
 (($#)) || { usage >&2; die "no options for job.py; it needs at least --data and --checkpoint-dir"; }
 [[ $stop_wait_s =~ ^[0-9]+$ ]] || die "--stop-wait is a whole number of seconds, got '$stop_wait_s'"
+[[ $max_restarts =~ ^[0-9]+$ ]] || die "--max-restarts is a whole number, got '$max_restarts'"
 command -v ray >/dev/null || die "there is no ray command on PATH; activate the environment that has datarax-ray"
 for name in "${names[@]}"; do
   # A runtime_env is kept by the cluster and shown on its dashboard.
@@ -106,4 +110,4 @@ PYTHON
 
 # exec: the job is then the process that `ray job stop` signals, with no shell in between.
 exec ray job submit --address "$address" --working-dir "$here" --runtime-env-json "$runtime_env" \
-  ${ray_options[@]+"${ray_options[@]}"} -- exec "$python" job.py "$@"
+  ${ray_options[@]+"${ray_options[@]}"} -- exec "$python" restarts.py --max-restarts "$max_restarts" job.py "$@"

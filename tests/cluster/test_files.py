@@ -148,7 +148,8 @@ class Slurm:
 
     def __init__(self, directory: Path, exit_status: int) -> None:
         self.directory, self.calls = directory, directory / "calls"
-        (directory / "job.py").touch()
+        for name in ("job.py", "restarts.py"):
+            (directory / name).touch()
         stubs = {
             "hostname": "echo 10.0.0.7 fe80::1",
             "srun": "exec sleep 60",
@@ -188,7 +189,10 @@ def test_slurm_hands_the_signal_to_the_job_and_queues_again_at_the_time_limit(
     assert running.returncode == 0, errors
     assert "ray  start --head --block --node-ip-address=10.0.0.7 --port=20123" in said
     assert "srun 10.0.0.7:20123 --het-group=1 bash -c exec ray start --block" in said
-    assert "python 10.0.0.7:20123 job.py --actor-label role=cpu --data /with space --checkpoint-dir /ckpt\n" in said
+    assert (
+        "python 10.0.0.7:20123 restarts.py job.py --actor-label role=cpu --data /with space --checkpoint-dir /ckpt\n"
+        in said
+    )
     assert "saved\n" in said
     assert ("scontrol 10.0.0.7:20123 requeue 123\n" in said) is is_queued_again
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import hashlib
 import json
+import os
+import re
 import signal
 import urllib.error
 from collections.abc import Callable
@@ -28,16 +30,20 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def plain_stream(records: list[bytes], num_epochs: int) -> list[tuple[int, int, str]]:
-    """(step, stop, sha256) of each batch by a plain loop: Grain's scalar shuffle, NumPy, nothing of this project."""
+def plain_stream(records: list[bytes], num_epochs: int, own: slice = slice(None)) -> list[tuple[int, int, str]]:
+    """(step, stop, sha256) of each batch by a plain loop: Grain's scalar shuffle, NumPy, nothing of this project.
+
+    own: the rows of each batch that are looked at.
+    """
     stream = [records[index] for epoch in range(num_epochs) for index in oracle.order(len(records), epoch, SEED)]
     expected = []
     for step, start in enumerate(range(0, len(stream), BATCH_SIZE), 1):
-        rows = np.frombuffer(b"".join(stream[start : start + BATCH_SIZE]), np.uint8).reshape(-1, 65)
+        batch = stream[start : start + BATCH_SIZE]
+        rows = np.frombuffer(b"".join(batch[own]), np.uint8).reshape(-1, 65)
         num_rows = len(rows)
         text = f"image uint8 ({num_rows}, 8, 8)\n".encode() + rows[:, :64].tobytes()
         text += f"label uint8 ({num_rows},)\n".encode() + rows[:, 64].tobytes()
-        expected.append((step, start + num_rows, hashlib.sha256(text).hexdigest()))
+        expected.append((step, start + len(batch), hashlib.sha256(text).hexdigest()))
     return expected
 
 
@@ -169,6 +175,7 @@ def test_help_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
         ({"fields": "image:uint8:8x8"}, "has the fields ['image']"),
         ({"fields": "image:text,label:uint8"}, "'text' is not a fixed-size number"),
         ({"batch_size": 0}, "must be at least 1, got 0"),
+        ({"checkpoint_dir": "checkpoints"}, "'checkpoints' is relative, and a job runs in a folder that is removed"),
         ({"actor_label": "cpu"}, "a label is KEY=VALUE, got 'cpu'"),
     ],
 )
@@ -210,6 +217,47 @@ def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupte
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert head.token.encode() not in b"".join([*written, stopped_logs.encode()])
     assert head.token not in ended.stdout + stopped.stdout + completed.stdout
+
+
+@pytest.mark.parametrize("num_trainers", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_trainers_come_back_after_one_is_killed_and_their_rows_are_those_of_the_plain_stream(
+    head: Any,
+    tmp_path: Path,
+    digits_writer: Callable[..., list[bytes]],
+    num_trainers: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records = digits_writer(tmp_path / "data", (400, 333, 267))
+    run, name = Run(tmp_path / "data", tmp_path), f"{num_trainers}-trainers"
+    logs = [run.log.with_stem(f"stream-{index}") if num_trainers > 1 else run.log for index in range(num_trainers)]
+    run(num_epochs=2, steps=30)  # in one process, and on from there in several
+    arguments = run.arguments(num_epochs=2, num_actors=2, num_trainers=num_trainers, checkpoint_every=20)
+    arguments += ["--actor-label", "role=cpu", "--trainer-label", "role=cpu"]
+
+    submitted = head.submit("--no-wait", "--submission-id", name, "--max-restarts", "1", *arguments)
+    assert submitted.returncode == 0, submitted.stdout
+    head.until(lambda: logs[-1].exists() and logs[-1].read_bytes().count(b"\n") > 60, "60 steps more")
+    actors = head.request("/api/v0/actors?detail=1&limit=1000", token=head.token)["data"]["result"]["result"]
+    trainers = [each for each in actors if each["class_name"] == "Trainer" and each["state"] == "ALIVE"]
+    assert len(trainers) == num_trainers
+    os.kill(trainers[-1]["pid"], signal.SIGKILL)
+    head.until(lambda: _status(head, name) in ("SUCCEEDED", "FAILED"), "the end of the job")
+
+    said = head.request(f"/api/jobs/{name}/logs", token=head.token)["logs"]
+    assert "job.py ended with exit status 1; restart 1 of 1, from the newest checkpoint" in said, said[-4000:]
+    assert "complete at step 250 (position 2000); step 250 is saved" in said, said[-4000:]
+    resumed = [int(step) for step in re.findall(r"resumed from step (\d+) ", said)]
+    assert resumed[0] == 30
+    assert 40 <= resumed[1] < 250  # killed at step 60 or later; a checkpoint takes its time
+    each = BATCH_SIZE // num_trainers
+    for index, log in enumerate(logs):
+        expected = plain_stream(records, 2, slice(index * each, (index + 1) * each))
+        begin = 0 if num_trainers == 1 else 30
+        assert [(line["step"], line["stop"], line["sha256"]) for line in lines(log)] == expected[begin:]
+
+    capsys.readouterr()
+    run(num_epochs=2, stream_log=tmp_path / "rest.jsonl")  # and back
+    assert "resumed from step 250 (position 2000)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("token", "code"), [(None, 401), ("0" * 32, 403)])

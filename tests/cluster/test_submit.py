@@ -62,7 +62,8 @@ def test_the_job_is_handed_over_with_its_arguments_whole_and_without_the_token(s
     assert mode == "token"
     assert arguments == [
         *("job", "submit", "--address", "http://127.0.0.1:9", "--working-dir", str(SUBMIT.parent)),
-        *("--runtime-env-json", "--no-wait", "--", "exec", "python", "job.py", *JOB),
+        *("--runtime-env-json", "--no-wait", "--", "exec", "python", "restarts.py", "--max-restarts", "5"),
+        *("job.py", *JOB),
     ]
     assert "s3cret" not in done.stdout + done.stderr
 
@@ -98,6 +99,7 @@ def test_a_token_sent_in_the_clear_is_warned_of(shell: Shell) -> None:
         ((), "no options for job.py"),
         (("--address",), "--address needs a value"),
         (("--stop-wait", "soon", *JOB), "whole number of seconds, got 'soon'"),
+        (("--max-restarts", "many", *JOB), "whole number, got 'many'"),
         (("--env", "RAY_AUTH_TOKEN", *JOB), "would put the token into the job's records"),
     ],
 )

@@ -1,0 +1,80 @@
+"""Several trainers: Ray actors, each a process of one JAX job, that share the reader actors of this Ray job.
+
+This process only starts them, passes a stop request on, and fails when one of them does: the others would wait for it
+for ever, in a collective. restarts.py then runs it again, and all of them go on from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+
+import ray
+from stop_request import StopRequest
+
+_LOOK_S = 0.2  # between two looks at whether a signal has come; a step takes about as long
+
+
+class Trainer:
+    """One JAX process. Its stop request comes from the driver, and is answered while it trains."""
+
+    def __init__(self) -> None:
+        self._stop = StopRequest()
+
+    def address(self) -> str:
+        """host:port where JAX may coordinate the job, on this node."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+    def train(self, options: argparse.Namespace, coordinator: str, num_trainers: int, index: int) -> str:
+        """Be trainer `index`, to the end of the run; why it ended."""
+        import jax
+        import job  # in here: the driver runs it as __main__, and this process is another
+
+        if num_trainers > 1:
+            jax.distributed.initialize(coordinator, num_trainers, index)
+        return job.run(options, self._stop)
+
+    @ray.method(concurrency_group="control")
+    def stop(self, signal_name: str) -> None:
+        self._stop.signal_name = signal_name
+
+
+def launch(options: argparse.Namespace) -> str:
+    """Train in options.num_trainers actors; why they ended. Raises: what ended one of them, with its number."""
+    ray.init("auto")
+    num_trainers = options.num_trainers
+    make = ray.remote(concurrency_groups={"control": 1})(Trainer).options(
+        num_cpus=1,
+        num_gpus=options.trainer_gpus,
+        label_selector=dict(options.trainer_label) or None,
+        scheduling_strategy="SPREAD",
+    )
+    with StopRequest() as stop:
+        trainers = [make.remote() for _ in range(num_trainers)]
+        print(f"starting {num_trainers} trainers; they wait for nodes with room for them", flush=True)
+        addresses = [trainer.address.remote() for trainer in trainers]
+        while len(ray.wait(addresses, num_returns=num_trainers, timeout=_LOOK_S)[0]) < num_trainers:
+            if stop.signal_name is not None:
+                return f"stopped by {stop.signal_name} before it began"
+        coordinator = ray.get(addresses[0])
+        running = {
+            trainer.train.remote(options, coordinator, num_trainers, index): index
+            for index, trainer in enumerate(trainers)
+        }
+        outcome, is_told = "", False
+        while running:
+            if stop.signal_name is not None and not is_told:
+                for trainer in trainers:
+                    trainer.stop.remote(stop.signal_name)
+                is_told = True
+            for ended in ray.wait(list(running), timeout=_LOOK_S)[0]:
+                index = running.pop(ended)
+                try:
+                    why = ray.get(ended)
+                except Exception as error:
+                    error.add_note(f"which ended trainer {index} of {num_trainers}")
+                    raise
+                outcome = why if index == 0 else outcome
+    return outcome

@@ -1,0 +1,96 @@
+"""restarts.py: a job that fails is run again so many times, one that is stopped is not, and none outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from restarts import main
+
+from tests.cluster.conftest import until
+
+RESTARTS = Path(__file__).parents[2] / "cluster" / "restarts.py"
+
+
+class Job:
+    """A file that does `body` in each run, after it wrote its pid as a line of `runs`."""
+
+    def __init__(self, directory: Path, body: str) -> None:
+        self.runs = directory / "runs"
+        self.path = directory / "job.py"
+        opened = f"import os, signal, sys, time\nruns = open({str(self.runs)!r}, 'a+')\n"
+        self.path.write_text(
+            opened + "print(os.getpid(), file=runs, flush=True)\nruns.seek(0)\nrun = len(runs.readlines())\n" + body
+        )
+
+    def pids(self) -> list[int]:
+        return [int(line) for line in self.runs.read_text().splitlines()] if self.runs.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "num_runs", "said"),
+    [
+        (
+            "sys.exit(0 if run == 3 else 1)",
+            0,
+            3,
+            "ended with exit status 1; restart 2 of 2, from the newest checkpoint",
+        ),
+        ("if run < 2: os.kill(os.getpid(), signal.SIGKILL)", 0, 2, "ended with SIGKILL; restart 1 of 2"),
+        ("sys.exit(7)", 7, 3, "ended with exit status 7 and was restarted 2 times; not again"),
+        ("sys.exit(2)", 2, 1, ""),
+    ],
+)
+def test_a_job_that_fails_is_run_again_so_many_times(
+    tmp_path: Path, body: str, status: int, num_runs: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, body)
+    assert main(["--max-restarts", "2", str(job.path), "--steps", "1"]) == status
+    assert len(job.pids()) == num_runs
+    assert said in capsys.readouterr().out
+
+
+# As job.py takes signals: the first asks. SIGUSR1 is what restarts.py passes on, also where the job had SIGTERM itself.
+STOPPABLE = f"""
+sys.path.insert(0, {str(RESTARTS.parent)!r})
+from stop_request import StopRequest
+with StopRequest() as stop:
+    print("ready", file=runs, flush=True)
+    while stop.signal_name is None:
+        time.sleep(0.01)
+    time.sleep(0.5)  # it saves
+    print(stop.signal_name, file=runs, flush=True)
+"""
+
+
+@pytest.mark.parametrize("is_sent_to_both", [False, True])  # by `kill`, and by `ray job stop`
+def test_a_stopped_job_saves_and_is_not_run_again(tmp_path: Path, is_sent_to_both: bool) -> None:
+    job = Job(tmp_path, STOPPABLE)
+    with subprocess.Popen([sys.executable, RESTARTS, job.path]) as running:
+        until(lambda: job.runs.exists() and "ready" in job.runs.read_text(), "the start of the job")
+        pid, _ = job.runs.read_text().split()
+        if is_sent_to_both:
+            os.kill(int(pid), signal.SIGTERM)
+        running.terminate()
+        assert running.wait(30) == 0
+    assert job.runs.read_text().split() == [pid, "ready", "SIGTERM"]
+
+
+def test_no_job_outlives_what_would_restart_it(tmp_path: Path) -> None:
+    job = Job(tmp_path, "time.sleep(60)")
+    with subprocess.Popen([sys.executable, RESTARTS, job.path]) as running:
+        until(job.pids, "the start of the job")
+        running.kill()
+    until(lambda: not _runs(job.pids()[0]), "the end of the job")
+
+
+def _runs(pid: int) -> Any:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
