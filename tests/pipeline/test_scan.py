@@ -310,7 +310,7 @@ class Interrupted:
 
     def __init__(self, of: ArrayRecordSourceModule) -> None:
         self.of, self.is_due = of, True
-        self.describe = of.describe
+        self.describe, self.skip_options = of.describe, of.skip_options
 
     def batches(self, start: Any, options: Any) -> Iterator[Any]:
         for number, batch in enumerate(self.of.batches(start, options)):
