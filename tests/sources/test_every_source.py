@@ -438,9 +438,8 @@ def test_records_that_are_all_broken_end_the_stream_with_what_broke_one() -> Non
 
 @pytest.mark.parametrize("limit", [2.5, "3"])
 def test_a_limit_of_skipped_records_that_is_no_number_is_refused(limit: Any) -> None:
-    config = RandomAccessSourceConfig(on_error="skip", max_skipped=limit)
     with pytest.raises(TypeError, match=f"max_skipped is a whole number, or None for no limit, got {limit!r}"):
-        RandomAccessSource(config, {"x": np.arange(4)})
+        RandomAccessSourceConfig(on_error="skip", max_skipped=limit)
 
 
 def test_lists_among_arrays_keep_their_values() -> None:
