@@ -32,6 +32,7 @@ from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
+from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
@@ -134,7 +135,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         # Of the trainers, which all see the same, the first one lists. NNX takes the consumer for one value: it neither
         # copies it nor puts an old one back.
-        self._consumer = Consumer(source.skip_options, is_listing=index == 0)
+        self._consumer = Consumer(getattr(source, "skip_options", COUNT_ALONE), is_listing=index == 0)
         self._made_in = os.getpid()
 
     @classmethod

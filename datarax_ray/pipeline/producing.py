@@ -24,7 +24,6 @@ from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.formats.sniff import how_to_decode
-from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.device import narrow, split_host
 
@@ -35,9 +34,6 @@ class Source(Protocol):
     """What a Pipeline needs of a source: what it is, and its batches from any state on."""
 
     def describe(self) -> Stream: ...
-
-    @property
-    def skip_options(self) -> SkipOptions: ...
 
     def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
 

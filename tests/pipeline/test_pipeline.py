@@ -264,6 +264,14 @@ class TestStages:
         with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
             make(files, batch_size=0)
 
+    def test_a_source_of_ones_own_needs_describe_and_batches_alone(self, files: list[Path]) -> None:
+        want = make(files)
+
+        class Own:
+            describe, batches = want.source.describe, want.source.batches
+
+        assert indices(Pipeline(source=Own(), batch_size=32)) == indices(want)
+
     def test_what_is_no_source_is_refused(self) -> None:
         with pytest.raises(TypeError, match="got list"):
             Pipeline(source=[1, 2], batch_size=1)  # type: ignore[arg-type]
