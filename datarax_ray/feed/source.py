@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -160,8 +161,8 @@ class Source(Uncopied):
         return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
 
     def _elements(self, consumed: Consumed) -> Reading:
-        sizes = [self._bounded(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1)]
-        return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, sizes))
+        many, one = (self._bounded(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
+        return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
 
 
 def one_size(batch_size: int | None, size: int | None) -> int:
@@ -175,33 +176,40 @@ def one_size(batch_size: int | None, size: int | None) -> int:
 def _one_by_one(
     read: Callable[[StreamState, StreamOptions], Generator[HostBatch, None, tuple[Skipped, ...]]],
     consumed: Consumed,
-    sizes: Sequence[StreamOptions],
+    many: StreamOptions,
+    one: StreamOptions,
 ) -> Generator[Delivery, None, None]:
-    """The elements, read in batches of the first of these sizes; where one fails, in those of the next, so that what is
-    good before it comes.
+    """The elements, read many at a time; where that fails one alone, so that what is good before the failure comes, and
+    so do elements that do not stack.
 
     The stream goes on from each as it does from a batch that ends there.
     """
-    for options in sizes:
+    options = many
+    while True:
         try:
-            for batch, after in deliveries(read(consumed.state, options), consumed):
-                if batch is None:
-                    yield None, after
-                    return
-                extra, skipped = consumed.state.extra, list(after.skipped)
-                positions = batch.positions.tolist()
-                ordinals = [0] * batch.num_rows if batch.ordinals is None else batch.ordinals.tolist()
-                for row, element in enumerate(unstack(batch.columns, batch.num_rows), start=1):
-                    # the extra of the batch's own state may be about what comes after these rows
-                    state = batch.state
-                    if row < batch.num_rows and ordinals[row]:  # the next is of the same record
-                        state = StreamState(positions[row], ordinals[row], extra=extra)
-                    elif row < batch.num_rows:
-                        state = StreamState(positions[row - 1] + 1, extra=extra)
-                    count = bisect_left(skipped, state.position, key=lambda skip: skip.position) if skipped else 0
-                    consumed = consumed.then(state, tuple(skipped[:count]))
-                    yield element, consumed
-                    del skipped[:count]
+            with closing(deliveries(read(consumed.state, options), consumed)) as found:
+                for batch, after in found:
+                    if batch is None:
+                        yield None, after
+                        return
+                    extra, skipped = consumed.state.extra, list(after.skipped)
+                    positions = batch.positions.tolist()
+                    ordinals = [0] * batch.num_rows if batch.ordinals is None else batch.ordinals.tolist()
+                    for row, element in enumerate(unstack(batch.columns, batch.num_rows), start=1):
+                        # the extra of the batch's own state may be about what comes after these rows
+                        state = batch.state
+                        if row < batch.num_rows and ordinals[row]:  # the next is of the same record
+                            state = StreamState(positions[row], ordinals[row], extra=extra)
+                        elif row < batch.num_rows:
+                            state = StreamState(positions[row - 1] + 1, extra=extra)
+                        count = bisect_left(skipped, state.position, key=lambda skip: skip.position) if skipped else 0
+                        consumed = consumed.then(state, tuple(skipped[:count]))
+                        yield element, consumed
+                        del skipped[:count]
+                    if options is one:
+                        break
+            options = many
         except (RecordError, OverflowError):
-            if options is sizes[-1]:
+            if options is one:
                 raise
+            options = one

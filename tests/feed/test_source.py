@@ -530,6 +530,22 @@ def test_from_the_state_after_any_element_exactly_the_rest_is_left(sets, kind):
     assert Source(description).position == 0
 
 
+def test_elements_that_do_not_stack_come_one_by_one_and_resume(sets):
+    def ragged(element):
+        return element | {"tail": np.arange(element["index"] % 3)}
+
+    source = Source(describe(sets[23], transforms=[decode, ragged]))
+    want, states = [], []
+    for element in source:
+        want.append((int(element["index"]), element["tail"].tolist()))
+        states.append(source.get_state())
+    assert want == [(index, list(range(index % 3))) for index, _ in want]
+    assert [index for index, _ in want] == [int(element["index"]) for element in Source(describe(sets[23]))]
+    for number in (0, 1, 22, 40):
+        source.set_state(states[number])
+        assert [int(element["index"]) for element in source] == [index for index, _ in want[number + 1 :]]
+
+
 def test_elements_and_batches_share_one_position_in_any_mixture(sets):
     want = [
         element["index"]
