@@ -17,7 +17,6 @@ import resource
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,9 +24,9 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.errors import raise_together
 from datarax_ray.read.forked import OneProcess, ThreadLock
 from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.retry import retried
@@ -41,7 +40,6 @@ _LIST_MIN_GROUPS = 64
 _LIST_MIN_RECORDS_PER_GROUP = 3
 _MAX_DESCRIPTORS = 2**16
 _ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
-_MAX_OPENERS = 32  # opening waits for storage, not for a core
 _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
@@ -123,11 +121,7 @@ class ArrayRecordReader:
         slices outside their file, and where there is no record in all files together.
         """
         slices = find(paths)
-        with ThreadPoolExecutor(min(_MAX_OPENERS, len(slices))) as pool:
-            outcomes = list(pool.map(_try_inspect, slices))
-        broken = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-        raise_together(broken, len(slices))
-        files = [outcome for outcome in outcomes if isinstance(outcome, RecordFile)]
+        files = inspect_all(lambda part: retried(lambda: _inspect(part), f"{part.path} while it was opened"), slices)
         if not sum(file.take for file in files):
             raise ValueError(
                 f"there are 0 records in {files[0].path}"
@@ -384,13 +378,6 @@ def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | N
         return None
     number = _NUMBERS.get(said["why"])
     return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
-
-
-def _try_inspect(part: FileSlice) -> RecordFile | Exception:
-    try:
-        return retried(lambda: _inspect(part), f"{part.path} while it was opened")
-    except (OSError, ValueError) as error:
-        return error  # every broken file is reported, not only the first
 
 
 def _inspect(part: FileSlice) -> RecordFile:

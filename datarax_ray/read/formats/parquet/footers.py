@@ -13,11 +13,11 @@ from datarax_ray.read.errors import raise_together
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.inspecting import MAX_OPENERS
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.retry import retried
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
-_MAX_OPENERS = 32  # opening waits for storage, not for a core
 _TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
@@ -83,7 +83,7 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
         finally:
             opened.close(force=True)
 
-    with ThreadPoolExecutor(min(_MAX_OPENERS, len(found))) as pool:
+    with ThreadPoolExecutor(min(MAX_OPENERS, len(found))) as pool:
         if isinstance(first, Exception):
             outcomes = [first, *pool.map(inspect, found[1:])]  # not asked once more: now it might open
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +10,13 @@ import numpy as np
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.errors import raise_together
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
 from datarax_ray.read.retry import retried
 
-_MAX_OPENERS = 32  # opening waits for storage, not for a core
 # A block is parsed for one of its rows: large enough to be worth the call, small enough for 64 in a small file.
 _BLOCK_NBYTES = 4 * 2**20
 _MIN_BLOCK_NBYTES = 4096
@@ -62,16 +60,10 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     """
     filesystem, found = retried(lambda: find_on(paths, filesystem, syntax.suffixes), f"{paths} while it was looked up")
 
-    def inspect(path: str) -> TextFile | Exception:
-        try:
-            return retried(lambda: _inspect(filesystem, path, syntax), f"{path} while it was scanned")
-        except (OSError, ValueError) as error:
-            return error  # every broken file is reported, not only the first
+    def inspect(path: str) -> TextFile:
+        return retried(lambda: _inspect(filesystem, path, syntax), f"{path} while it was scanned")
 
-    with ThreadPoolExecutor(min(_MAX_OPENERS, len(found))) as pool:
-        outcomes = list(pool.map(inspect, found))
-    raise_together([outcome for outcome in outcomes if isinstance(outcome, Exception)], len(found))
-    files = tuple(outcome for outcome in outcomes if isinstance(outcome, TextFile))
+    files = tuple(inspect_all(inspect, found))
     for file in files:
         if sorted(file.names) != sorted(files[0].names) or len(set(file.names)) < len(file.names):
             raise ValueError(

@@ -14,7 +14,6 @@ import logging
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from os import PathLike, fspath
@@ -23,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.errors import raise_together
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
@@ -35,7 +34,6 @@ KEY = "__key__"
 _NAME = re.compile(r"(?P<key>(.*/)?[^.]+)\.(?P<extension>[^/]*)")
 _META = re.compile(r"__[^/]*__(/|$)")
 _BRACES = re.compile(r"\{((?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
-_MAX_OPENERS = 32  # opening waits for storage, not for a core
 # The walk reads this much at a time. Here members longer than it are jumped over; elsewhere each jump would be a
 # request, which takes as long as some megabytes do.
 _LOCAL_BUFFER_NBYTES = 32 * 1024
@@ -78,16 +76,10 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[Shard, ...]]:
     named = _in_braces(paths)
     filesystem, found = retried(lambda: find_on(named, filesystem, (".tar",)), f"{paths} while it was looked up")
 
-    def inspect(path: str) -> Shard | Exception:
-        try:
-            return retried(lambda: _inspect(filesystem, path), f"{path} while it was indexed")
-        except (OSError, ValueError) as error:
-            return error  # every broken file is reported, not only the first
+    def inspect(path: str) -> Shard:
+        return retried(lambda: _inspect(filesystem, path), f"{path} while it was indexed")
 
-    with ThreadPoolExecutor(min(_MAX_OPENERS, len(found))) as pool:
-        outcomes = list(pool.map(inspect, found))
-    raise_together([outcome for outcome in outcomes if isinstance(outcome, Exception)], len(found))
-    shards = tuple(outcome for outcome in outcomes if isinstance(outcome, Shard))
+    shards = tuple(inspect_all(inspect, found))
     if not any(len(shard.spans) for shard in shards):
         raise ValueError(
             f"there are 0 samples in {found[0]}"

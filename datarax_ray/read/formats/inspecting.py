@@ -1,0 +1,32 @@
+"""Looks at all files of a source before any is read, many at a time; what is wrong with them is told together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from datarax_ray.read.errors import raise_together
+
+F = TypeVar("F")
+T = TypeVar("T")
+
+MAX_OPENERS = 32  # opening waits for storage, not for a core
+
+
+def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
+    """What `inspect` says of each file, in their order.
+
+    Raises: the OSError or ValueError of one file, and a ValueError that lists those of several.
+    """
+
+    def outcome(file: F) -> tuple[list[T], list[Exception]]:
+        try:
+            return [inspect(file)], []
+        except (OSError, ValueError) as error:
+            return [], [error]  # every broken file is reported, not only the first
+
+    with ThreadPoolExecutor(min(MAX_OPENERS, len(files))) as pool:
+        outcomes = list(pool.map(outcome, files))
+    raise_together([error for _, errors in outcomes for error in errors], len(files))
+    return [said for found, _ in outcomes for said in found]
