@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,7 +10,7 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.parquet.reader import ParquetReader
-from datarax_ray.read.formats.paths import check_ordered
+from datarax_ray.read.formats.paths import kept
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
@@ -63,9 +62,7 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_ordered(paths)
-        paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
-        self.paths = paths
+        self.paths = paths = kept(paths)
         self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
         self.filesystem = filesystem
         reader = ParquetReader.of(

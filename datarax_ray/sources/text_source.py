@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from flax import nnx
 
 from datarax_ray.plan.arguments import mapping, names
-from datarax_ray.read.formats.paths import check_ordered
+from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
 from datarax_ray.sources.base.indexed import IndexedSourceModule
@@ -86,9 +85,7 @@ class _TextSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_ordered(paths)
-        paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
-        self.paths = paths
+        self.paths = paths = kept(paths)
         self.filesystem = filesystem
         reader, order = in_row_groups(
             config,

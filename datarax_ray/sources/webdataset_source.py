@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
 from flax import nnx
 
 from datarax_ray.read.elements.transforms import listed
-from datarax_ray.read.formats.paths import check_ordered
+from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
 from datarax_ray.sources.base.config import check_shuffled
@@ -67,9 +65,7 @@ class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        check_ordered(paths)
-        paths = paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
-        self.paths = paths
+        self.paths = paths = kept(paths)
         self.filesystem = filesystem
         self._transforms = listed(transforms)
         super().__init__(

@@ -58,6 +58,15 @@ def check_ordered(paths: Any) -> None:
         raise TypeError(f"the paths are a {type(paths).__name__}, which has no order; give a list, sorted(paths) say")
 
 
+def kept(paths: Any) -> Any:
+    """The paths to read now and to show later: one path as it is, of several a tuple, as an iterator gives them once.
+
+    Raises: TypeError as check_ordered.
+    """
+    check_ordered(paths)
+    return paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
+
+
 def _each(paths: Any) -> Iterator[FileSlice]:
     check_ordered(paths)
     if isinstance(paths, str | os.PathLike):
