@@ -118,10 +118,16 @@ class Stream(Protocol):
 
 def check_settings(num_epochs: Any, on_error: Any) -> int:
     """num_epochs as a plain int. Raises: ValueError for what is no number of epochs, or no way to treat errors."""
+    epochs = whole_epochs(num_epochs)
+    check_on_error(on_error)
+    return epochs
+
+
+def whole_epochs(num_epochs: Any) -> int:
+    """num_epochs as a plain int. Raises: TypeError, ValueError for what is no number of epochs."""
     epochs = whole("num_epochs", num_epochs, "; -1 for endless")
     if epochs < 1 and epochs != -1:
         raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {epochs}")
-    check_on_error(on_error)
     return epochs
 
 

@@ -13,7 +13,7 @@ from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.skipped_records import SkipOptions
-from datarax_ray.read.stream import check_on_error
+from datarax_ray.read.stream import check_on_error, whole_epochs
 
 # The fields that datarax's configs all begin with, in its order.
 BASE_FIELDS = ("cacheable", "batch_stats_fn", "precomputed_stats", "stochastic", "stream_name")
@@ -137,8 +137,8 @@ class EpochsConfig(SourceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         cipher.check_seed(self.seed)
-        if self.num_epochs is not None and whole("num_epochs", self.num_epochs) < 1 and self.num_epochs != -1:
-            raise ValueError(f"num_epochs must be at least 1, or -1 for endless, got {self.num_epochs}")
+        if self.num_epochs is not None:
+            whole_epochs(self.num_epochs)
 
 
 @dataclass(frozen=True, kw_only=True)
