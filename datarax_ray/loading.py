@@ -10,6 +10,7 @@ from typing import Any
 from datarax_ray.actors.source import RaySource
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.webdataset.shards import expand_braces
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
@@ -66,6 +67,7 @@ def load(
     if isinstance(paths, str) and paths.startswith("hf:") and not paths.startswith("hf://"):
         source = from_hf(paths.removeprefix("hf:"), split, transforms=transforms, **order)
     else:
+        paths = kept(paths)
         name, head = _found(paths)
         kind, config = _SOURCES[name]
         if name == "CSV":

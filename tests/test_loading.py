@@ -63,6 +63,12 @@ def test_transforms_and_epochs_are_passed_on(tmp_path: Path) -> None:
     assert source.get_batch(30)["x"].tolist() == [*range(10), *range(10)]
 
 
+def test_paths_that_an_iterator_gives_are_all_read(tmp_path: Path) -> None:
+    write(tmp_path)
+    source = load(path for path in [tmp_path / "parquet"])
+    assert np.asarray(source.get_batch(30)["x"]).tolist() == list(range(10))
+
+
 def test_a_dataset_of_hugging_face_is_loaded_by_its_name(tmp_path: Path) -> None:
     write(tmp_path)
     source = load(f"hf:{tmp_path / 'parquet'}")
