@@ -50,7 +50,7 @@ def permute(indices: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
     indices = np.asarray(indices, np.int64)
     if n <= _TABLE_LIMIT:
         return _table(n, seed, rounds)[indices]
-    return _in_strips(indices, n, seed, rounds, encrypt)
+    return _walk(indices, n, seed, rounds, encrypt)
 
 
 def invert(images: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
@@ -63,7 +63,7 @@ def invert(images: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
     images = np.asarray(images, np.int64)
     if n <= _TABLE_LIMIT:
         return np.argsort(_table(n, seed, rounds))[images]
-    return _in_strips(images, n, seed, rounds, _decrypt)
+    return _walk(images, n, seed, rounds, _decrypt)
 
 
 def check(n: int, *, seed: int, rounds: int) -> None:
@@ -135,25 +135,29 @@ def seed_seq(seeds: Any, rounds: int) -> list[Any]:
     return keys
 
 
-def _in_strips(indices: Indices, n: int, seed: int, rounds: int, step: Callable[..., NDArray]) -> Indices:
-    out = np.empty(indices.shape, np.int64)
-    for start in range(0, indices.size, _STRIP):
-        out[start : start + _STRIP] = _walk(indices[start : start + _STRIP], n, seed, rounds, step)
-    return out
-
-
 def _walk(indices: Indices, n: int, seed: int, rounds: int, step: Callable[..., NDArray]) -> Indices:
-    """Step (encrypt, or its inverse) until every value is back below n; a permutation of the block returns there."""
+    """Step (encrypt, or its inverse) until every value is back below n; a permutation of the block returns there.
+
+    All values take a step before any takes its next: the last few, which walk far, are few in all, not in each strip.
+    """
     word_bits = block_bits(n) // 2
     word = np.uint32 if word_bits <= 16 else np.uint64  # half the memory traffic where a block fits in 32 bits
     keys = _words(word, seed, rounds)
-    values = step(indices.astype(word), word_bits, keys)
+    values = indices.astype(word)
+    _step_in_strips(values, word_bits, keys, step)
     outside = np.flatnonzero(values > word(n - 1))
+    walking = values[outside]
     while outside.size:
-        walked = step(values[outside], word_bits, keys)
-        values[outside] = walked
-        outside = outside[walked > word(n - 1)]
+        _step_in_strips(walking, word_bits, keys, step)
+        is_outside = walking > word(n - 1)
+        values[outside] = walking
+        outside, walking = outside[is_outside], walking[is_outside]
     return values.astype(np.int64)
+
+
+def _step_in_strips(values: NDArray, word_bits: int, keys: Sequence[Any], step: Callable[..., NDArray]) -> None:
+    for start in range(0, values.size, _STRIP):
+        values[start : start + _STRIP] = step(values[start : start + _STRIP], word_bits, keys)
 
 
 @functools.lru_cache(maxsize=64)  # 64 epochs of at most 64 KB: chunks of small datasets span several epochs
