@@ -27,7 +27,7 @@ starting  running       starting     waiting  starting          gone     -      
 running   running|hung  lost         waiting  running|silent    gone     running  running  running
 silent    running       silent       waiting  silent|hung       gone     -        -        -
 lost      running       lost         waiting  lost|starting     gone     -        -        -
-hung      running|hung  hung         waiting  hung              gone     -        -        -
+hung      running|hung  hung         waiting  hung|starting     gone     -        -        -
 gone      -             -            -        -                 -        -        -        -
 """
 _EVENTS, *_ROWS = (line.split() for line in TABLE.strip().splitlines())
@@ -46,12 +46,14 @@ class Thresholds:
     quiet_s: no word from an actor with requests (parts aim at a second): it is asked whether it is there. answer_s: no
     answer to that: its requests go to others, at the cost of reading twice where it was only slow. A node that is lost
     without a word is so noticed in 7 s; Ray takes 15 to 40 s. silent_s: then its process is ended, and Ray starts
-    another; cut off nodes heal sooner, as a rule, or never. fetch_s: a block that was read comes here in less than a
-    second, be it from another node or from the disk it was spilled to, and later is read again: for what is nowhere any
-    more, Ray asks without end and without a word. return_s: Ray brings an actor back in 1 to 5 s, but takes
-    up to 40 s to call a node dead, and brings none back from it before: then a new one is asked for, elsewhere; inf for
-    never. num_failures: in a row before a start that fails is no accident. backoff_s: after the second, before the next
-    start; twice as long after each one more, up to max_backoff_s.
+    another; cut off nodes heal sooner, as a rule, or never. After so long again that had no effect, as on one that
+    waits for a filesystem that does not answer. fetch_s: a block that was read comes here in less than a second, be it
+    from another node or from the disk it was spilled to, and later is read again: for what is nowhere, Ray asks
+    without end and without a word. return_s: Ray brings an actor back in 1 to 5 s, but takes up to 40 s to call a node
+    dead, and brings none back from it before: then a new one is asked for, elsewhere, in its place; inf for never.
+    num_failures: in a row before a start that fails is no accident. backoff_s: after the second, before the next
+    start; twice as long after each one more, up to max_backoff_s. max_start_s: a new one has twice return_s to start,
+    then is given up for another, which has twice as long, and so on up to this: nodes and environments take minutes.
 
     Raises: ValueError for one that is not positive.
     """
@@ -64,15 +66,24 @@ class Thresholds:
     num_failures: int = 3
     backoff_s: float = 1.0
     max_backoff_s: float = 60.0
+    max_start_s: float = 3600.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:
                 raise ValueError(f"{name} must be more than 0, got {value}")
 
-    def doubled(self, wait_s: float, num_times: int) -> float:
-        """So many times, up to the bound; a float overflows after 1023."""
-        return min(self.max_backoff_s, wait_s * 2.0 ** min(num_times, 60))
+    def between_starts_s(self, num_failures: int) -> float:
+        """Before the next start, after so many failures."""
+        return min(self.max_backoff_s, _doubled(self.backoff_s, num_failures - 2)) if num_failures > 1 else 0.0
+
+    def to_start_s(self, num_failures: int) -> float:
+        """What a replacement gets, after so many failures; inf where there is none."""
+        return max(self.return_s, min(self.max_start_s, _doubled(self.return_s, num_failures - 1)))
+
+
+def _doubled(seconds: float, num_times: int) -> float:
+    return seconds * 2.0 ** min(num_times, 60)  # a float overflows after 1023
 
 
 @dataclass(frozen=True)
@@ -187,27 +198,21 @@ class ActorState:
     def tick(self, now: float) -> Commands:
         """Time has passed."""
         if self.phase == "waiting":
-            # who has never run stands in line for room; who has run is there again in time, or asked for elsewhere
-            wait_s = math.inf if self.loss is None else max(self.limits.max_backoff_s, self.limits.return_s)
-            return self._start(now, wait_s) if now >= self.due_at else []
+            return self._start(now, at_least_s=self.limits.max_backoff_s) if now >= self.due_at else []
+        if self.phase != "running" and now > self.due_at:  # also where what it is asked fails at once, again and again
+            return self._lose_patience(now)
         if self.asked_at is None:
             if self.phase == "running" and not (self.requests and now - self.heard_at > self.limits.quiet_s):
                 return []
             self.asked_at = now
             return [Ask()]
-        asked_at, no_answer = self.asked_at, f"it did not answer for {now - self.asked_at:.0f} s"
+        asked_at = self.asked_at
         if self.phase == "running" and now - asked_at > self.limits.answer_s:
-            commands = self._leave("silent", "answered", no_answer, now, self.limits.silent_s)
+            why = f"it did not answer for {now - asked_at:.0f} s"
+            commands = self._leave("silent", "answered", why, now, self.limits.silent_s)
             self.asked_at = asked_at  # it may answer yet
             return commands
-        if self.phase == "running" or now <= self.due_at:
-            return []
-        if self.phase == "silent":
-            return self._kill(no_answer, now)
-        # Ray waits for a node that it believes to be there, or for room; what is left must not come back under its id
-        self._leave("starting", "replaced", "it did not come back", now)
-        wait_s = self.limits.doubled(self.limits.return_s, self.num_failures - 1)
-        return [Kill(for_ever=True), *self._start(now, wait_s)]
+        return []
 
     @_event
     def answered(
@@ -260,8 +265,7 @@ class ActorState:
             commands.append(Kill(for_ever=True))
             if self.num_failures == self.limits.num_failures:
                 commands.append(TellNoStart(reason))
-        if self.num_failures > 1:
-            self.due_at += self.limits.doubled(self.limits.backoff_s, self.num_failures - 2)
+        self.due_at += self.limits.between_starts_s(self.num_failures)
         return commands
 
     @_event
@@ -290,13 +294,26 @@ class ActorState:
         lost, self.requests, self.phase, self.asked_at = tuple(self.requests), [], "gone", None
         return [LoseRequests(lost, reason, None)]
 
-    def _start(self, now: float, wait_s: float) -> Commands:
+    def _start(self, now: float, at_least_s: float = 0.0) -> Commands:
+        # who has never run stands in line for room; who has run is there again in time, or asked for elsewhere
+        wait_s = math.inf if self.loss is None else max(at_least_s, self.limits.to_start_s(self.num_failures))
         self.phase, self.asked_at, self.due_at = "starting", now, now + wait_s
         return [Start()]
 
+    def _lose_patience(self, now: float) -> Commands:
+        """Its phase lasts too long."""
+        if self.phase == "silent" or math.isinf(self.limits.return_s):
+            return self._kill("it did not answer", now)
+        # Ray waits for a node that it believes to be there, or for room; what is left must not come back under its id
+        commands: Commands = []
+        if self.phase == "starting" and self.loss is not None:
+            commands = [TellNoStart(f"none has come in the {now - self.loss.since:.0f} s since it was lost")]
+        self._leave("starting", "replaced", "it did not come back", now)
+        return [*commands, Kill(for_ever=True), *self._start(now)]
+
     def _kill(self, reason: str, now: float) -> Commands:
         """End its process; Ray sends SIGKILL after 5 s where it does not go, and starts another."""
-        return [*self._leave("hung", "hung", reason, now), Kill(for_ever=False)]
+        return [*self._leave("hung", "hung", reason, now, self.limits.silent_s), Kill(for_ever=False)]
 
     def _leave(self, phase: Phase, kind: str, reason: str, now: float, wait_s: float = math.inf) -> Commands:
         """On to another phase than running. It is one loss until it runs again; that it hung remains said of it."""

@@ -27,7 +27,10 @@ from datarax_ray.actors.lifecycle import (
 )
 
 # As they are by default, which the times below are written for.
-LIMITS = Thresholds(quiet_s=2, answer_s=5, silent_s=60, return_s=12, num_failures=3, backoff_s=1, max_backoff_s=60)
+LIMITS = Thresholds(
+    quiet_s=2, answer_s=5, silent_s=60, return_s=12, num_failures=3, backoff_s=1, max_backoff_s=60, max_start_s=3600
+)
+SHARED = replace(LIMITS, return_s=math.inf)
 HERE = Process("one", 11, "node a", "host a")
 NEXT = Process("two", 22, "node b", "host b")
 INF = math.inf
@@ -41,7 +44,7 @@ SILENT = ActorState(
     LIMITS, "silent", HERE, asked_at=90, num_failures=1, due_at=155, loss=Loss("answered", 95, "no word")
 )
 LOST = ActorState(LIMITS, "lost", HERE, asked_at=99, num_failures=1, due_at=107, loss=Loss("restarted", 95, "killed"))
-HUNG = ActorState(LIMITS, "hung", HERE, asked_at=99, num_failures=1, due_at=INF, loss=Loss("hung", 95, "too long"))
+HUNG = ActorState(LIMITS, "hung", HERE, asked_at=99, num_failures=1, due_at=155, loss=Loss("hung", 95, "too long"))
 GONE = ActorState(LIMITS, "gone", HERE)
 RUNS = ActorState(LIMITS, "running", HERE, heard_at=100, progress_at=100, due_at=INF)
 BOTH = ("r", "s")
@@ -92,13 +95,27 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         {"phase": "waiting", "asked_at": None, "num_failures": 5001, "due_at": 160, "why_not": "full"},
         [Kill(True)],
     ),
-    # who has run is asked for anew, at longer and longer intervals
+    # who has run is asked for anew, at longer and longer intervals, in place of the one before, and that is told
     (
         replace(STARTING, num_failures=2, due_at=160, loss=Loss("replaced", 95, "dead")),
         "tick",
         (161,),
         {"asked_at": 161, "num_failures": 3, "due_at": 209},
-        [Kill(True), Start()],
+        [TellNoStart("none has come in the 66 s since it was lost"), Kill(True), Start()],
+    ),
+    (
+        replace(STARTING, asked_at=None, num_failures=5, due_at=160, loss=Loss("replaced", 95, "dead")),
+        "tick",
+        (161,),
+        {"asked_at": 161, "num_failures": 6, "due_at": 545},
+        [TellNoStart("none has come in the 66 s since it was lost"), Kill(True), Start()],
+    ),
+    (
+        replace(STARTING, num_failures=5000, due_at=160, loss=Loss("replaced", 95, "dead")),
+        "tick",
+        (161,),
+        {"asked_at": 161, "num_failures": 5001, "due_at": 3761},
+        [TellNoStart("none has come in the 66 s since it was lost"), Kill(True), Start()],
     ),
     # who runs is left alone unless it has requests and says nothing
     (RUNNING, "tick", (100,), {}, []),
@@ -148,6 +165,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
             "asked_at": None,
             "heard_at": 300,
             "num_failures": 1,
+            "due_at": 360,
             "loss": Loss("hung", 300, "a request took longer than the 60 s that request_timeout_s gives it"),
         },
         [LoseRequests(BOTH, "a request took longer than the 60 s that request_timeout_s gives it", HERE), Kill(False)],
@@ -210,13 +228,16 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
     ),
     # who was silent is back as it was, or as another process, or is ended after a minute
     (SILENT, "tick", (155,), {}, []),
-    (replace(SILENT, asked_at=None), "tick", (10**6,), {"asked_at": 10**6}, [Ask()]),
-    (
-        SILENT,
-        "tick",
-        (156,),
-        {"phase": "hung", "asked_at": None, "due_at": INF, "loss": Loss("hung", 95, "no word")},
-        [Kill(False)],
+    (replace(SILENT, asked_at=None), "tick", (155,), {"asked_at": 155}, [Ask()]),
+    *(
+        (
+            replace(SILENT, asked_at=asked_at),
+            "tick",
+            (156,),
+            {"phase": "hung", "asked_at": None, "due_at": 216, "loss": Loss("hung", 95, "no word")},
+            [Kill(False)],
+        )
+        for asked_at in (90, None)  # what it was asked has failed at once
     ),
     (SILENT, "answered", (HERE, 100), vars(RUNS) | {"num_failures": 1}, [TellReturn("answered", "no word", 5)]),
     (
@@ -243,19 +264,22 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
     ),
     # who was killed comes back, or another is asked for
     (LOST, "tick", (107,), {}, []),
-    (replace(LOST, asked_at=None), "tick", (200,), {"asked_at": 200}, [Ask()]),
-    (
-        LOST,
-        "tick",
-        (108,),
-        {
-            "phase": "starting",
-            "asked_at": 108,
-            "num_failures": 2,
-            "due_at": 132,
-            "loss": Loss("replaced", 95, "killed"),
-        },
-        [Kill(True), Start()],
+    (replace(LOST, asked_at=None), "tick", (107,), {"asked_at": 107}, [Ask()]),
+    *(
+        (
+            replace(LOST, asked_at=asked_at),
+            "tick",
+            (108,),
+            {
+                "phase": "starting",
+                "asked_at": 108,
+                "num_failures": 2,
+                "due_at": 132,
+                "loss": Loss("replaced", 95, "killed"),
+            },
+            [Kill(True), Start()],
+        )
+        for asked_at in (99, None)
     ),
     (replace(LOST, due_at=INF), "tick", (10**6,), {}, []),  # a shared one
     (
@@ -289,8 +313,26 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         [TellReturn("replaced", "killed", 5)],
     ),
     # who hung is another one when it is back, and is called hung whatever comes in between
-    (HUNG, "tick", (10**6,), {}, []),
+    (HUNG, "tick", (155,), {}, []),
     (replace(HUNG, asked_at=None), "tick", (100,), {"asked_at": 100}, [Ask()]),
+    # where that had no effect another is asked for; a shared one, which would be found by its name, is ended again
+    *(
+        (
+            replace(HUNG, asked_at=asked_at),
+            "tick",
+            (156,),
+            {"phase": "starting", "asked_at": 156, "num_failures": 2, "due_at": 180},
+            [Kill(True), Start()],
+        )
+        for asked_at in (99, None)
+    ),
+    (
+        replace(HUNG, limits=SHARED),
+        "tick",
+        (156,),
+        {"asked_at": None, "num_failures": 2, "due_at": 216},
+        [Kill(False)],
+    ),
     (HUNG, "answered", (HERE, 100), {"asked_at": None}, []),
     (
         HUNG,
@@ -401,6 +443,9 @@ class Host:
     is_dead: bool = False  # Ray will start it no more
     frozen_until: float = 0.0
     cut_until: float = 0.0
+    is_deaf: bool = False  # its process lives, and calls of it fail at once
+    is_stuck: bool = False  # its next process never comes, and calls fail at once: Ray believes in a node that is gone
+    num_lost_kills: int = 0  # so many have no effect
     ends_at: float = INF  # of a process that Ray has asked to
     at_work: dict[Ref, float] = field(default_factory=dict)  # when each ends, one after the other
     starts: list[float] = field(default_factory=list)  # since it last ran
@@ -426,6 +471,9 @@ class World:
         self.answered: list[int] = []
         self.told: set[str] = set()
         self.num_requests = self.num_sent = self.num_lives = self.num_actors = 0
+        self.start_s = self.random.choice(
+            [0, 0, 100]
+        )  # what every start takes beyond the usual, as an environment does
         for _ in range(self.random.randint(1, 4)):
             self.add()
 
@@ -464,6 +512,12 @@ class World:
             host.cut_until = self.now + self.random.choice([3, 20, 60, 90])
         elif chance < 0.08 and host.at_work:  # it never ends what it is at
             host.at_work = dict.fromkeys(host.at_work, INF)
+            host.num_lost_kills = self.random.choice([0, 0, 1, 2])
+        elif 0.105 < chance < 0.11 and host.worker_id:
+            host.is_deaf = True
+        elif 0.11 < chance < 0.115 and self.actors[index].phase not in ("waiting", "starting"):
+            self.die(host)
+            host.is_stuck = True
         elif chance < 0.085 and self.actors[index].requests:  # what it reads for this one is gone
             ref = self.actors[index].requests[0]
             self.do(index, self.actors[index].dropped(ref))
@@ -476,12 +530,12 @@ class World:
 
     def die(self, host: Host, *, for_ever: bool = False) -> None:
         self.failed |= dict.fromkeys(host.at_work, for_ever)
-        host.at_work, host.worker_id, host.frozen_until, host.ends_at = {}, "", 0.0, INF
+        host.at_work, host.worker_id, host.frozen_until, host.ends_at, host.is_deaf = {}, "", 0.0, INF, False
         host.is_dead = host.is_dead or for_ever
         self.start(host)
 
     def start(self, host: Host) -> None:
-        host.ready_at = self.now + (self.random.uniform(1, 5) if self.random.random() < 0.9 else 30)
+        host.ready_at = self.now + self.start_s + (self.random.uniform(1, 5) if self.random.random() < 0.9 else 30)
         host.will_fail = not self.is_calm and self.random.random() < 0.4
 
     def live(self, index: int) -> None:
@@ -489,7 +543,7 @@ class World:
         host = self.hosts[index]
         if self.now >= max(host.ends_at, host.cut_until):
             self.die(host)
-        if not host.worker_id and not host.is_dead and self.now >= max(host.ready_at, host.cut_until):
+        if not (host.worker_id or host.is_dead or host.is_stuck) and self.now >= max(host.ready_at, host.cut_until):
             host.is_dead = host.will_fail
             if not host.will_fail:
                 self.num_lives += 1
@@ -505,6 +559,8 @@ class World:
             self.do(index, state.tick(self.now))
         elif host.is_dead:
             self.do(index, state.failed("dead", self.now))
+        elif host.is_deaf or host.is_stuck:
+            self.do(index, state.unavailable("connection refused", self.now))
         elif host.worker_id:
             if state.phase != "hung":
                 host.starts.clear()
@@ -557,6 +613,8 @@ class World:
                     self.start(host)
                 case Kill(for_ever=True):
                     self.die(host, for_ever=True)
+                case Kill() if host.num_lost_kills:
+                    host.num_lost_kills -= 1
                 case Kill():
                     host.ends_at = self.now + self.random.choice([0, 5])
                 case LoseRequests(requests, _, process):
