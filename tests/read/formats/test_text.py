@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -231,11 +232,14 @@ def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> Non
         (CSV(), ["a,b\n"], "there are 0 rows in"),
         (JSONLines(), ["\n \n"], "there are 0 rows in"),
         (CSV(), ["a,b\n1,2\n", "a,c\n1,2\n"], r"the columns are ['a', 'b'] in"),
-        (CSV(), ["a,a\n1,2\n"], "every element has the same fields, each once"),
+        (CSV(), ["a,a\n1,2\n"], "['a'] more than once"),
         (CSV(), ["a,b\n1\n2\n"], "its first 2 rows do not parse as CSV, so nothing tells what their columns are"),
         (CSV(), ['a\n1\n"2\n3\n'], "a quote at or behind byte"),
         (JSONLines(), ["a,b\n1,2\n"], "do not parse as JSON lines"),
         (JSONLines(), ["[1]\n"], "It looks like a JSON file"),
+        (JSONLines(), ["{}\n{}\n"], "its first 2 objects have no field, so there is nothing to read"),
+        (CSV(), ["7,0,0\n1,2,3\n"], "the columns are ['7', '0', '0'] in"),
+        (CSV(), ["7,0,0\n1,2,3\n"], "['0'] more than once; rename them, or, where the first row is none of names"),
     ],
 )
 def test_what_is_no_such_text_is_refused(tmp_path: Path, syntax: Any, texts: list[str], message: str) -> None:
@@ -244,6 +248,77 @@ def test_what_is_no_such_text_is_refused(tmp_path: Path, syntax: Any, texts: lis
         TextReader.of(paths, syntax)
     assert message in str(raised.value)
     assert "a0.csv" in str(raised.value) or "a1.csv" in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["é".encode("latin-1"), b"\xff\xfe", "é".encode("utf-16")], ids=repr)
+@pytest.mark.parametrize("form", [b"x,%b\n1,2\n", b"x,y\n1,%b\n", b"x,y\n" + b"1,a\n" * 5000 + b"1,%b\n"], ids=len)
+def test_text_that_is_no_utf_8_is_refused_and_never_bytes_of_itself(tmp_path: Path, form: bytes, text: bytes) -> None:
+    path = write(tmp_path, form.replace(b"%b", text))
+    with pytest.raises(ValueError, match=rf"(?s){path}.*not UTF-8.*iconv"):
+        TextReader.of(path, CSV())
+
+
+def test_bytes_that_are_said_to_be_some_are_read_so(tmp_path: Path) -> None:
+    path = write(tmp_path, b"x,y\n1,\xe9\n")
+    assert everything(TextReader.of(path, CSV(), column_types={"y": "binary"})) == {"x": [1], "y": [b"\xe9"]}
+
+
+HUGE = [2**53 + 1, 2**63 + 1, 2**64 - 1, -(2**63) - 1, 10**29 + 1]
+
+
+@pytest.mark.parametrize("huge", HUGE)
+@pytest.mark.parametrize(
+    ("syntax", "form", "field"),
+    [
+        (CSV(), "a,b\n1,1.5\n2,{}\n", "b"),
+        (CSV("\t"), 'a\tb\n1\t1.5\n2\t"{}"\n', "b"),
+        (JSONLines(), '{{"a": 1, "b": 1.5}}\n{{"a": 2, "b": {}}}\n', "b"),
+        (JSONLines(), '{{"a": 1, "b": {{"c": [1.5, {}]}}}}\n', "b.c"),
+    ],
+)
+def test_an_integer_that_no_inferred_type_holds_is_refused_and_never_another_number(
+    tmp_path: Path, syntax: Any, form: str, field: str, huge: int
+) -> None:
+    path = write(tmp_path, form.format(huge))
+    with pytest.raises(ValueError) as raised:  # noqa: PT011
+        TextReader.of(path, syntax)
+    message = f"field {field!r} has the integer {huge:,}, and as float64 it would be {int(float(huge)):,}"
+    assert f"{path}: " in str(raised.value)
+    assert message in str(raised.value)
+    assert "column_types={'b': 'uint64'}" in str(raised.value)
+
+
+@pytest.mark.parametrize("syntax", [CSV(), JSONLines()])
+def test_large_numbers_that_are_what_they_say_are_read(tmp_path: Path, syntax: Any) -> None:
+    """JavaScript writes floats up to 1e21 without an exponent, in their shortest digits."""
+
+    def text(*values: Any) -> str:
+        if syntax.has_header:
+            return "a\n" + "".join(f"{value}\n" for value in values)
+        return "".join(f'{{"a": {value}, "b": "{2**64 - 1}"}}\n' for value in values)
+
+    path = write(tmp_path, text(1.5, 2**53, 123456789012345670000, "1.8446744073709551615e19", 10**21))
+    found = everything(TextReader.of(path, syntax))["a"]
+    assert found == [1.5, 2.0**53, 1.2345678901234567e20, 1.8446744073709551615e19, 1e21]
+    path = write(tmp_path, text(1.5, *range(9)) + "9" * 400 + "\n") if syntax.has_header else path
+    with pytest.raises(ValueError, match="as float64 it would be inf") if syntax.has_header else nullcontext():
+        TextReader.of(path, syntax)
+    path = write(tmp_path, text(2**64 - 1, 1))
+    assert everything(TextReader.of(path, syntax, column_types={"a": "uint64"}))["a"] == [2**64 - 1, 1]
+    near = TextReader.of(path, syntax, column_types={"a": "float64"})
+    assert everything(near)["a"] == [2.0**64, 1.0]
+
+
+def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "5.1,3.5\n4.9,3.0\n")
+    assert TextReader.of(path, CSV()).num_records == 1
+    (said,) = caplog.messages
+    assert f"{path}: its first row, ['5.1', '3.5'], is taken for the names of its columns" in said
+    caplog.clear()
+    assert TextReader.of(path, CSV(column_names=("a", "b"))).num_records == 2
+    assert caplog.messages == []
 
 
 def test_a_type_of_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:

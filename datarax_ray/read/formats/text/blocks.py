@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,11 +20,14 @@ from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
 from datarax_ray.read.retry import retried
 
+logger = logging.getLogger("datarax_ray")
+
 # A block is parsed for one of its rows: large enough to be worth the call, small enough for 64 in a small file.
 _BLOCK_NBYTES = 4 * 2**20
 _MIN_BLOCK_NBYTES = 4096
 _BLOCKS_PER_FILE = 64
 _TYPED_NBYTES = 4 * 2**20  # of the first file, by which types are inferred
+_NO_UTF_8 = "; it is not UTF-8. Convert it, as by `iconv -f latin1 -t utf-8`"
 _MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never closed: each read looks through all of it
 
 
@@ -56,7 +62,8 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     column_types: Arrow's, or their names, of columns whose type is not to be inferred.
 
     Raises: FileNotFoundError; ValueError for what is no such text (all are listed), for files whose columns differ, for
-    types of columns that there are not, and where there is no row in all files together.
+    types of columns that there are not, for what no inferred type holds as it is (text that is no UTF-8, integers that
+    are no int64), and where there is no row in all files together.
     """
     filesystem, found = retried(lambda: find_on(paths, filesystem, syntax.suffixes), f"{paths} while it was looked up")
 
@@ -64,12 +71,25 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
         return retried(lambda: _inspect(filesystem, path, syntax), f"{path} while it was scanned")
 
     files = tuple(inspect_all(inspect, found))
+    first = files[0]
+    if twice := [name for name, count in Counter(first.names).items() if count > 1]:
+        raise ValueError(
+            f"the columns are {list(first.names)} in {first.path}, {twice} more than once; rename them, or, where the "
+            "first row is none of names, give them by column_names"
+        )
     for file in files:
-        if sorted(file.names) != sorted(files[0].names) or len(set(file.names)) < len(file.names):
+        if sorted(file.names) != sorted(first.names):
             raise ValueError(
-                f"the columns are {list(files[0].names)} in {files[0].path} and {list(file.names)} in {file.path}; "
-                "every element has the same fields, each once. Rewrite one of them, or make two sources"
+                f"the columns are {list(first.names)} in {first.path} and {list(file.names)} in {file.path}; every "
+                "element has the same fields. Rewrite one of them, or make two sources"
             )
+    if syntax.has_header and all(map(_is_number, first.names)):
+        logger.warning(
+            "%s: its first row, %s, is taken for the names of its columns. If it is one of data, give the names by "
+            "column_names.",
+            first.path,
+            list(first.names),
+        )
     with_rows = next((file for file in files if file.rows), None)
     if with_rows is None:
         raise ValueError(
@@ -98,11 +118,19 @@ def _inspect(filesystem: Any, path: str, syntax: Syntax) -> TextFile:
             if header is None:
                 raise ValueError("it is empty, without a row that names its columns")
         except (ValueError, pa.ArrowException) as error:
-            raise ValueError(
-                f"{path} cannot be read as {syntax.name}: {error}.{sniff.advice(raw, path, syntax.name)}"
-            ) from error
+            advice = sniff.advice(raw, path, syntax.name)
+            said = _NO_UTF_8 if isinstance(error, UnicodeDecodeError) and not advice else ""
+            raise ValueError(f"{path} cannot be read as {syntax.name}: {error}{said}.{advice}") from error
         content = content_of(raw, nbytes)
     return TextFile(path, nbytes, np.array(spans, np.int64).reshape(-1, 2), tuple(counts), names, content)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes, Indices]]:
@@ -140,6 +168,7 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
     given = {name: pa.type_for_alias(kind) if isinstance(kind, str) else kind for name, kind in column_types.items()}
     try:
         inferred = syntax.parse(data, file.names, None)
+        _refuse_other_values(file.path, data, file.names, syntax, inferred.schema, given)
         schema = pa.schema([(field.name, given.pop(field.name, field.type)) for field in inferred.schema])
         if given and file.names:
             raise ValueError(
@@ -156,3 +185,34 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
         ) from error
+
+
+def _refuse_other_values(
+    path: str, data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any, given: Mapping[str, Any]
+) -> None:
+    """Raise ValueError for values that the inferred types do not hold as they are. given: what is not inferred."""
+    import pyarrow as pa
+
+    if not schema.names:
+        raise ValueError(
+            f"{path}: its first {len(syntax.rows(data, True))} objects have no field, so there is nothing to read"
+        )
+    inferred = pa.schema([field for field in schema if field.name not in given])
+    for column in inferred:
+        if pa.types.is_binary(column.type):
+            raise ValueError(
+                f"{path}: field {column.name!r} has text that is not UTF-8. Convert the file, as by `iconv -f latin1 "
+                f"-t utf-8`, or pass column_types={{{column.name!r}: 'binary'}} to have bytes"
+            )
+    for name, value in syntax.long_integers(data, names, inferred):
+        near = float(str(value))  # of an int, it would raise where that is beyond all floats
+        held = int(near) if math.isfinite(near) else near
+        # the shortest digits of a float, as JavaScript writes them without an exponent, are that float
+        digits = repr(near).lstrip("-").partition("e")[0].replace(".", "").rstrip("0")
+        if held != value and digits != str(abs(value)).rstrip("0"):
+            top = name if name in inferred.names else name.partition(".")[0]
+            raise ValueError(
+                f"{path}: field {name!r} has the integer {value:,}, and as float64 it would be {held:,}. Name its "
+                f"type: column_types={{{top!r}: 'uint64'}}, if that holds all of them, or {{{top!r}: 'float64'}} for "
+                "what is nearest; numbers that are names are best written as strings"
+            )

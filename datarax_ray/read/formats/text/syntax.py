@@ -6,8 +6,9 @@ a newline between quotes, which open at the beginning of a value, is part of it.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +17,8 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 
 BOM = b"\xef\xbb\xbf"
+_LONG_INTEGER = re.compile(r"[+-]?\d{16,4000}")  # shorter ones are floats too: 2**53 has 16 digits; int() takes 4300
+_LONG_DIGITS = re.compile(rb"\d{16}")
 _ROW_OF_JSON = re.compile(rb"[^\n]*[^\n\r\t ][^\n]*")
 
 
@@ -52,6 +55,10 @@ class Syntax(Protocol):
 
         Raises: pyarrow.ArrowInvalid for rows that do not parse, or do not fit the schema.
         """
+        ...
+
+    def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
+        """(field, dotted; value) of integers of 16 digits or more that parse, with this schema, makes floats of."""
         ...
 
 
@@ -131,6 +138,19 @@ class CSV:
             convert_options=csv.ConvertOptions(column_types=types),
         )
 
+    def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
+        import pyarrow as pa
+
+        if not _LONG_DIGITS.search(data):
+            return
+        floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+        as_text = pa.schema([(f.name, pa.string() if f.name in floats else f.type) for f in schema])
+        table = self.parse(data, names, as_text)
+        for name in floats:
+            for text in table[name].to_pylist():
+                if text is not None and _LONG_INTEGER.fullmatch(text.strip()):
+                    yield name, int(text)
+
     def _parse_options(self) -> Any:
         from pyarrow import csv
 
@@ -164,6 +184,36 @@ class JSONLines:
                 explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
             ),
         )
+
+    def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
+        import pyarrow as pa
+
+        if not _LONG_DIGITS.search(data):
+            return
+        kind = pa.struct(schema)
+        for start, stop in self.rows(data, True).tolist():
+            if _LONG_DIGITS.search(data, start, stop):
+                try:
+                    value = json.loads(data[start:stop])
+                except (ValueError, RecursionError):  # no object alone, which reading says, or one of great depth
+                    continue
+                yield from _long_integers_in(value, kind, "")
+
+
+def _long_integers_in(value: Any, kind: Any, path: str) -> Iterator[tuple[str, int]]:
+    """value: as Python's json reads it; kind: the type of Arrow that it is read as."""
+    from pyarrow import types as t
+
+    if isinstance(value, dict) and t.is_struct(kind):
+        for name, part in value.items():
+            index = kind.get_field_index(name)
+            if index >= 0:
+                yield from _long_integers_in(part, kind.field(index).type, f"{path}.{name}")
+    elif isinstance(value, list) and t.is_list(kind):
+        for part in value:
+            yield from _long_integers_in(part, kind.value_type, path)
+    elif isinstance(value, int) and t.is_floating(kind) and abs(value) >= 10**15:
+        yield path.removeprefix("."), value
 
 
 def _with_its_bom(data: bytes) -> bytes:
