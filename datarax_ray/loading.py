@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Set
 from typing import Any
 
@@ -11,6 +12,7 @@ from datarax_ray.actors.source import RaySource
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import kept
+from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
@@ -27,6 +29,8 @@ from datarax_ray.sources import (
 )
 
 logger = logging.getLogger("datarax_ray")
+
+_QUOTED = re.compile(rb'"[^"]*"')
 
 # What reads a format, by the name that sniff has for it.
 _SOURCES: dict[str, tuple[Any, Any]] = {
@@ -71,7 +75,8 @@ def load(
         name, head = _found(paths)
         kind, config = _SOURCES[name]
         if name == "CSV":
-            order["delimiter"] = max(",\t;", key=head.partition(b"\n")[0].decode("utf-8", "replace").count)
+            header = _QUOTED.sub(b"", head).replace(b"\r", b"\n").partition(b"\n")[0]
+            order["delimiter"] = max(",\t;|", key=header.decode("utf-8", "replace").count)
         source = kind(config(**order), paths, transforms=transforms)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
@@ -84,15 +89,20 @@ def _found(paths: Any) -> tuple[str, bytes]:
         named = [found for path in named for found in (expand_braces(path) if isinstance(path, str) else [path])]
     filesystem, files = find_on(named, None, ("",))
     found: dict[str | None, tuple[str, bytes]] = {}
-    for path in {os.path.splitext(path)[1]: path for path in reversed(files)}.values():
+    for suffix, path in {os.path.splitext(path)[1]: path for path in reversed(files)}.items():
         with filesystem.open_input_file(path) as file:
             head, tail = sniff.ends(file)
-        found[sniff.file_format(head, tail)] = (path, head)
+        name = sniff.file_format(head, tail)
+        # one column, a newline in quotes: the first lines tell of a text, and the name of which
+        found["CSV" if name == "text" and suffix.lower() in CSV.suffixes else name] = (path, head)
     known = [name for name in found if name in _SOURCES]
     if len(known) == 1:
         assert known[0] is not None
         return known[0], found[known[0]][1]
-    said = ", ".join(f"{path} ({name or 'of no known format'})" for name, (path, _) in sorted(found.items(), key=str))
+    said = ", ".join(
+        f"{path} ({name or ('of no known format' if head else 'empty')})"
+        for name, (path, head) in sorted(found.items(), key=str)
+    )
     if known:
         raise ValueError(f"there are files of several formats: {said}. Give a glob of those that are meant")
     name, (path, _) = next(iter(found.items()))

@@ -1,5 +1,6 @@
 """load: it reads what the source of that format reads, and says what it found where it cannot choose."""
 
+import gzip
 import json
 import logging
 import tarfile
@@ -85,3 +86,35 @@ def test_several_formats_and_none_are_told_with_what_was_found(tmp_path: Path) -
         load(tmp_path / "other")
     with pytest.raises(FileNotFoundError, match="no file matches this glob"):
         load(str(tmp_path / "*.nothing"))
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("x\n1\n2\n", [{"x": 1}, {"x": 2}]),
+        ('x,y\n"a\nb,c",1\n', [{"x": "a\nb,c", "y": 1}]),
+        ('"a,b";y\n1;2\n3;4\n', [{"a,b": 1, "y": 2}, {"a,b": 3, "y": 4}]),
+        ("x|y\n1|2\n", [{"x": 1, "y": 2}]),
+        ("x,y\r1,2\r3,4\r", [{"x": 1, "y": 2}, {"x": 3, "y": 4}]),
+        ("x,y\n", "there are 0 rows"),
+        ("", "x.csv .empty."),
+    ],
+)
+def test_what_is_named_csv_is_read_so_where_its_first_lines_alone_do_not_tell(
+    tmp_path: Path, text: str, want: Any
+) -> None:
+    (tmp_path / "x.csv").write_text(text, newline="")
+    if isinstance(want, str):
+        with pytest.raises(ValueError, match=want):
+            load(tmp_path)
+    else:
+        assert list(load(tmp_path)) == want
+
+
+def test_a_compressed_file_beside_the_others_of_a_directory_is_said_to_be_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path)
+    (tmp_path / "csv/y.csv.gz").write_bytes(gzip.compress(b"x,y\n7,a\n"))
+    assert len(list(load(tmp_path / "csv"))) == 10
+    assert f"{tmp_path}/csv: left out 1 compressed files, {tmp_path}/csv/y.csv.gz the first" in caplog.text

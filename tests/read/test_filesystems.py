@@ -41,6 +41,16 @@ def test_a_glob_gives_every_file_that_it_matches_sorted(directory):
     assert names(find_on(f"{directory}/sub/*", None, SUFFIXES)) == ["_tmp.parquet", "c.pq"]
 
 
+def test_directories_that_a_glob_matches_are_said_to_be_left_out(directory, caplog):
+    (directory / "z.parquet").mkdir()
+    assert names(find_on(f"{directory}/*.parquet", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
+    assert f"left out 1 directories that match too, {directory}/z.parquet the first" in caplog.text
+    caplog.clear()
+    assert names(find_on(f"{directory}/**/c*", None, SUFFIXES)) == ["c.pq"]
+    assert names(find_on(directory, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
+    assert caplog.text == ""
+
+
 def test_a_list_keeps_its_order_and_its_repetitions(directory):
     paths = [directory / "b.parquet", str(directory / "note.txt"), directory / "b.parquet"]
     assert names(find_on(paths, None, SUFFIXES)) == ["b.parquet", "note.txt", "b.parquet"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,9 @@ from typing import Any
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import check_ordered
 
+logger = logging.getLogger("datarax_ray")
+
+_PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 
 
@@ -84,11 +88,20 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         names = [entry.path for entry in entries if entry.type == FileType.File]
         found = sorted(name for name in names if _is_data(name[len(path) :], suffixes))
         if not found:
-            first = min(names, default=None)
+            first = min(names, default=None, key=lambda name: (not _is_data(name[len(path) :], ("",)), name))
             raise FileNotFoundError(
                 f"{path}: none of the {len(names)} files in this directory is named "
                 f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
                 + ((first and _advice(filesystem, first)) or " Give a glob to take files of other names.")
+            )
+        packed = [name for name in names if _is_data(os.path.splitext(name)[0], suffixes) and name not in found]
+        packed = sorted(name for name in packed if name.lower().endswith(_PACKED))
+        if packed:
+            logger.warning(
+                "%s: left out %d compressed files, %s the first; unpack them to have them read as well.",
+                path,
+                len(packed),
+                packed[0],
             )
         yield from found
     elif glob.has_magic(path):
@@ -114,5 +127,13 @@ def _glob(filesystem: Any, path: str) -> list[str]:
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     found = ArrowFSWrapper(filesystem).glob(path, detail=True)
-    names = (name for name, info in found.items() if info["type"] == "file")
-    return sorted(name for name in names if not name.rpartition("/")[2].startswith("."))  # as in a shell
+    found = {name: info for name, info in found.items() if not name.rpartition("/")[2].startswith(".")}  # as in a shell
+    folders = sorted(name for name, info in found.items() if info["type"] == "directory")
+    if folders and "**" not in path:  # which goes into them
+        logger.warning(
+            "%s: left out %d directories that match too, %s the first; name them as such to have what is in them.",
+            path,
+            len(folders),
+            folders[0],
+        )
+    return sorted(name for name, info in found.items() if info["type"] == "file")
