@@ -18,8 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.plan.state import Stateful, StreamState, Unit, num_skipped_in
@@ -31,8 +30,7 @@ logger = logging.getLogger("datarax_ray")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Consumed:
+class Consumed(NamedTuple):  # as cheap as a StreamState
     """What was handed out so far; with a batch, what was once that batch is.
 
     state: where the stream goes on. num_before: broken records left out before the last batch. skipped: those left out
@@ -113,9 +111,7 @@ class Reading:
 
     def __init__(self, deliveries: Generator[Delivery, None, None]) -> None:
         self._deliveries = deliveries
-
-    def next(self) -> Delivery:
-        return next(self._deliveries)
+        self.next = deliveries.__next__  # itself: it is called for every element
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
         with suppress(ValueError):  # it runs in another thread, or below this signal's handler, which finds out
@@ -186,9 +182,12 @@ class Consumer:
         finish: what is still to be done to it. Raises: StopIteration at the end of the stream; what making it raises,
         and RuntimeError where the stream goes on from elsewhere by now: then nothing was handed out.
         """
-        if self._leg.consumed.is_end:
+        leg = self._leg
+        if leg.consumed.is_end:
             raise StopIteration
-        leg, session = self.opened(key, begin)
+        session = leg.session if leg.key == key else None
+        if session is None:
+            leg, session = self.opened(key, begin)
         try:
             batch, consumed = session.next()
             if finish is not None and not consumed.is_end:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
@@ -192,20 +193,24 @@ def _one_by_one(
                     if batch is None:
                         yield None, after
                         return
-                    extra, skipped = consumed.state.extra, list(after.skipped)
-                    positions = batch.positions.tolist()
-                    ordinals = [0] * batch.num_rows if batch.ordinals is None else batch.ordinals.tolist()
-                    for row, element in enumerate(unstack(batch.columns, batch.num_rows), start=1):
-                        # the extra of the batch's own state may be about what comes after these rows
-                        state = batch.state
-                        if row < batch.num_rows and ordinals[row]:  # the next is of the same record
-                            state = StreamState(positions[row], ordinals[row], extra=extra)
-                        elif row < batch.num_rows:
-                            state = StreamState(positions[row - 1] + 1, extra=extra)
-                        count = bisect_left(skipped, state.position, key=lambda skip: skip.position) if skipped else 0
-                        consumed = consumed.then(state, tuple(skipped[:count]))
+                    # the extra of the batch's own state may be about what comes after these rows
+                    extra, skipped, num_told = consumed.state.extra, list(after.skipped), consumed.num_told
+                    ordinals = [0] * (batch.num_rows - 1) if batch.ordinals is None else batch.ordinals[1:].tolist()
+                    pairs = pairwise(batch.positions.tolist())
+                    states = [
+                        StreamState(following if ordinal else position + 1, ordinal, "elements", extra)
+                        for (position, following), ordinal in zip(pairs, ordinals, strict=True)
+                    ]
+                    states.append(batch.state)
+                    for element, state in zip(unstack(batch.columns, batch.num_rows), states, strict=True):
+                        gone: tuple[Skipped, ...] = ()
+                        if skipped:
+                            count = bisect_left(skipped, state.position, key=lambda skip: skip.position)
+                            gone = tuple(skipped[:count])
+                            del skipped[:count]
+                        consumed = Consumed(state, num_told, gone)
+                        num_told += len(gone)
                         yield element, consumed
-                        del skipped[:count]
                     if options is one:
                         break
             options = many

@@ -250,7 +250,7 @@ def _with(batch: HostBatch, extra: Extra | None) -> HostBatch:
             f"positions end at 2**62, and the next batch stands at [{batch.start}, {batch.stop}): no stream would take "
             "its state. seek(0) begins again; a new run with another seed has another order"
         )
-    return batch if extra is None else replace(batch, state=replace(batch.state, extra=extra))
+    return batch if extra is None else replace(batch, state=batch.state._replace(extra=extra))
 
 
 def _batcher(description: Stream, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:

@@ -32,14 +32,14 @@ class _Outputs(Reading):
         """Begin to make the next one."""
         if self._next is None:
             worker = ThreadPoolExecutor(1, thread_name_prefix="datarax_ray-prefetch")
-            self._next = worker.submit(super().next)
+            self._next = worker.submit(self._deliveries.__next__)
+            self.next = self._made
             worker.shutdown(wait=False)
 
-    def next(self) -> Delivery:
-        if self._next is None:
-            return super().next()
+    def _made(self) -> Delivery:
+        assert self._next is not None
         made = self._next.result()
-        self._next = None
+        self._next, self.next = None, self._deliveries.__next__
         return made
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:

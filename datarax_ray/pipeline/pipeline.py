@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -278,7 +277,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "which records are the rows of a batch is known here only once those before it were read: there are "
                 "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
             )
-        at = replace(StreamState.at(first + start), extra=self._consumer.consumed.state.extra)
+        at = StreamState.at(first + start)._replace(extra=self._consumer.consumed.state.extra)
         stream = self.source.batches(at, StreamOptions(stop - start, stop=first + stop))
         with contextlib.closing(stream):
             return next(stream).columns

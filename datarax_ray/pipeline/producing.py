@@ -80,8 +80,8 @@ class BatchProducer:
                         raise RuntimeError("the pipeline was closed while it waited for a batch")
                     state, stop = consumed.state, self.source.describe().stop
                     if not options.drop_remainder and stop is not None and state.position < stop:
-                        state = replace(state, position=stop, offset=0)
-                    yield None, replace(consumed, state=state)
+                        state = state._replace(position=stop, offset=0)
+                    yield None, consumed._replace(state=state)
                     return
                 if is_first and (advice := _advice(host_batch.columns)):
                     logger.warning("batches are records as they are stored (bytes).%s", advice)

@@ -7,8 +7,7 @@ read; behind that, code trusts a StreamState.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
 from datarax_ray.plan.position import MAX_POSITION, Yields, check_position
@@ -60,8 +59,7 @@ class Stateful(Protocol):
     def yields(self) -> Yields: ...
 
 
-@dataclass(frozen=True)
-class StreamState:
+class StreamState(NamedTuple):  # one is made for every element that is handed out, in half of a frozen dataclass's time
     """Where a stream goes on.
 
     position: of the first record not delivered, or not all of it. offset: how much of that record was delivered; 0 for

@@ -58,7 +58,11 @@ def outputs(chunks: Chunks, first: Group | None, stages: Stages, start: Address,
     runs, stages, used = _runs(chunks, watch), list(stages), 2
     items: Outputs
     if first is not None:
-        records = ((run.item(row), (int(run.positions[row]) + 1,)) for run in runs for row in range(run.lo, run.hi))
+        records = (
+            (run.item(row), (position + 1,))
+            for run in runs
+            for row, position in enumerate(run.positions[run.lo : run.hi].tolist(), start=run.lo)
+        )
         items = _expanded(records, first, start[:1], start[1], is_counted=True)
     elif stages and isinstance(stage := stages[0], Batching):
         items, stages = _batches_of_runs(_skip(runs, start), stage), stages[1:]

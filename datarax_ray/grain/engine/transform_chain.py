@@ -9,8 +9,7 @@ Source: grain._src.python.data_loader (_apply_transform_to_dataset), grain._src.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,13 +65,13 @@ def expand(operations: Sequence[Operation], item: Item) -> tuple[list[Item], Ope
     """
     outputs: list[Item] = []
     try:
-        outputs.extend(_through(operations, item))  # keeps what came before an error
+        _apply(operations, item, outputs)
     except OperationError as error:
         return outputs, error
     return outputs, None
 
 
-def _through(operations: Sequence[Operation], item: Item) -> Iterator[Item]:
+def _apply(operations: Sequence[Operation], item: Item, outputs: list[Item]) -> None:
     for number, operation in enumerate(operations):
         try:
             result = _call(operation, item)
@@ -88,16 +87,18 @@ def _through(operations: Sequence[Operation], item: Item) -> Iterator[Item]:
                 first = item.index * operation.fan_out
                 result.reverse()
                 for offset in range(len(result)):
-                    yield from _through(operations[number + 1 :], Item(first + offset, None, result.pop()))
+                    _apply(operations[number + 1 :], Item(first + offset, None, result.pop()), outputs)
                 return
             case _:
                 item.data = result
         del result
     held, item.data = [item.data], None
-    with contextlib.suppress(UnfitError):  # as it is, then: Grain lets an element be anything
+    try:  # noqa: SIM105 - suppress() costs as much as all else here
         own(held, 0)
+    except UnfitError:
+        pass  # as it is, then: Grain lets an element be anything
     item.data = held[0]
-    yield item
+    outputs.append(item)
 
 
 def _call(operation: Operation, item: Item) -> Any:
