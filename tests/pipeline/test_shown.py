@@ -52,3 +52,13 @@ def test_each_is_shown_in_one_line_that_says_what_it_reads(tmp_path: Path) -> No
         "RandomAccessSource(data=['x'], num_records=10, shuffle=False, seed=42, num_epochs=1)"
     )
     assert repr(Recoveries()) == "Recoveries(num_lost=0, num_retried=0, counts={})"
+
+
+def test_a_config_is_shown_as_the_call_that_makes_it() -> None:
+    assert repr(ParquetSourceConfig()) == "ParquetSourceConfig()"
+    config = ParquetSourceConfig(shuffle=True, num_epochs=2, fill_nulls={"x": 0})
+    assert repr(config) == "ParquetSourceConfig(num_epochs=2, shuffle=True, fill_nulls={'x': 0})"
+    assert repr(ParquetSourceConfig(seed=1000, num_epochs=-1)) == "ParquetSourceConfig(seed=1000)"
+    shown = repr(RandomAccessSourceConfig(precomputed_stats={"mean": np.arange(1000).reshape(-1, 2)}))
+    assert len(shown) < 400
+    assert "\n" not in shown

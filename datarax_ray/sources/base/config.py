@@ -87,7 +87,7 @@ def check_shuffled(config: Any, *names: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceConfig:
-    """Checked once, when made; frozen.
+    """Checked once, when made; frozen. Shown as the call that makes it, with what differs from the defaults.
 
     cacheable: keep records in memory once read. batch_stats_fn: data -> statistics, for compute_statistics.
     precomputed_stats: statistics known already; not together with batch_stats_fn. stochastic, stream_name: whether the
@@ -102,6 +102,19 @@ class SourceConfig:
     precomputed_stats: dict[str, Any] | None = field(default=None, hash=False)
     stochastic: bool = False
     stream_name: str | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = SourceConfig.__repr__  # type: ignore[method-assign]  # or @dataclass writes one of all fields
+
+    def __repr__(self) -> str:
+        given = ((setting, getattr(self, setting.name)) for setting in fields(self))
+        changed = [
+            f"{setting.name}={' '.join(shown(value).split())}"  # arrays are shown in lines
+            for setting, value in given
+            if type(value) is not type(setting.default) or value != setting.default
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __post_init__(self) -> None:
         for setting in fields(self):
