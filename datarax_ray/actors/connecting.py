@@ -14,7 +14,7 @@ import ray
 from ray._private import services
 
 from datarax_ray.actors.connection import Connection
-from datarax_ray.actors.local_ray import start_local
+from datarax_ray.actors.local_ray import sigterm_kept, start_local
 from datarax_ray.actors.ray_log_filter import bound_prints
 
 logger = logging.getLogger("datarax_ray")
@@ -50,7 +50,8 @@ def connect(num_actors: int | None, num_cpus: float) -> int | None:
     address = named if "://" in named else services.canonicalize_bootstrap_address(None)
     if address is not None:
         _wait_for(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")
-        ray.init(log_to_driver=True)
+        with sigterm_kept():
+            ray.init(log_to_driver=True)
         logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
         return num_actors
     num_actors = _limited(num_actors)

@@ -10,6 +10,8 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +32,25 @@ def start_local(address: str | None = None, **options: Any) -> None:
     """
     if os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
         _make_token()
-    with _on_loopback(), warnings.catch_warnings():
+    with _on_loopback(), sigterm_kept(), warnings.catch_warnings():
         # JAX warns of every fork; Ray's processes run another program at once, so none of them waits for its threads
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         ray.init(address, **options)
+
+
+@contextlib.contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """What the program has for SIGTERM stays: ray.init puts a sys.exit in its place, and below that a handler in C++,
+    which prints a trace from wherever the signal met it, and now and then aborts the program at that.
+
+    A program that has nothing for it keeps Ray's: with it, what is registered to be done at the end is done.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _make_token() -> None:

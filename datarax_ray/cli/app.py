@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from datarax_ray import __version__
-from datarax_ray.cli.screen import INTERRUPTED, err, out, told
+from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer(
     help="One exact stream of training batches from Ray actors to JAX.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # rich's tables cut the names of options on a narrow screen
     pretty_exceptions_enable=False,  # `told` says what a user can cause; the rest wants its traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -64,7 +64,7 @@ def ingest(
     paths: Annotated[
         list[str],
         typer.Argument(
-            help="ArrayRecord files, globs (quoted), directories, or `'FILE[start:stop]'` for some records of one.",
+            help="ArrayRecord files, globs (quoted), directories, or 'FILE[start:stop]' for some records of one.",
             metavar="PATHS",
             show_default=False,
         ),
@@ -96,23 +96,20 @@ def ingest(
 
     Batches end in this process's memory as NumPy arrays; JAX is not loaded and no device is used. Actors run on the
     Ray cluster that RAY_ADDRESS names or that runs on this host, else on a local one that ends with this command.
-    The progress goes to stderr, the report to stdout. After Ctrl-C the report is printed and the exit status is 130.
+    The progress goes to stderr, the report to stdout. After Ctrl-C or a SIGTERM the report is printed as well, and
+    the exit status is 130 or 143.
 
+    \b
     Decoders:
-
-    - `none`: a record is its bytes
-
-    - `raw:uint8:8,8`: one array of this dtype and shape
-
-    - `'fields:image=uint8:8,8;label=uint8'`: arrays one after the other (the quotes are for the `;`)
-
-    - `msgpack`, `json`: a map
-
-    - `example`: a tf.train.Example with all its features
-
-    - `'example:x=float32:3;tags=bytes:*'`: with these features, `*` for any number of values
-
-    - `image`, `image:224,224,3`: a JPEG or PNG, resized where a shape is given
+      none                       a record is its bytes
+      raw:uint8:8,8              one array of this dtype and shape
+      'fields:image=uint8:8,8;label=uint8'
+                                 arrays one after the other (quotes for the ;)
+      msgpack, json              a map
+      example                    a tf.train.Example with all its features
+      'example:x=float32:3;tags=bytes:*'
+                                 with these; * is any number of values
+      image, image:224,224,3     a JPEG or PNG, resized where a shape is given
     """
     if num_epochs == 0:
         raise typer.BadParameter(
@@ -128,9 +125,8 @@ def ingest(
         from datarax_ray.cli.ingest import Request, run
 
         request = Request(tuple(paths), batch_size, num_actors, num_epochs, shuffle, seed, transforms, max_batches)
-        is_whole = run(request, out, err)
-    if not is_whole:
-        raise typer.Exit(INTERRUPTED)
+        status = run(request, out, err)
+    raise typer.Exit(status)
 
 
 cluster = typer.Typer(help="What runs this on a real cluster.", no_args_is_help=True)

@@ -9,16 +9,20 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from datarax_ray.cli.progress import RecordProgress
+from datarax_ray.cli.screen import stopped_by
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.read.elements.columns import nbytes
+from datarax_ray.read.elements.columns import leaves, nbytes
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
 
@@ -42,7 +46,7 @@ class Tally:
     """What came, and when, in seconds from the first request on.
 
     first_s, first_records: until the first batch was there, and what was in it. waited_s: inside next(). elapsed_s: in
-    all.
+    all. start_s: before that, until Ray was there and had been asked for actors. first: the columns of the first batch.
     """
 
     num_records: int = 0
@@ -52,29 +56,33 @@ class Tally:
     first_records: int = 0
     waited_s: float = 0.0
     elapsed_s: float = 0.0
+    start_s: float = 0.0
+    first: Any = None
     actors: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
-def run(request: Request, out: Console, err: Console) -> bool:
-    """Read, with the progress on `err`, then print the report on `out`. Returns False where Ctrl-C ended it."""
+def run(request: Request, out: Console, err: Console) -> int:
+    """Read, with the progress on `err`, then print the report on `out`. Returns the exit status: of Ctrl-C, or 0."""
     description = describe(request)
     tally = Tally()
+    status = 0
     if request.num_actors != 0:
         err.print("connecting to Ray ...")
+    begin = time.perf_counter()
     with contextlib.closing(open_source(description, request.num_actors)) as source:
+        tally.start_s = time.perf_counter() - begin
         options = StreamOptions(request.batch_size)
         batches = islice(source.batches(0, options), request.max_batches)
-        is_whole = True
         try:
             with RecordProgress(err, "ingest", expected_records(description, request), show_nbytes=True) as progress:
                 count(batches, tally, progress)
-        except KeyboardInterrupt:
-            is_whole = False
-            err.print("stopped by Ctrl-C; this came until then:")
+        except (KeyboardInterrupt, SystemExit) as end:
+            cause, status = stopped_by(end)
+            err.print(f"stopped by {cause}; this came until then:")
         stats = getattr(source, "stats", None)  # without Ray there are no actors to ask
         tally.actors = stats() if stats is not None else {}
     report(tally, description, out)
-    return is_whole
+    return status
 
 
 def describe(request: Request) -> IndexedStream:
@@ -112,7 +120,7 @@ def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) 
         if batch is None:
             return
         if not tally.num_batches:
-            tally.first_s, tally.first_records = tally.elapsed_s, batch.num_rows
+            tally.first_s, tally.first_records, tally.first = tally.elapsed_s, batch.num_rows, batch.columns
         size = nbytes(batch.columns)
         tally.num_batches += 1
         tally.num_records += batch.num_rows
@@ -123,6 +131,8 @@ def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) 
 def report(tally: Tally, description: IndexedStream, out: Console) -> None:
     """Print the tally as tables."""
     out.print(_stream_table(tally, description))
+    if tally.first is not None:
+        out.print(_element_table(tally.first))
     if tally.actors:
         out.print(_actor_table(tally.actors))
 
@@ -137,11 +147,28 @@ def _stream_table(tally: Tally, description: IndexedStream) -> Table:
     table.add_row("records", f"{tally.num_records:,}", "")
     table.add_row("batches", f"{tally.num_batches:,}", "")
     table.add_row("epochs", f"{epochs:,.2f}".removesuffix(".00"), f"of {description.order.num_records:,} records")
+    if tally.actors:
+        table.add_row("start", f"{tally.start_s:,.2f} s", "of Ray, before the time below")
     table.add_row("time", f"{tally.elapsed_s:,.2f} s", "from the first request")
     table.add_row("records/s", f"{tally.num_records / elapsed:,.0f}", _after_first(tally))
     table.add_row("MB/s", f"{tally.nbytes / elapsed / 1e6:,.1f}", "decoded")
     table.add_row("first batch after", f"{tally.first_s:,.2f} s", "actors start meanwhile" if tally.actors else "")
     table.add_row("consumer waited", f"{tally.waited_s:,.2f} s", f"{tally.waited_s / elapsed:.0%} of the time")
+    return table
+
+
+def _element_table(columns: Any) -> Table:
+    """What an element is, by the first one."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for name in ("first element", "dtype", "shape", "value"):
+        table.add_column(name, no_wrap=name != "value")
+    for path, array in leaves(columns):
+        value = array[0]
+        if array.dtype == object:
+            facts = (type(value).__name__, "", shown(value))
+        else:
+            facts = (str(array.dtype), str(value.shape), np.array2string(value, threshold=16))
+        table.add_row(*(escape(" ".join(text.split())) for text in (".".join(path) or "(alone)", *facts)))
     return table
 
 

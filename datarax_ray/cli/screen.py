@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,22 +17,34 @@ from rich.logging import RichHandler
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
-# What a shell says of a program that Ctrl-C ended: 128 + SIGINT.
-INTERRUPTED = 130
+
+def stopped_by(end: BaseException) -> tuple[str, int]:
+    """What ended the program from outside, and the exit status that says so to a shell: 128 + the signal's number.
+
+    Raises: `end` itself, where it is no signal's.
+    """
+    if isinstance(end, KeyboardInterrupt):
+        return "Ctrl-C", 128 + signal.SIGINT
+    if isinstance(end, SystemExit) and end.code == signal.SIGTERM:
+        return "SIGTERM", 128 + signal.SIGTERM
+    raise end
 
 
 @contextmanager
 def told(console: Console) -> Iterator[None]:
     """Turn what the world can cause (files, records, memory, a cluster) into a message and exit status 1.
 
-    What only a bug can cause rises, with its traceback. Ctrl-C exits with 130.
+    What only a bug can cause rises, with its traceback. Ctrl-C exits with 130, SIGTERM with 143.
     """
     _quieten(console)
+    # as the handler of Ray does, where one runs that started before
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
     try:
         yield
-    except KeyboardInterrupt:
-        console.print("stopped")
-        raise typer.Exit(INTERRUPTED) from None
+    except (KeyboardInterrupt, SystemExit) as end:
+        cause, status = stopped_by(end)
+        console.print(f"stopped by {cause}")
+        raise typer.Exit(status) from None
     except (OSError, ValueError, RuntimeError, ImportError, MemoryError) as error:
         console.print(_message(error), style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None

@@ -14,7 +14,7 @@ from datarax_ray.actors import connecting
 
 # As a user's first script: no logging set up, no Ray before, JAX used before Ray is started.
 SCRIPT = """
-import logging, sys, time
+import logging, signal, sys, time
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
@@ -26,6 +26,7 @@ def source(num_records, *transforms):
     elements = [{"index": index} for index in range(num_records)]
     return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), elements, transforms=transforms)
 
+signal.signal(signal.SIGTERM, lambda *_: print("the program's own SIGTERM"))
 said = []
 logging.getLogger("datarax_ray").addFilter(lambda record: said.append(record.msg) or True)  # no handler
 Pipeline(source=source(8), batch_size=4).step()
@@ -33,6 +34,7 @@ with RaySource(source(1200, look), num_actors=int(sys.argv[1]), num_cpus=0.01) a
     print("actors", distributed.num_actors)
     with Pipeline(source=distributed, batch_size=40) as pipeline:
         print("batches", sum(1 for _ in pipeline))
+    signal.raise_signal(signal.SIGTERM)
 deadline = time.monotonic() + 60  # what actors print comes by itself
 while distributed.num_actors == 1 and "printed" not in str(said) and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -56,7 +58,8 @@ def test_a_plain_script_is_told_of_the_start_sees_prints_up_to_a_bound_and_no_wa
     started = done.stderr.index("Started a local Ray instance.")
     assert "starting a local Ray (RAY_ADDRESS=local), which takes" in done.stderr[:started]
     lines = done.stdout.splitlines()
-    assert {"actors 1", "batches 30"} <= set(lines)
+    assert {"actors 1", "batches 30", "the program's own SIGTERM"} <= set(lines)
+    assert "SIGTERM received" not in done.stderr  # of Ray's handler in C++
     prints = [line for line in lines if "looking at" in line]
     assert len(prints) == 1000
     assert prints[999].startswith("\x1b[36m(ReaderActor pid=")

@@ -13,13 +13,13 @@ import pytest
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def environment() -> dict[str, str]:
-    """As it is, with a wide screen, so that no message is wrapped.
+def environment(columns: int = 300) -> dict[str, str]:
+    """As it is, with a screen so wide that no message is wrapped.
 
     RAY_ADDRESS=local: a run must not join a Ray that somebody else has on this host, which "auto" would find.
     RAY_AUTH_TOKEN: what Ray wrote to this user's home before may be open to others, and a run would warn of it.
     """
-    ours = {"COLUMNS": "300", "TERM": "dumb", "RAY_ADDRESS": "local", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+    ours = {"COLUMNS": str(columns), "TERM": "dumb", "RAY_ADDRESS": "local", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
     return os.environ | ours
 
 
@@ -27,8 +27,8 @@ def environment() -> dict[str, str]:
 def command() -> Command:
     """command(*args): `datarax-ray` with these arguments, to its end."""
 
-    def run(*args: Any) -> subprocess.CompletedProcess[str]:
+    def run(*args: Any, columns: int = 300) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "datarax_ray", *map(str, args)]
-        return subprocess.run(words, capture_output=True, text=True, timeout=200, env=environment(), check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=200, env=environment(columns), check=False)
 
     return run

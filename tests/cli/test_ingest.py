@@ -21,7 +21,7 @@ def rows(stdout: str) -> dict[str, str]:
     return {row[0]: row[1] for row in found if len(row) > 1}
 
 
-def number(text: str) -> float:
+def number_of(text: str) -> float:
     return float(text.split()[0].replace(",", ""))
 
 
@@ -30,10 +30,13 @@ def test_in_one_process_it_counts_what_came(command, files):
     assert shown.returncode == 0, shown.stderr
     found = rows(shown.stdout)
     assert (found["records"], found["batches"], found["epochs"]) == ("240", "5", "2")
-    seconds = number(found["time"])
-    assert number(found["records/s"]) == pytest.approx(240 / seconds, rel=0.6)  # the time is rounded to 10 ms
-    assert number(found["first batch after"]) <= seconds
-    assert number(found["consumer waited"]) <= seconds
+    seconds = number_of(found["time"])
+    assert number_of(found["records/s"]) == pytest.approx(240 / seconds, rel=0.6)  # the time is rounded to 10 ms
+    assert number_of(found["first batch after"]) <= seconds
+    assert number_of(found["consumer waited"]) <= seconds
+    assert "start" not in found
+    assert re.search(r"^ *index +int32 +\(\) +\d+ *$", shown.stdout, re.MULTILINE)
+    assert re.search(r"^ *rest +int32 +\(4,\) +\[[ \d]+\] *$", shown.stdout, re.MULTILINE)
     assert shown.stderr == "ingest: 240 of 240 (100%), " + shown.stderr.split("(100%), ")[1]
     assert re.search(r"[\d,]+ records/s, [\d.,]+ MB/s\n$", shown.stderr)
 
@@ -42,6 +45,8 @@ def test_actors_read_the_same_and_are_listed(command, files):
     shown = command("ingest", files[0].parent, "--num-actors", 2, "--num-epochs", 2)
     assert shown.returncode == 0, shown.stderr
     assert rows(shown.stdout)["records"] == "240"
+    assert number_of(rows(shown.stdout)["start"]) > 0
+    assert re.search(r"^ *\(alone\) +bytes +b'", shown.stdout, re.MULTILINE)
     actors = re.findall(r"^\s*(\d+)\s+([0-9a-f]{12})\s+(\d+)\s+(\d+) MiB\s+(\d+)", shown.stdout, re.MULTILINE)
     assert [int(actor[0]) for actor in actors] == [0, 1]
     assert len({actor[2] for actor in actors}) == 2
@@ -55,18 +60,23 @@ def test_it_stops_after_max_batches(command, files):
     assert "30 of 30 (100%)" in shown.stderr
 
 
-def test_ctrl_c_ends_an_endless_stream_with_a_report(files):
-    words = ["-m", "datarax_ray", "ingest", *map(str, files), "--num-actors", "0", "--num-epochs", "-1"]
+@pytest.mark.parametrize(
+    ("number", "num_actors", "status", "cause"),
+    [(signal.SIGINT, 0, 130, "Ctrl-C"), (signal.SIGTERM, 0, 143, "SIGTERM"), (signal.SIGTERM, 1, 143, "SIGTERM")],
+)
+def test_a_signal_ends_an_endless_stream_with_a_report(files, number, num_actors, status, cause):
+    words = ["-m", "datarax_ray", "ingest", *map(str, files), "--num-actors", str(num_actors), "--num-epochs", "-1"]
     process = subprocess.Popen(
         [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
     assert process.stderr is not None
-    assert process.stderr.readline().startswith("ingest: ")  # the first line of progress: it runs
-    process.send_signal(signal.SIGINT)
+    while not process.stderr.readline().startswith("ingest: "):  # the first line of progress: it runs
+        assert process.poll() is None
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "stopped by Ctrl-C" in stderr
-    assert number(rows(stdout)["records"]) > 120
+    assert process.returncode == status
+    assert f"stopped by {cause}" in stderr
+    assert number_of(rows(stdout)["records"]) > 120
     assert "Traceback" not in stderr
 
 

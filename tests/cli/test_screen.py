@@ -35,8 +35,11 @@ def test_an_error_without_a_text_is_named():
     assert say(MemoryError()) == (1, "error: MemoryError\n")
 
 
-def test_ctrl_c_is_no_error():
-    assert say(KeyboardInterrupt()) == (130, "stopped\n")
+def test_a_signal_is_no_error():
+    assert say(KeyboardInterrupt()) == (130, "stopped by Ctrl-C\n")
+    assert say(SystemExit(15)) == (143, "stopped by SIGTERM\n")
+    with pytest.raises(SystemExit), screen.told(Console(file=io.StringIO())):
+        raise SystemExit(3)
 
 
 def test_what_only_a_bug_can_cause_keeps_its_traceback():
