@@ -139,10 +139,20 @@ class DevicePrefetcher(Closing):
         return _state_of(self._iterable) if self._consumed is None else self._consumed.state
 
     def set_state(self, state: Any) -> None:
-        """Drop what was made ahead, and go on from a state. Raises: TypeError where the iterable has none."""
+        """Drop what was made ahead, and go on from a state.
+
+        Raises: TypeError where the iterable has none; what the iterable raises of this one, and then the next batch is
+        still the one behind the last that was consumed.
+        """
         self._check_has("set_state")
         self._stop()
-        self._iterable.set_state(state)  # type: ignore[attr-defined]
+        iterable: Any = self._iterable
+        try:
+            iterable.set_state(state)
+        except BaseException:
+            if self._consumed is not None and hasattr(iterable, "get_state"):
+                iterable.set_state(self._consumed.state)  # it stood behind what was made ahead, which is dropped
+            raise
         self._consumed, self._is_closed = None, False
 
     def close(self) -> None:

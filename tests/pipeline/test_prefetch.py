@@ -161,6 +161,21 @@ class TestState:
             assert numbers(batches) == [7, 8, 9]
             assert batches.get_state() == {"position": 10}
 
+    @SIZES
+    def test_one_that_is_refused_moves_nothing(self, size: int, files: list[Path]) -> None:
+        want = [on_host(batch) for batch in make(files)]
+        batches = prefetch_to_device(make(files), size)
+        assert_equal([on_host(next(batches))], want[:1])
+        state = batches.get_state()
+        for _ in range(2):
+            with pytest.raises(ValueError, match="it has no version"):
+                batches.set_state({"step": 7})
+        assert batches.get_state() == state
+        assert_equal([on_host(batch) for batch in batches], want[1:])
+        with pytest.raises(ValueError, match="it has no version"):
+            batches.set_state({"step": 7})
+        assert next(batches, None) is None
+
     def test_after_a_break_the_state_is_still_the_consumed_one(self) -> None:
         with prefetch_to_device(Counting(10), 4) as batches:
             for batch in batches:
