@@ -22,7 +22,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
 from datarax_ray.read.elements.columns import unstack
-from datarax_ray.read.formats.arrow.decoded_groups import BrokenRowGroupError
+from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import BOM, CSV, JSONLines
 

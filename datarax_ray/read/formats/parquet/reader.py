@@ -24,7 +24,7 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
-from datarax_ray.read.formats.arrow.decoded_groups import (
+from datarax_ray.read.formats.decoded_groups import (
     DEFAULT_MAX_NBYTES,
     BrokenRowGroupError,
     DecodedGroups,
