@@ -22,6 +22,7 @@ from datarax_ray.read.elements.columns import (
     unstack_to_stack,
 )
 from datarax_ray.read.elements.documents import join
+from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
@@ -99,8 +100,11 @@ def _decode(progress: Progress, step: Step) -> Columns:
     """All records at once; where that fails, each alone, to find the one that is to blame."""
     if not len(progress.positions):
         return None
+    records, decoder = progress.elements, getattr(step.call, "__self__", None)
+    if isinstance(records, FixedRecords) and not getattr(decoder, "takes_fixed_records", False):
+        records = records.tolist()
     try:
-        return _call(step, progress.elements, len(progress.elements))
+        return _call(step, records, len(records))
     except BaseException as whole:
         return _each_alone(progress, step, whole, lambda records: records)
 
@@ -171,7 +175,7 @@ def _stack(progress: Progress) -> Columns:
     """The columns of the elements; of those before the first that does not fit, where one does not."""
     while progress.elements:
         try:
-            return stack(progress.elements)
+            return stack(list(progress.elements))
         except ColumnError as error:  # the first of one field; another may have one before it
             progress.cut(error.index, error.message)
     return None

@@ -8,6 +8,7 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.plan.arguments import flag
+from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
@@ -23,7 +24,7 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     shuffle: one permutation over all records of all files in every epoch; False unless given. shuffle_files is
     datarax's name of the same field: give one of them, both can be read. shuffle_block_size: shuffle blocks of this
     many consecutive records, then records within windows of 64 blocks, where shuffle is on; None for single records.
-    The files' group_size makes reading several times faster.
+    With the files' group_size each group is decoded once in an epoch; two windows, up to 512 MiB, are kept in an actor.
     local_files_only: accepted for datarax's sake: files are always local, and always checked at construction.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed
@@ -80,6 +81,10 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         name: str | None = None,
     ) -> None:
         reader = ArrayRecordReader.of(paths)
+        if config.shuffle_block_size is not None:
+            reader = reader.with_room_for(
+                2 * WINDOW_BLOCKS * config.shuffle_block_size
+            )  # the last of one, and the next
         super().__init__(
             config,
             paths,

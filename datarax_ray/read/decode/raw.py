@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from datarax_ray.read.decode.dense import dtype_name, number_dtype, shape_of
+from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.formats.sniff import how_to_decode
 
 
@@ -30,6 +31,8 @@ class DecodeRaw:
     dtype: npt.DTypeLike
     shape: int | Iterable[int] = ()
     field: str = "data"
+
+    takes_fixed_records: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
@@ -69,6 +72,8 @@ class DecodeFields:
         | Iterable[tuple[str, tuple[npt.DTypeLike, int | Iterable[int]]]]
     )
 
+    takes_fixed_records: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         layout = tuple(
             (name, (dtype_name(dtype), shape_of(shape))) for name, (dtype, shape) in dict(self.fields).items()
@@ -90,16 +95,16 @@ class DecodeFields:
         return {name: np.array(stored[name], dtype=dtype.newbyteorder("="), order="C") for name, dtype, _ in layout}
 
 
-def _joined(records: Sequence[bytes], nbytes: int, wanted: str) -> bytearray:
+def _joined(records: Sequence[bytes], nbytes: int, wanted: str) -> bytearray | npt.NDArray[np.uint8]:
     """Return the bytes of all records in one writable buffer; each must have `nbytes`.
 
     The sizes are checked one by one, since a short record and a long one add up to the right total.
     """
-    wrong = set(map(len, records)) - {nbytes}
+    wrong = ({records.size} if isinstance(records, FixedRecords) else set(map(len, records))) - {nbytes}
     if wrong:
         raise ValueError(
             f"a record of {min(wrong)} bytes is not the {nbytes} bytes of {wanted}; reading on would shift "
             "every later number. Give the dtypes and shapes that the records were written with."
             + how_to_decode(next(record for record in records if len(record) == min(wrong)))
         )
-    return bytearray().join(records)
+    return records.writable() if isinstance(records, FixedRecords) else bytearray().join(records)

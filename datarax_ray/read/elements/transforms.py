@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 
@@ -158,8 +159,8 @@ class Call:
 class Progress:
     """The elements of one block on their way through the transforms; keeps their positions and records beside them.
 
-    elements: a list is taken as it is, and emptied. ordinals: the place of each among the results of its position, as
-    the last flat_map gave them; 0 before any.
+    elements: a list is taken as it is, and emptied; FixedRecords become one once single elements are looked at.
+    ordinals: the place of each among the results of its position, as the last flat_map gave them; 0 before any.
 
     A failure either leaves its element out (on_error "skip", or a callable that says so), or cuts the block before its
     position: then `failure` is to be raised when the stream comes to it, and everything before it is still good.
@@ -168,14 +169,14 @@ class Progress:
 
     def __init__(
         self,
-        elements: list[Any],
+        elements: Any,
         positions: Sequence[int] | np.ndarray,
         records: Sequence[int] | np.ndarray,
         *,
         on_error: OnError,
         locate: Callable[[int], str],
     ) -> None:
-        self.elements = elements
+        self.elements: Any = elements
         self.positions: Any = positions
         self.records: Any = records
         self.ordinals: list[int] = []
@@ -288,6 +289,8 @@ class Progress:
 
     def _list(self) -> None:
         """Lists in place of arrays, once single elements are looked at; whole columns pass at no price for each row."""
+        if isinstance(self.elements, FixedRecords):
+            self.elements = self.elements.tolist()
         if isinstance(self.positions, np.ndarray):
             self.positions, self.records = self.positions.tolist(), np.asarray(self.records).tolist()
         if len(self.ordinals) < len(self.positions):  # none yet: no flat_map has come

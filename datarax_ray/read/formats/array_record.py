@@ -24,8 +24,12 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.forked import OneProcess, ThreadLock
 from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
@@ -89,20 +93,28 @@ class RecordFile:
         return 2048 + 8 * self.num_records // self.group_size
 
 
+class _UnevenError(Exception):
+    """Records of one size so far, and here is another."""
+
+
 class ArrayRecordReader:
     """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
 
     Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
     first reader counts them). Several threads may read, and close.
 
-    keep: how many files stay open.
+    keep: how many files stay open. room: for so many records of decoded groups, which then wait for the rest of their
+    records to be asked for; 0 where that is not to be expected, and a group is decoded for what is asked of it now.
     """
 
     broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
 
-    def __init__(self, files: Sequence[RecordFile], keep: OpenFiles = OpenFiles()) -> None:
+    def __init__(self, files: Sequence[RecordFile], keep: OpenFiles = OpenFiles(), room: int = 0) -> None:
         self.files = tuple(files)
         self._keep = keep
+        self._room = room if self.group_size > 1 else 0
+        self._decoded: DecodedGroups | None = None  # made with the first read
+        self._sizes: set[int] = set()  # of decoded records, until there are two
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         # what to take from an index, to have that within the file
         self._offsets = [start - file.skip for start, file in zip(self._starts[:-1].tolist(), self.files, strict=True)]
@@ -111,6 +123,7 @@ class ArrayRecordReader:
         self._seen: dict[int, Stamp] = {}
         self._index_nbytes = 0
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+        self._decoding = ThreadLock()  # taken before the other
         _READERS[id(self)] = self
 
     @classmethod
@@ -139,20 +152,45 @@ class ArrayRecordReader:
         """Compressed bytes of a record, on average."""
         return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
 
-    def read(self, records: Indices) -> list[bytes]:
+    @property
+    def group_size(self) -> int:
+        """Records that are stored together, in the file where these are most."""
+        return max(file.group_size for file in self.files)
+
+    @functools.cached_property
+    def groups(self) -> RecordGroups:
+        """Records that are stored together; of a file where each stands alone, as many as of others."""
+        sizes = []
+        for file in self.files:
+            step = file.group_size if file.group_size > 1 else self.group_size
+            first, end = file.skip, file.skip + file.take
+            cuts = np.arange(first // step * step, end + step, step)
+            sizes.append(np.diff(np.unique(cuts.clip(first, end))))
+        return RecordGroups(np.concatenate(sizes))
+
+    def with_room_for(self, num_records: int) -> ArrayRecordReader:
+        """A reader of the same records that keeps decoded groups with so many, up to 512 MiB."""
+        return ArrayRecordReader(self.files, self._keep, num_records)
+
+    def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        A list; FixedRecords where the reader keeps groups, and all records were of one size so far.
 
         Raises: RuntimeError from array_record for a broken record, with the file's path in a note; OSError where a
         file is gone, StorageError where it cannot be read for long; ValueError where it is no longer the file that
         was counted, or changed while it was read.
         """
         _THREADS.check()
+        if self._room and len(records):
+            with self._decoding:
+                return self._read_kept(records)
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
         bounds = np.searchsorted(wanted, self._starts)
         touched = np.flatnonzero(np.diff(bounds))
         for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
-            found += self._read_file(index, wanted[lo:hi] - self._offsets[index])
+            found += self._read_chosen(index, wanted[lo:hi] - self._offsets[index])
         if len(where) < 2:
             return found
         return list(operator.itemgetter(*where.tolist())(found))
@@ -176,48 +214,94 @@ class ArrayRecordReader:
         }
 
     def close(self) -> None:
-        """Close every open file. Reading again opens them again."""
+        """Close every open file, and forget what was decoded. Reading again opens them again."""
+        self._decoded = None  # a read that runs has its own hold of it, and may wait for its storage long
         with self._lock:
             self._seen.clear()
             while self._open:
                 self._shut(next(iter(self._open)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files, "keep": self._keep}
+        return {"files": self.files, "keep": self._keep, "room": self._room}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _read_file(self, index: int, wanted: Indices) -> list[bytes]:
-        """wanted: ascending, distinct indices within the file."""
-        return retried(lambda: self._read_alone(index, wanted), self.files[index].path)
-
-    def _read_alone(self, index: int, wanted: Indices) -> list[bytes]:
-        """What no other thread may close the file under; it may while a failed read waits to be tried again."""
-        with self._lock:
-            return self._read_once(index, wanted)
-
-    def _read_once(self, index: int, wanted: Indices) -> list[bytes]:
-        file, reader = self.files[index], self._reader(index)
+    def _read_kept(self, records: Indices) -> Sequence[bytes]:
+        """As read, out of decoded groups."""
+        if (decoded := self._decoded) is None:
+            decoded = self._decoded = DecodedGroups(self.groups, max_rows=self._room)
         try:
-            match reading(wanted, file.group_size):
+            found = decoded.read(records, self._decode)
+        except _UnevenError:
+            decoded.clear()  # these are in arrays of one size
+            found = decoded.read(records, self._decode)
+        (rows,) = found.values()
+        return rows.tolist() if rows.dtype == object else FixedRecords(rows)
+
+    def _decode(self, group: int) -> Columns:
+        """The records of a group: uint8 (k, size) where records are of one size; bytes, as objects, where they differ.
+
+        Raises: _UnevenError at the first group that shows that they differ.
+        """
+        start, stop = self.groups.starts[group : group + 2].tolist()
+        index = int(np.searchsorted(self._starts, start, side="right")) - 1
+        first, end = start - self._offsets[index], stop - self._offsets[index]
+        found = self._read_file(index, first, end - 1, end - first, lambda reader: reader.read(first, end))
+        if len(self._sizes) < 2:
+            self._sizes |= set(map(len, found))
+            if len(self._sizes) > 1:
+                raise _UnevenError
+            (size,) = self._sizes
+            return {"": np.ndarray((len(found), size), np.uint8, b"".join(found))}
+        rows = np.empty(len(found), object)
+        rows[:] = found
+        return {"": rows}
+
+    def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
+        """wanted: ascending, distinct indices within the file."""
+        group_size = self.files[index].group_size
+
+        def read(reader: Any) -> list[bytes]:
+            match reading(wanted, group_size):
                 case "range":
                     found = reader.read(int(wanted[0]), int(wanted[-1]) + 1)
                 case "list":
                     found = reader.read(wanted.tolist())
                 case "groups":
-                    found = _read_groups(reader.read, wanted, file.group_size)
+                    found = _read_groups(reader.read, wanted, group_size)
+            return found
+
+        return self._read_file(index, int(wanted[0]), int(wanted[-1]), len(wanted), read)
+
+    def _read_file(
+        self, index: int, first: int, last: int, count: int, read: Callable[[Any], list[bytes]]
+    ) -> list[bytes]:
+        """What read(reader) gives: so many records of the file, from the first to the last of these indices in it."""
+
+        def alone() -> list[bytes]:
+            with self._lock:  # no other thread may close the file; it may while a failed read waits to be tried again
+                return self._read_once(index, first, last, count, read)
+
+        return retried(alone, self.files[index].path)
+
+    def _read_once(
+        self, index: int, first: int, last: int, count: int, read: Callable[[Any], list[bytes]]
+    ) -> list[bytes]:
+        file, reader = self.files[index], self._reader(index)
+        try:
+            found = read(reader)
         except RuntimeError as error:
             self._check_unchanged(index)
-            if failed := _system_error(error, file.path, f" for records {wanted[0]} to {wanted[-1]}"):
+            if failed := _system_error(error, file.path, f" for records {first} to {last}"):
                 self._shut(index)
                 raise failed from error
-            error.add_note(f"while reading {len(wanted)} records of {file.path}")
+            error.add_note(f"while reading {count} records of {file.path}")
             raise
         # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
         self._check_unchanged(index)
-        if len(found) != len(wanted):
-            raise ValueError(f"{file.path}: asked for {len(wanted)} records, got {len(found)}")
+        if len(found) != count:
+            raise ValueError(f"{file.path}: asked for {count} records, got {len(found)}")
         return found
 
     def _reader(self, index: int) -> Any:

@@ -1,7 +1,8 @@
-"""Rows out of groups that are decoded as a whole or not at all: row groups of Parquet, blocks of text."""
+"""Rows out of groups that are decoded as a whole or not at all: of Parquet, of text, of ArrayRecord."""
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,25 +29,34 @@ class BrokenRowGroupError(ValueError):
 
 @dataclass
 class _Decoded:
-    """A group in memory. unread: rows of it that nobody has asked for yet."""
+    """A group in memory. unread: of its rows, those that nobody has asked for yet."""
 
     columns: Columns
     nbytes: int
+    rows: int
     unread: int
 
 
 class DecodedGroups:
     """Rows by index, each group decoded when one of its rows is first asked for.
 
-    It is kept until all of its rows were asked for, as far as max_nbytes of them go (those touched last); with keep,
-    for good. One that does not decode is not tried again. For one thread at a time.
+    It is kept until all of its rows were asked for, as far as max_nbytes and max_rows of them go (those touched last);
+    with keep, for good. One that does not decode is not tried again. For one thread at a time.
     """
 
-    def __init__(self, groups: RecordGroups, max_nbytes: int, keep: bool) -> None:
+    def __init__(
+        self,
+        groups: RecordGroups,
+        max_nbytes: int = DEFAULT_MAX_NBYTES,
+        keep: bool = False,
+        max_rows: int = sys.maxsize,
+    ) -> None:
         self._groups = groups
         self._max_nbytes = max_nbytes
+        self._max_rows = max_rows
         self._keep = keep
         self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
+        self._nbytes = self._rows = 0  # of those
         self._failures: dict[int, str] = {}
 
     def read(self, records: Indices, decode: Callable[[int], Columns]) -> Columns:
@@ -64,18 +74,18 @@ class DecodedGroups:
             columns = self._columns(group, decode)
             self._served(group, len(rows))
             return map_leaves(lambda column: _take(column, rows), columns)
-        found = self._gather(records, parts, decode)
-        for group, where in parts:
-            self._served(group, len(records[where]))
-        return found
+        return self._gather(records, parts, decode)
 
     def clear(self) -> None:
         """Forget every decoded group, and which do not decode."""
         self._decoded.clear()
+        self._nbytes = self._rows = 0
         self._failures.clear()
 
     def _gather(self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns]) -> Columns:
-        """Rows of several groups; each is copied out of its own before the next is decoded."""
+        """Rows of several groups; each is copied out of its own, and that dropped if it was the last of it, before the
+        next is decoded.
+        """
         found: Columns = None
         for group, where in parts:
             columns = self._columns(group, decode)
@@ -84,6 +94,7 @@ class DecodedGroups:
                 found = map_leaves(lambda c: np.empty((len(records), *c.shape[1:]), c.dtype), columns)
             for (_, out), (_, column) in zip(leaves(found), leaves(columns), strict=True):
                 out[where] = _take(column, rows)
+            self._served(group, len(rows))
         return found
 
     def _columns(self, group: int, decode: Callable[[int], Columns]) -> Columns:
@@ -98,13 +109,20 @@ class DecodedGroups:
             self._failures[group] = str(error)
             raise
         rows = int(self._groups.starts[group + 1] - self._groups.starts[group])
-        self._decoded[group] = _Decoded(columns, nbytes(columns), rows)
-        while not self._keep and len(self._decoded) > 1 and self._held() > self._max_nbytes:
-            self._decoded.popitem(last=False)
+        decoded = self._decoded[group] = _Decoded(columns, nbytes(columns), rows, rows)
+        self._nbytes += decoded.nbytes
+        self._rows += rows
+        while not self._keep and len(self._decoded) > 1 and not self._has_room():
+            self._drop(next(iter(self._decoded)))
         return columns
 
-    def _held(self) -> int:
-        return sum(decoded.nbytes for decoded in self._decoded.values())
+    def _has_room(self) -> bool:
+        return self._nbytes <= self._max_nbytes and self._rows <= self._max_rows
+
+    def _drop(self, group: int) -> None:
+        decoded = self._decoded.pop(group)
+        self._nbytes -= decoded.nbytes
+        self._rows -= decoded.rows
 
     def _served(self, group: int, count: int) -> None:
         """Note that these rows were given: a group has nothing more to give in this epoch once all were."""
@@ -113,7 +131,7 @@ class DecodedGroups:
             return
         decoded.unread -= count
         if decoded.unread <= 0:
-            del self._decoded[group]
+            self._drop(group)
 
 
 def read_together(groups: RecordGroups, group_nbytes: Sequence[int]) -> RecordGroups:

@@ -18,6 +18,7 @@ from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
+from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import writable
 from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_alike, steps
 from datarax_ray.read.errors import is_of_data
@@ -77,7 +78,7 @@ def read_records(
         return asked, None
     if isinstance(found, Mapping):
         return asked, found
-    asked.elements = found if isinstance(found, list) else list(found)
+    asked.elements = found if isinstance(found, list | FixedRecords) else list(found)
     return asked, None
 
 
@@ -167,7 +168,7 @@ class IndexedStream:
         progress, columns = self._elements(positions, records)
         if progress.failure is not None:
             raise progress.failure
-        elements = progress.elements if columns is None else unstack(writable(columns), len(progress.positions))
+        elements = list(progress.elements) if columns is None else unstack(writable(columns), len(progress.positions))
         return list(progress.positions), elements
 
     def _elements(self, positions: Indices, records: Indices, ended: str = "") -> tuple[Progress, Columns]:

@@ -1,0 +1,244 @@
+"""Block order over files whose records are stored in groups: how much is decoded, counted where array_record is asked.
+
+Actors are copies of the stream here, each with a reader of its own, which answer the requests that a scheduler deals.
+"""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.partitions import assign
+from datarax_ray.plan.requests import EVERYTHING
+from datarax_ray.plan.state import StreamState
+from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
+from datarax_ray.read.elements.columns import leaves
+from datarax_ray.read.formats import array_record
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.streams.indexed import IndexedStream
+from tests.data import record, write_file, write_files
+
+GROUP = 16
+COUNTS = (40 * GROUP, 48 * GROUP, 25 * GROUP + 5)
+N = sum(COUNTS)
+WINDOW = 8  # blocks
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("groups"), COUNTS, GROUP)
+
+
+class Counting:
+    """array_record's reader, which decodes whole groups: it counts their records."""
+
+    num_decoded = 0
+
+    def __init__(self, reader):
+        self._reader = reader
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+    def read(self, first, stop=None):
+        groups = {index // GROUP for index in (first if stop is None else range(first, stop))}
+        Counting.num_decoded += sum(min(GROUP, self._reader.num_records() - group * GROUP) for group in groups)
+        return self._reader.read(first) if stop is None else self._reader.read(first, stop)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """How many records were decoded since it was last asked."""
+    opened = array_record._open
+    monkeypatch.setattr(array_record, "_open", lambda path: Counting(opened(path)))
+    Counting.num_decoded = 0
+
+    def since():
+        found, Counting.num_decoded = Counting.num_decoded, 0
+        return found
+
+    return since
+
+
+def stream_of(paths, num_epochs=1, block_size=GROUP, transforms=()):
+    reader = ArrayRecordReader.of(paths)
+    order = order_of(N, 7, "block", block_size=block_size, window_blocks=WINDOW)
+    return IndexedStream(reader.with_room_for(2 * WINDOW * block_size), order, num_epochs, transforms)
+
+
+def run(stream, num_actors, chunk_size, start=0, moves=None):
+    """(the elements at all positions from the start on, the actors) read by so many actors in chunks of this size.
+
+    moves: {number of a chunk: actors}, to whom partitions go before it.
+    """
+    scheduler = stream.scheduler(StreamState(start), stream.stop, EVERYTHING)
+    owners = assign(scheduler.partitioning, range(num_actors))
+    actors, found, number = {}, {}, 0
+    while not scheduler.is_exhausted:
+        if moves and number in moves:
+            owners = assign(scheduler.partitioning, moves[number], owners)
+        for actor, request in scheduler.next_chunk(chunk_size, owners).requests:
+            if actor not in actors:
+                actors[actor] = pickle.loads(pickle.dumps(stream))
+            positions, elements = actors[actor].elements_at(*request.select(stream.order))
+            found.update(zip(positions, elements, strict=True))
+        number += 1
+    assert sorted(found) == list(range(start, stream.stop))
+    return [found[position] for position in range(start, stream.stop)], list(actors.values())
+
+
+def expected(stream, start=0):
+    return [record(i) for i in stream.order.records(np.arange(start, stream.stop)).tolist()]
+
+
+@pytest.mark.parametrize("num_actors", [1, 2, 3])
+@pytest.mark.parametrize("chunk_size", [7, 48, 100, WINDOW * GROUP, 1000])
+def test_an_epoch_decodes_each_group_once(paths, decoded, num_actors, chunk_size):
+    stream = stream_of(paths, num_epochs=2)
+    found, _ = run(stream, num_actors, chunk_size)
+    assert found == expected(stream)
+    assert decoded() <= 1.05 * 2 * N
+
+
+@pytest.mark.parametrize("start", [1, WINDOW * GROUP // 2, N - 3, N + WINDOW * GROUP + 5])
+def test_a_stream_that_goes_on_within_a_window_decodes_what_is_left_of_it_once(paths, decoded, start):
+    stream = stream_of(paths, num_epochs=2)
+    found, _ = run(stream, 2, 50, start)
+    assert found == expected(stream, start)
+    assert decoded() <= 1.05 * (2 * N - start) + WINDOW * GROUP
+
+
+def test_partitions_that_move_cost_their_groups_of_the_open_window_again_and_nothing_else(paths, decoded):
+    stream = stream_of(paths)
+    moves = {5: [0, 1, 2], 17: [1, 2], 18: [2, 3]}
+    found, _ = run(stream, 2, 50, moves=moves)
+    assert found == expected(stream)
+    assert decoded() <= N + len(moves) * WINDOW * GROUP
+
+
+@pytest.mark.parametrize("start", [0, 77])
+def test_two_windows_are_all_that_is_kept(paths, start):
+    """Also where the rest of some groups is never asked for: blocks that groups do not fit, a stream that goes on."""
+    stream = stream_of(paths, num_epochs=2, block_size=GROUP + 1)
+    found, actors = run(stream, 2, 60, start)
+    assert found == expected(stream, start)
+    for actor in actors:
+        kept = actor.reader._decoded
+        assert sum(decoded.rows for decoded in kept._decoded.values()) == kept._rows <= 2 * WINDOW * (GROUP + 1)
+        assert sum(decoded.nbytes for decoded in kept._decoded.values()) == kept._nbytes
+
+
+def test_nothing_is_kept_of_groups_that_were_read_whole(paths):
+    _, actors = run(stream_of(paths), 2, 60)
+    assert [len(actor.reader._decoded._decoded) for actor in actors] == [0, 0]
+
+
+DECODERS = [
+    DecodeRaw("<i4", (5,)),
+    DecodeRaw(">i2", (2, 5), field="x"),
+    DecodeFields({"index": ("<i4", ()), "rest": (">u2", (2, 4))}),
+    lambda stored: {"data": np.frombuffer(stored, np.int32).copy()},
+    None,
+]
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("chunk_size", [1, 30, 700])
+def test_blocks_are_those_of_records_that_are_read_one_by_one(paths, decoder, chunk_size):
+    transforms = () if decoder is None else (decoder,)
+    kept = stream_of(paths, transforms=transforms)
+    plain = IndexedStream(ArrayRecordReader.of(paths), kept.order, 1, transforms)
+    for start in (0, 500, N - chunk_size):
+        positions = np.arange(start, start + chunk_size)
+        records = kept.order.records(positions)
+        one, other = kept.block_at(positions, records), plain.block_at(positions, records)
+        for (path, column), (same, plainly) in zip(leaves(one.columns), leaves(other.columns), strict=True):
+            assert (path, column.dtype, column.flags.writeable) == (same, plainly.dtype, True)
+            assert np.array_equal(column, plainly)
+
+
+def test_what_a_transform_writes_to_a_block_stays_in_it(paths):
+    class Zero:
+        def map_columns(self, columns):
+            columns["data"][:] = 0
+            return columns
+
+    stream = stream_of(paths, transforms=(DecodeRaw("<i4", (5,)), Zero()))
+    positions = np.arange(8 * GROUP)
+    run_of_one_group = np.arange(3, 9)
+    for records in (stream.order.records(positions), run_of_one_group):
+        positions = positions[: len(records)]
+        assert not stream.block_at(positions, records).columns["data"].any()
+    again = stream.reader.read(run_of_one_group)
+    assert list(again) == [record(i) for i in run_of_one_group]
+
+
+@pytest.mark.parametrize("odd", [0, 5, 100])
+def test_records_of_several_sizes_come_as_they_are_stored(tmp_path, odd):
+    """Some decoders take one array of all records: only where they are of one size, also of the groups before."""
+    texts = [b'{"x": %d}' % (index if index == odd else 10 + index % 90) for index in range(30 * GROUP)]
+    path = write_file(tmp_path / "texts.array_record", texts, GROUP)
+    reader = ArrayRecordReader.of(path).with_room_for(5 * GROUP)
+    order = np.random.default_rng(0).permutation(len(texts))
+    for chunk in np.array_split(order, 7):
+        assert list(reader.read(chunk)) == [texts[index] for index in chunk]
+    stream = IndexedStream(reader, order_of(len(texts)), 1, (DecodeJson(),))
+    assert [element["x"] for element in stream.read_at(0, len(texts))] == [int(text[6:-1]) for text in texts]
+    with pytest.raises(ValueError, match=r"not the 8 bytes of int64") as raised:
+        IndexedStream(reader, order_of(len(texts)), 1, (DecodeRaw("<i8"),)).read_at(0, len(texts))
+    assert f"{path}[{1 if odd == 0 else 0}] " in str(raised.value)
+
+
+def test_records_without_a_byte_come_as_such(tmp_path):
+    path = write_file(tmp_path / "empty.array_record", [b""] * 40, GROUP)
+    reader = ArrayRecordReader.of(path).with_room_for(40)
+    assert list(reader.read(np.arange(40))) == [b""] * 40
+    assert reader.read(np.arange(40))[3] == b""
+
+
+def test_slices_and_files_of_several_group_sizes_are_kept_too(tmp_path):
+    write_file(tmp_path / "a", map(record, range(100)), 8)
+    write_file(tmp_path / "b", map(record, range(100, 200)), 1)
+    write_file(tmp_path / "c", map(record, range(200, 300)), 32)
+    reader = ArrayRecordReader.of([f"{tmp_path / 'a'}[5:91]", tmp_path / "b", f"{tmp_path / 'c'}[33:35]"])
+    wanted = [*range(5, 91), *range(100, 200), 233, 234]
+    assert np.diff(reader.groups.starts).tolist() == [3, *[8] * 10, 3, 32, 32, 32, 4, 2]
+    order = np.random.default_rng(0).permutation(len(wanted))
+    assert list(reader.with_room_for(64).read(order)) == [record(wanted[index]) for index in order]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_group_that_is_broken_fails_as_it_does_alone(tmp_path, on_error):
+    (path,) = write_files(tmp_path, [64 * GROUP], GROUP)
+    with open(path, "r+b") as file:
+        file.seek(10_000)
+        file.write(bytes(16))
+    order = order_of(64 * GROUP, 3, "block", block_size=GROUP, window_blocks=WINDOW)
+    reader = ArrayRecordReader.of(path)
+    plain = IndexedStream(reader, order, 1, (), on_error)
+    kept = IndexedStream(reader.with_room_for(2 * WINDOW * GROUP), order, 1, (), on_error)
+    num_broken = 0
+    for start in range(0, 64 * GROUP, 200):
+        positions = np.arange(start, min(start + 200, 64 * GROUP))
+        one, other = (stream.block_at(positions, order.records(positions)) for stream in (plain, kept))
+        assert np.array_equal(one.positions, other.positions)
+        assert [s.where for s in one.skipped] == [s.where for s in other.skipped]
+        assert one.failure_position == other.failure_position
+        assert (one.failure is None) == (other.failure is None)
+        num_broken += len(one.skipped) if on_error == "skip" else one.failure is not None
+    assert num_broken
+
+
+def test_a_reader_that_was_closed_reads_again(paths):
+    reader = ArrayRecordReader.of(paths).with_room_for(1000)
+    for _ in range(2):
+        assert list(reader.read(np.array([3, 700, 4]))) == [record(3), record(700), record(4)]
+        reader.close()
+
+
+def test_files_of_single_records_are_read_as_ever(tmp_path):
+    (path,) = write_files(tmp_path, [100], 1)
+    reader = ArrayRecordReader.of(path).with_room_for(1000)
+    assert reader.read(np.array([3, 2])) == [record(3), record(2)]
+    assert reader._decoded is None
