@@ -45,11 +45,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
     source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries. stages:
-    NNX modules or functions, batch -> batch, or one alone, applied in order under one jit; see
-    datarax_ray.pipeline.stages for random ones. batch_size: rows of the global batch. rngs: what random stages start
-    from. drop_remainder: leave out a short last batch; by default it is yielded short. pad_remainder: fill it up
-    instead, with zeros (None on the host, pad_id in packed fields), and give every batch a field valid_mask, bool
-    (rows,): True for its own rows; stages see it, and where they leave it out it is put back.
+    NNX modules or functions, batch -> batch, or one alone, applied in order under one jit, by what the modules hold
+    when the batch is asked for; see datarax_ray.pipeline.stages for random ones. batch_size: rows of the global batch.
+    rngs: what random stages start from. drop_remainder: leave out a short last batch; by default it is yielded short.
+    pad_remainder: fill it up instead, with zeros (None on the host, pad_id in packed fields), and give every batch a
+    field valid_mask, bool (rows,): True for its own rows; stages see it, and where they leave it out it is put back.
     packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
     prefetch: batches made ahead, 0 for none. sharding: where batches go; None for the default device. On a mesh of
     several processes a batch is the global array, and its devices say which rows each process reads. process_index,
@@ -247,9 +247,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _step(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
         # run ahead in a thread there: beside the train step's, their collectives would wait for each other for ever.
+        # Nor are modules: what they hold may be trained, or follow a schedule, and how far a thread is ahead is chance.
         if self._on_host:
             return self._consumer.take(*self._ahead(self._maker.keep))
-        if spans_processes(self.sharding):
+        if spans_processes(self.sharding) or self._stages.has_modules:
             return self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
         return self._consumer.take(*self._ahead(self._maker.transfer))
 
@@ -303,8 +304,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         begins at the same batch. Ctrl-C may be heard only when the loop has ended.
 
         Raises: ValueError where fewer than `length` batches of full size are left (known before the first step, unless
-        there are filters), or no field is for the device; what the source raises, as from iteration, with a note which
-        batch it was.
+        there are filters), no field is for the device, or a stage has variables that the steps would change; what the
+        source raises, as from iteration, with a note which batch it was.
         """
         self._check_usable()
         if length < 1:
@@ -314,6 +315,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         left = self._num_full_left()
         if left is not None and left < length:
             raise self._too_few(left, length)
+        if shared := self._stages.shared_with(tuple(modules)):
+            raise ValueError(
+                f"the variables {', '.join(shared)} of modules are those of a stage, too: the steps would change them, "
+                "and the stages of one compiled loop know what they hold at its beginning alone. Leave that stage out "
+                "of the pipeline and call it in step_fn, or iterate"
+            )
         result = self._consumer.alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
         return result if init_carry is not None else result[1]
 

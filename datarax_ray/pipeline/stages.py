@@ -54,6 +54,20 @@ class Stages:
         self.apply = jax.jit(self._trace, static_argnums=0)
 
     @property
+    def has_modules(self) -> bool:
+        """Whether any stage is a module: what that holds may change between two batches."""
+        return bool(self._modules)
+
+    def shared_with(self, modules: Any) -> list[str]:
+        """The variables that stages have in common with these modules, random ones left out, by their paths there."""
+        mine = {id(value) for _, value in nnx.iter_graph(self._modules) if isinstance(value, nnx.Variable)}
+        return [
+            ".".join(map(str, path))
+            for path, value in nnx.iter_graph(modules)
+            if id(value) in mine and not isinstance(value, nnx.RngState)
+        ]
+
+    @property
     def is_random(self) -> bool:
         """Whether any stage draws random numbers, so that the key is part of what decides the batches."""
         draws = (bool(jax.tree.leaves(nnx.state(module, nnx.RngState))) for module in self._modules.values())

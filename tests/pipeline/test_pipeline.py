@@ -212,6 +212,26 @@ class TestStages:
         frozen.eval()
         assert next(iter(make(files, options={"stages": [frozen]})))["values"].dtype == jnp.float32
 
+    @pytest.mark.parametrize("prefetch", [0, 3])
+    def test_what_the_loop_changes_in_one_holds_from_the_next_batch_on(self, files: list[Path], prefetch: int) -> None:
+        class Scale(nnx.Module):
+            def __init__(self) -> None:
+                self.factor, self.shift = nnx.Param(jnp.int32(0)), 0
+
+            def __call__(self, batch: Any) -> Any:
+                return batch | {"scaled": batch["index"] * self.factor[...] + self.shift}
+
+        scale = Scale()
+
+        def scaled(pipeline: Pipeline, number: int) -> bool:
+            """Whether the next batch is by what the stage holds now."""
+            scale.factor[...], scale.shift = jnp.int32(number), number // 2
+            batch = on_host(pipeline.step())
+            return bool((batch["scaled"] == batch["index"] * number + number // 2).all())
+
+        with make(files, options={"stages": [scale], "prefetch": prefetch}) as pipeline:
+            assert all(scaled(pipeline, number) for number in range(8))
+
     def test_one_shape_is_compiled_once(self, files: list[Path]) -> None:
         traces = []
 

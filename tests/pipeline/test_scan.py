@@ -223,6 +223,23 @@ class TestTraining:
         assert float(carry["loss"]) == pytest.approx(float(want.sum()))
         assert outs is None
 
+    def test_a_stage_that_the_steps_would_change_is_refused(self, files: list[Path]) -> None:
+        class Embed(nnx.Module):
+            def __init__(self, linear: nnx.Linear) -> None:
+                self.linear = linear
+
+            def __call__(self, batch: Any) -> Any:
+                return batch | {"embedded": self.linear(batch["noise"][:, :1])}
+
+        linear, other = (nnx.Linear(1, 1, rngs=nnx.Rngs(0)) for _ in range(2))
+        with make(source(files), stages=[Embed(linear)]) as pipeline:
+            for module in (linear, Embed(linear)):
+                with pytest.raises(ValueError, match=r"kernel.* of a stage.*call it in step_fn"):
+                    pipeline.scan(lambda *modules_batch: 0, length=2, modules=(other, module))
+            assert pipeline.position == 0
+            pipeline.scan(lambda *modules_batch: 0, length=2, modules=(other,))
+            assert pipeline.position == 64
+
     def test_a_step_that_gives_its_modules_another_structure_is_refused(self, files: list[Path]) -> None:
         def step(model: Model, batch: Any) -> Any:
             model.seen = nnx.Variable(batch["index"])
