@@ -46,6 +46,16 @@ class IndexedSourceConfig(ErrorsConfig):
         cipher.check(1, seed=self.seed, rounds=self.rounds)
 
 
+class _Shown:
+    """The position that the variables were last set to. count: odd while they are being set.
+
+    An object of its own: to set an attribute of an NNX module costs as much as reading a record.
+    """
+
+    position = 0
+    count = 0
+
+
 class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description whose order is a pure function of the position.
 
@@ -68,8 +78,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         self.current_epoch = nnx.Variable(0)
         self.iterator_initialized = nnx.Variable(False)
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
-        self._shown = 0  # the position that the variables were last set to; odd counts while they are being set
-        self._num_shown = 0
+        self._shown = _Shown()
 
     def supports_indexed_access(self) -> bool:
         """False, as for datarax's files: its Pipeline iterates by get_batch, to the end of the last epoch.
@@ -167,21 +176,21 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         It moves nothing: a thread or a signal's handler may ask while the stream moves, and while the variables, one
         after the other, are set to show it.
         """
-        num_shown, shown = self._num_shown, self._shown
+        count, shown = self._shown.count, self._shown.position
         position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
-        if num_shown % 2 or num_shown != self._num_shown or position == shown:
+        if count % 2 or count != self._shown.count or position == shown:
             return self._source.state
         return self._source.state.moved(position)
 
     def _advance(self, num_elements: int) -> None:
         """The variables show where the source stands now, that many elements further on."""
-        self._num_shown |= 1
-        self._shown = self._source.position
-        epoch, index = divmod(self._shown, len(self))
+        self._shown.count |= 1
+        self._shown.position = self._source.position
+        epoch, index = divmod(self._shown.position, len(self))
         if epoch != self.current_epoch.get_value():
             self.current_epoch.set_value(epoch)
         self.current_index.set_value(index)
-        self._num_shown += 1
+        self._shown.count += 1
         self._count(num_elements)
 
 
