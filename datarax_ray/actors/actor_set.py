@@ -54,8 +54,6 @@ logger = logging.getLogger("datarax_ray")
 ACTOR_GONE = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError)
 # A wait is this long at most, then somebody looks whether it still makes sense. Ctrl-C and close take no longer.
 POLL_S = 0.25
-# Between two looks at all actors: a look costs 0.1 ms for each.
-_TEND_S = 0.5
 
 
 @dataclass(eq=False)
@@ -186,7 +184,7 @@ class ActorSet:
     def tend(self) -> None:
         """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""
         now = time.monotonic()
-        if now - self._tended_at < _TEND_S:
+        if now - self._tended_at < self._limits.look_s:
             return
         self._tended_at = now
         pending = [actor.ping for actor in self.actors.values() if actor.ping is not None]

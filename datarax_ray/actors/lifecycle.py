@@ -54,6 +54,7 @@ class Thresholds:
     num_failures: in a row before a start that fails is no accident. backoff_s: after the second, before the next
     start; twice as long after each one more, up to max_backoff_s. max_start_s: a new one has twice return_s to start,
     then is given up for another, which has twice as long, and so on up to this: nodes and environments take minutes.
+    look_s: between two looks at all actors, which cost 0.1 ms for each.
 
     Raises: ValueError for one that is not positive.
     """
@@ -67,6 +68,7 @@ class Thresholds:
     backoff_s: float = 1.0
     max_backoff_s: float = 60.0
     max_start_s: float = 3600.0
+    look_s: float = 0.5
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from flax import nnx
 
@@ -12,7 +12,7 @@ from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrde
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.hugging_face import load as hugging_face
-from datarax_ray.read.formats.hugging_face.shards import HFShards
+from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.sources.base.config import documented_order
 from datarax_ray.sources.base.described import DescribedSourceModule
@@ -85,6 +85,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     """
 
     config_type = HFStreamingConfig
+    portions: ClassVar[Portions] = Portions()  # of a shard, that are read at a time
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         if not self.is_iterable_mode:
             found = hugging_face.as_stream(found)
         label = "/".join(part for part in (self.dataset_name, self.split_name) if part)
-        reader = HFShards(found, label or "dataset", config.host_keys)
+        reader = HFShards(found, label or "dataset", config.host_keys, self.portions)
         order = InterleavedOrder(
             reader.num_shards,
             config.turn_size,

@@ -10,7 +10,7 @@ import ray
 
 from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet
-from datarax_ray.actors.lifecycle import Kill, Start
+from datarax_ray.actors.lifecycle import Kill, Start, Thresholds
 from datarax_ray.actors.options import ActorOptions
 
 HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))
@@ -39,8 +39,7 @@ class Told:
 @pytest.fixture
 def actors(monkeypatch: Any) -> ActorSet:
     monkeypatch.setattr(actor_set_module, "start_actor", lambda *_: HANDLE)
-    monkeypatch.setattr(actor_set_module, "_TEND_S", 0.0)
-    return ActorSet(1, ActorOptions(), "", is_managed=False)
+    return ActorSet(1, ActorOptions(thresholds=Thresholds(look_s=1e-9)), "", is_managed=False)
 
 
 def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,12 +172,10 @@ def test_cuts_shorter_than_rays_patience_heal_and_nothing_is_started_again(
         got = rows(itertools.islice(stream, 5))
         for number, host in enumerate(hosts):
             host.cut()
-            begin = time.monotonic()
             got += rows(itertools.islice(stream, 60))
-            waited = time.monotonic() - begin
+            assert host.address in alive()  # Ray has not given it up: others have read for it
             host.heal()
             until_all_run(distributed)
-            assert waited < 12  # it is asked after 2 s of silence, and has 5 s to answer
             assert distributed.recoveries.counts == {"answered": number + 1}
             assert distributed.recoveries.last[-1].num_retried > 1
         got += rows(stream)

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from datarax_ray import Pipeline
 from datarax_ray.read.errors import SkippedError
-from tests.pipeline.test_version_1_states import KINDS, PINNED, made_with, small_portions
-
-__all__ = ["small_portions"]
+from tests.pipeline.test_version_1_states import KINDS, PINNED, made_with
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.integers(0, 70) | st.floats() | st.text(max_size=5),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,14 @@ import numpy as np
 import pytest
 
 import datarax_ray.grain as ours
-from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline
-from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
+from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, sources
+from datarax_ray.read.formats.hugging_face.shards import Portions
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
     HFEagerConfig,
     HFEagerSource,
     HFStreamingConfig,
-    HFStreamingSource,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
@@ -67,13 +65,6 @@ class FailOnFives:
         return element
 
 
-@pytest.fixture(autouse=True)
-def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that cursors of shards stand inside them."""
-    small = partial(HFShards, portions=Portions(max_rows=16, elements=16))
-    monkeypatch.setattr("datarax_ray.sources.hf_streaming_source.HFShards", small)
-
-
 def array_records(directory: Path, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
     """Uncompressed files: their bytes depend on no compressor's release."""
     for part, (start, stop) in enumerate([(0, 20), (20, N)]):
@@ -85,6 +76,12 @@ def array_records(directory: Path, *transforms: Any, **config: Any) -> ArrayReco
 def random_access(*transforms: Any, size: int = N, **config: Any) -> RandomAccessSource:
     options = RandomAccessSourceConfig(**({"num_epochs": 2, "shuffle": True} | config))
     return RandomAccessSource(options, Squares(size), transforms=transforms or [number])
+
+
+class HFStreamingSource(sources.HFStreamingSource, pytree=False):
+    """In small portions, so that cursors stand inside a shard."""
+
+    portions = Portions(max_rows=16, elements=16)
 
 
 def stream(*transforms: Any) -> HFStreamingSource:

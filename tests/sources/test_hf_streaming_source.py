@@ -16,7 +16,6 @@ import signal
 import textwrap
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,13 @@ import pytest
 from datasets.distributed import split_dataset_by_node
 from flax import nnx
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline, RaySource, sources
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
-from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig, HFStreamingSource
+from datarax_ray.read.formats.hugging_face.shards import Portions
+from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig
 from tests import shards_oracle
 from tests.resume import assert_equal, on_host, run_saving
 
@@ -54,11 +53,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return list(map(str, paths))
 
 
-@pytest.fixture(autouse=True)
-def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many portions in a shard, so that cursors stand inside it. The number travels to the actors with the reader."""
-    small = partial(HFShards, portions=Portions(max_rows=16, elements=16))
-    monkeypatch.setattr("datarax_ray.sources.hf_streaming_source.HFShards", small)
+class HFStreamingSource(sources.HFStreamingSource, pytree=False):
+    """In small portions, so that cursors stand inside a shard. Their size travels to the actors with the reader."""
+
+    portions = Portions(max_rows=16, elements=16)
 
 
 def stream(corpus: list[str]) -> datasets.IterableDataset:
