@@ -20,6 +20,7 @@ from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.options import ActorOptions
+from datarax_ray.actors.reader_actor import DescriptionLostError
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost
@@ -211,14 +212,18 @@ class RayPool:
             with self._connection.waiting():
                 block: Block = ray.get(ask.ref, timeout=self._fetch_s)
         except Exception as error:
+            # What the actor itself raised is no word of Ray's about it, though it may be of any of Ray's classes.
+            is_task = isinstance(error, RayTaskError)
             cause = error.cause if isinstance(error, RayTaskError) else error
+            is_lost = isinstance(cause, DescriptionLostError if is_task else (ObjectLostError, GetTimeoutError))
+            is_gone = not is_task and isinstance(error, ACTOR_GONE)
             with self._held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None
                 actor = self._set.holder(ask)
-                if isinstance(cause, ACTOR_GONE) and actor is not None:
-                    self._set.failed(actor, cause)
-                elif isinstance(cause, (*ACTOR_GONE, ObjectLostError, GetTimeoutError)):
+                if is_gone and actor is not None:
+                    self._set.failed(actor, error)
+                elif is_gone or is_lost:
                     self._lose_one(ask, first_line(cause))
                 elif isinstance(cause, (ObjectStoreFullError, OutOfDiskError)):
                     raise RuntimeError(_no_room(ask.part, cause)) from None

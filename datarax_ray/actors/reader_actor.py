@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import ray
+from ray.exceptions import ObjectLostError
 
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
@@ -29,6 +30,10 @@ _MAX_MMAP_THRESHOLD = 32 * 2**20
 _KEPT_NBYTES = 256 * 2**20
 # What one trainer has in flight from one actor: another that is less than that behind finds everything.
 _SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
+
+
+class DescriptionLostError(RuntimeError):
+    """What describes the stream did not come to this actor. Nothing that the user's code raises is one."""
 
 
 class ReaderActor:
@@ -65,14 +70,13 @@ class ReaderActor:
                 if self._has_ended:
                     raise RuntimeError("this actor has ended")  # nobody waits for it any more
                 if self._description is None:
-                    given = boxed[0]
-                    self._description = pickle.loads(given) if isinstance(given, bytes) else ray.get(given)
+                    self._description = _unboxed(boxed)
                 make = partial(timed, self._description.read)
                 if trial is not None:
                     make = partial(try_to_read, partial(_pickled, boxed), self._description, trial)
                 block = self._shared.answer(request, make)
-        except ray.exceptions.ObjectLostError:
-            raise  # the description did not come here: the driver asks again
+        except DescriptionLostError:
+            raise  # the driver asks again
         except BaseException as error:  # a SystemExit of a data source would end this actor, and the next, and the next
             if not (isinstance(error, Exception) or is_of_data(error)):
                 raise
@@ -121,11 +125,22 @@ class ReaderActor:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"
 
 
+def _unboxed(boxed: list[ray.ObjectRef | bytes]) -> Any:
+    """The description, unpickled. Raises: DescriptionLostError; what unpickling raises."""
+    given = boxed[0]
+    if isinstance(given, bytes):
+        return pickle.loads(given)
+    try:
+        return ray.get(given)
+    except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
+        raise DescriptionLostError(str(error)) from None
+
+
 def _pickled(boxed: list[ray.ObjectRef | bytes]) -> bytes:
     """The description as it came: what has read may hold open files, which do not travel."""
     given = boxed[0]
     if not isinstance(given, bytes):
-        given = ray.cloudpickle.dumps(ray.get(given))
+        given = ray.cloudpickle.dumps(_unboxed(boxed))
     assert isinstance(given, bytes)
     return given
 

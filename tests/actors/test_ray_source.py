@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -279,6 +280,42 @@ def test_a_transform_that_exits_ends_no_actor_and_is_the_error_of_its_record(
         assert got == [10, 20, 30, 40, 50]
         assert any("in reader actor" in note for note in e.value.__notes__)
         assert pids(source) == before
+
+
+class Fetches:
+    """A transform that takes something from Ray when it is unpickled, which is lost."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self.error = error
+
+    def __call__(self, element: dict[str, Any]) -> dict[str, Any]:
+        return element
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _fetch, (self.error,)
+
+
+def _fetch(error: type[Exception]) -> None:
+    raise error(*{ray.exceptions.ActorUnavailableError: ("gone", b"a" * 16)}.get(error, ("ab" * 28, None, "")))
+
+
+@pytest.mark.parametrize("error", [ray.exceptions.ObjectLostError, ray.exceptions.ActorUnavailableError])
+@pytest.mark.parametrize("nbytes", [0, 2**20])
+def test_an_error_of_ray_that_the_users_code_raises_is_no_loss_of_ours(
+    files: list[Path], error: type[Exception], nbytes: int
+) -> None:
+    held = partial(identity, bytes(nbytes))  # a large description travels as an object of its own
+    with (
+        ray_source(make(files, [decode, held, Fetches(error)]), 2) as source,
+        pytest.raises(ray.exceptions.RayError, match=error.__name__ if nbytes else "gone|ababab") as e,
+    ):
+        next(source.batches(0, StreamOptions(8)))
+    assert any("in reader actor" in note for note in e.value.__notes__)
+    assert (source.recoveries.num_retried, source.recoveries.num_lost) == (0, 0)
+
+
+def identity(_: bytes, element: dict[str, Any]) -> dict[str, Any]:
+    return element
 
 
 def test_batches_before_a_failure_are_delivered_and_the_state_is_theirs(files: list[Path]) -> None:
