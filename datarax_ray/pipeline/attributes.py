@@ -36,9 +36,14 @@ _NAMESPACES = (types.SimpleNamespace, Namespace)  # of the standard library, and
 Tell = Callable[[Any], str]
 
 
-def told(value: Any) -> str:
-    """A text that stands for this value."""
-    return _tell({}, 0, value)
+def told(module: nnx.Module) -> tuple[str, dict[str, str]]:
+    """A text that stands for this module, and a digest of each attribute of a user's that says no fingerprint."""
+    seen: dict[int, tuple[Any, str]] = {}
+    whole = _tell(seen, 0, module)
+    if not is_users(type(module)) or callable(getattr(module, "fingerprint", None)):
+        return whole, {}
+    attributes = {name: held for name, held in _attributes(module).items() if not isinstance(held, nnx.Variable)}
+    return whole, {name: digest(_tell(seen, 1, held)) for name, held in attributes.items()}
 
 
 def _tell(seen: dict[int, tuple[Any, str]], depth: int, value: Any) -> str:

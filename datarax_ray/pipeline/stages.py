@@ -16,6 +16,7 @@ import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ from flax import nnx
 from datarax_ray.pipeline.attributes import told
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.code import MAX_HELD, code_fingerprint, held
 from datarax_ray.read.identity.referenced_globals import is_users
 
 
@@ -50,7 +51,13 @@ class Stages:
         self._fingerprint = code_fingerprint(map(_told, graph.nodes.values())) | {"count": len(graph.nodes)}
         if self._modules:
             # Beside the digest, which states of earlier releases have: theirs says less of what modules hold.
-            self._fingerprint["attributes"] = digest([told(module) for module in self._modules.values()])
+            found = {name: told(module) for name, module in self._modules.items()}
+            self._fingerprint["attributes"] = digest([whole for whole, _ in found.values()])
+            parts = self._fingerprint.pop("held", {})
+            for index, (name, stage) in enumerate(graph.nodes.items()):
+                parts |= held(index, stage, found[name][1]) if name in found else {}
+            if parts:
+                self._fingerprint["held"] = dict(islice(parts.items(), MAX_HELD))
         self.apply = jax.jit(self._trace, static_argnums=0)
 
     @property

@@ -66,6 +66,16 @@ _CONSEQUENCES = {
         "later rows would hold other tokens",
         "Set the old value, or pass allow_drift=('packing',) to go on from the same token on purpose.",
     ),
+    "transforms.held": (
+        "the remaining elements would be made differently, unless this is a cache that the transform fills itself",
+        "Restore the old value, make the transform anew, or leave its cache out by a method fingerprint() -> str that "
+        "says what decides the elements; or pass allow_drift=('transforms',) if the change is meant.",
+    ),
+    "stages.held": (
+        "the remaining batches would be made differently, unless this is a cache that the stage fills itself",
+        "Restore the old value, make the stage anew, or leave its cache out by a method fingerprint() -> str that says "
+        "what decides the batches; or pass allow_drift=('stages',) if the change is meant.",
+    ),
     "transforms": (
         "the remaining elements would be made differently",
         "Restore the old code, or pass allow_drift=('transforms',) if the change is meant.",
@@ -81,6 +91,7 @@ _CONSEQUENCES = {
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
+_LATER_OF_CODE = {"wrappers", "held"}  # of transforms, stages, on_error and samplers: see read.identity.code
 _UNKNOWN = ("the stream would not be the same", "Set the old value, or start a new run.")
 
 
@@ -108,7 +119,7 @@ seen. Set the old value, or start a new run.
         key
         for key in sorted(old.keys() | new.keys())
         if (key not in old or key not in new or not _is_same(old[key], new[key]))
-        and not (key not in old and _setting(key) in _LATER)
+        and not (key not in old and _is_later(key))
         and not any(_is_under(key, path) for path in allowed)
     ]
     if changed:
@@ -120,7 +131,7 @@ seen. Set the old value, or start a new run.
 
 def later(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the settings hold that earlier releases did not write, by path; see without_later."""
-    return {path: value for path, value in _flatten(settings).items() if _setting(path) in _LATER}
+    return {path: value for path, value in _flatten(settings).items() if _is_later(path)}
 
 
 def without_later(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -132,7 +143,7 @@ def without_later(settings: Mapping[str, Any], prefix: str = "") -> dict[str, An
     return {
         key: without_later(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in settings.items()
-        if _setting(f"{prefix}{key}") not in _LATER
+        if not _is_later(f"{prefix}{key}")
         and (_setting(f"{prefix}{key}"), value) != ("order.window_blocks", _UNSAID_WINDOW_BLOCKS)
     }
 
@@ -168,6 +179,11 @@ def _setting(key: str) -> str:
     """What is said of a setting of a component of a mixture ("components.2.order.seed") is said of the setting."""
     of_component = key.split(".", 2)[2:] if key.startswith("components.") else []
     return _setting(of_component[0]) if of_component else key
+
+
+def _is_later(key: str) -> bool:
+    setting = _setting(key)
+    return setting in _LATER or not _LATER_OF_CODE.isdisjoint(setting.split("."))
 
 
 def _is_same(old: Any, new: Any) -> bool:

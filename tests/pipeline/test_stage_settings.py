@@ -210,10 +210,113 @@ def test_another_value_of_a_stages_attribute_is_refused_unless_it_is_meant(kind:
 
 def test_a_state_of_a_release_that_said_nothing_of_them_loads() -> None:
     state = pipeline(Holds(jnp.float32)).get_state()
-    del state["settings"]["stages"]["attributes"]
+    del state["settings"]["stages"]["attributes"], state["settings"]["stages"]["held"]
     pipeline(Holds(jnp.bfloat16)).set_state(state)
     with pytest.raises(DriftError, match=r"stages\.names"):
         pipeline(Cyclic()).set_state(state)
+
+
+class Remembering(nnx.Module):
+    """Fills a cache when it is called."""
+
+    def __init__(self, scale: int = 2) -> None:
+        self.scale = scale
+        self.cache: Any = nnx.static({})
+
+    def __call__(self, batch: Any) -> Any:
+        self.cache[str(batch.shape)] = len(self.cache)
+        return self.scale * batch
+
+
+class PlainRemembering:
+    def __init__(self, scale: int = 2) -> None:
+        self.scale = scale
+        self.cache: dict[str, int] = {}
+
+    def __call__(self, batch: Any) -> Any:
+        self.cache[str(batch.shape)] = len(self.cache)
+        return self.scale * batch
+
+
+class Saying(Remembering):
+    def fingerprint(self) -> str:
+        return str(self.scale)
+
+
+class PlainSaying(PlainRemembering):
+    def fingerprint(self) -> str:
+        return str(self.scale)
+
+
+@pytest.mark.parametrize("kind", [Remembering, PlainRemembering])
+def test_a_cache_that_a_stage_filled_is_refused_by_its_name_with_the_remedy(kind: Any) -> None:
+    stage = kind()
+    old = pipeline(stage)
+    old.step()
+    state = json.loads(json.dumps(old.get_state()))
+    new = pipeline(stage)
+    with pytest.raises(DriftError) as raised:
+        new.set_state(state)
+    lines = str(raised.value).splitlines()
+    held = f"  stages.held.0 {kind.__name__}"
+    assert [line.split(":")[0] for line in lines if "held" in line] == [f"{held}.cache"]
+    assert "a method fingerprint() -> str" in lines[-1]
+    new.set_state(state, allow_drift=("stages",))
+    pipeline(kind()).set_state(state)  # the remedy for one that is made anew
+    with pytest.raises(DriftError, match=rf"{held}\.scale"):
+        pipeline(kind(3)).set_state(state)
+    del state["settings"]["stages"]["held"]
+    pipeline(kind()).set_state(state)
+
+
+@pytest.mark.parametrize("kind", [Saying, PlainSaying])
+def test_a_stage_that_says_its_fingerprint_may_fill_a_cache(kind: Any) -> None:
+    stage = kind()
+    old = pipeline(stage)
+    old.step()
+    pipeline(stage).set_state(old.get_state())
+    with pytest.raises(DriftError, match="stages"):
+        pipeline(kind(3)).set_state(old.get_state())
+
+
+def test_the_names_of_what_is_held_are_few() -> None:
+    state = pipeline(Wide()).get_state()
+    assert len(json.dumps(state)) < 4096
+    assert len(state["settings"]["stages"]["held"]) == 16
+
+
+class Wide:
+    def __init__(self) -> None:
+        for number in range(100):
+            setattr(self, f"a{number:03}" * 20, number)
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+def doubling(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def around(batch: Any) -> Any:
+        return 2 * function(batch)
+
+    return around
+
+
+def trebling(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def around(batch: Any) -> Any:
+        return 3 * function(batch)
+
+    return around
+
+
+def test_another_decorator_is_refused_where_a_state_says_what_it_had() -> None:
+    state = json.loads(json.dumps(pipeline(doubling(double)).get_state()))
+    pipeline(doubling(double)).set_state(state)
+    with pytest.raises(DriftError, match=r"stages\.wrappers: .*Restore the old code"):
+        pipeline(trebling(double)).set_state(state)
+    del state["settings"]["stages"]["wrappers"]
+    pipeline(trebling(double)).set_state(state)  # of a release that did not see it
 
 
 def test_trained_variables_and_attributes_of_a_librarys_module_count_as_little_as_before() -> None:

@@ -3,6 +3,7 @@
 import collections
 import decimal
 import functools
+import hashlib
 import importlib.util
 import pathlib
 import re
@@ -10,12 +11,15 @@ import subprocess
 import sys
 import textwrap
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from datarax_ray.read.decode import DecodeRaw, PadTo
+from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.code import _source, code_fingerprint, value_digest
 
 
@@ -323,3 +327,40 @@ def many_methods() -> type:
             return np.sqrt(element)
 
     return Many
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.arange(6.0).reshape(2, 3).T,
+        np.arange(200_000)[::-3],
+        np.broadcast_to(np.arange(3), (70_000, 3)),
+        np.asfortranarray(np.arange(600).reshape(20, 30)),
+        np.float32(1.5),
+        np.array(3),
+        np.array([], np.int16),
+        np.zeros((0, 3)),
+        np.array(["2020-01-01", "NaT"], "datetime64[D]"),
+        np.array([b"", b""], "S0"),
+        np.array(["a", "bc"]),
+        np.array([(1, 2.5)], [("a", "i1"), ("b", "f8")])[["b"]],
+        np.arange(5).astype(ml_dtypes.bfloat16),
+        np.arange(3, dtype=">i4"),
+    ],
+    ids=lambda array: f"{array.dtype} {array.shape}",
+)
+def test_an_array_counts_by_its_elements_in_their_order(array):
+    assert hash_array(array) == hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("make", [lambda table: table, lambda table: table[:, ::2], lambda table: table.T])
+def test_a_large_array_is_not_copied_to_be_looked_at(make):
+    table = Holder(make(np.zeros((1000, 4000))))
+    fingerprint(Holder(1))
+    tracemalloc.start()
+    try:
+        fingerprint(table)
+        assert tracemalloc.get_traced_memory()[1] < table.value.nbytes / 8
+    finally:
+        tracemalloc.stop()

@@ -83,7 +83,12 @@ def deep(e):
 
 
 def digest(tmp_path, get: str = "f", module: str = MODULE, other: str = OTHER) -> str:
-    """The fingerprint of what a package of these two modules holds by a name."""
+    """The digest of what a package of these two modules holds by a name."""
+    return found(tmp_path, get, module, other)["digest"]
+
+
+def found(tmp_path, get: str, module: str, other: str = OTHER) -> dict:
+    """The fingerprint of it."""
     package = tmp_path / "package_of_a_user"
     package.mkdir(parents=True, exist_ok=True)
     for name, text in {"__init__": "", "steps": module, "other": other}.items():
@@ -93,7 +98,7 @@ def digest(tmp_path, get: str = "f", module: str = MODULE, other: str = OTHER) -
     try:
         importlib.invalidate_caches()
         made = getattr(importlib.import_module("package_of_a_user.steps"), get)
-        return code_fingerprint([made() if isinstance(made, type) else made])["digest"]
+        return code_fingerprint([made() if isinstance(made, type) else made])
     finally:
         sys.dont_write_bytecode = before
         sys.path.remove(str(tmp_path))
@@ -151,3 +156,90 @@ def test_libraries_and_this_package_are_not_followed(tmp_path):
 
     assert [reached(code) for code in (json.dumps, np.fft.fft, DecodeJson)] == [[], [], []]
     assert digest(tmp_path, "writes")
+
+
+DECORATED = """
+import functools
+from .other import twice
+
+
+def logged(function):
+    @functools.wraps(function)
+    def around(e):
+        return near(function(e) + 1)
+
+    return around
+
+
+def near(e):
+    return twice(e)
+
+
+@logged
+def f(e):
+    return e
+
+
+@functools.cache
+@logged
+def cached(e):
+    return e
+
+
+def uses(e):
+    return f(e)
+
+
+class Method:
+    @logged
+    def map(self, e):
+        return e
+
+
+class Inherits(Method):
+    pass
+
+
+class Static:
+    @staticmethod
+    @logged
+    def map(e):
+        return e
+
+
+class Uses:
+    def map(self, e):
+        return f(e)
+
+
+class Held:
+    def __init__(self):
+        self.functions = [logged(twice)]
+
+    def map(self, e):
+        return self.functions[0](e)
+
+
+around_a_library = logged(len)
+
+
+def plain(e):
+    return e
+"""
+
+
+@pytest.mark.parametrize(
+    "get", ["f", "cached", "uses", "Method", "Inherits", "Static", "Uses", "Held", "around_a_library"]
+)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("function(e) + 1", "function(e) + 2"), ("return twice(e)", "return -twice(e)"), ("2 * e", "3 * e")],
+    ids=["body", "what it uses", "what that uses"],
+)
+def test_what_a_decorator_does_counts_beside_the_digest_that_earlier_states_have(tmp_path, get, old, new):
+    base = found(tmp_path / "a", get, DECORATED)
+    changed = found(tmp_path / "b", get, DECORATED.replace(old, new), OTHER.replace(old, new))
+    assert base["wrappers"] != changed["wrappers"]
+    again = found(tmp_path / "c", get, DECORATED.replace("return near", "# what it does\n        return near"))
+    assert again == base
+    assert "wrappers" not in found(tmp_path / "d", "plain", DECORATED)

@@ -18,12 +18,14 @@ import textwrap
 import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.identity.referenced_globals import reached
+from datarax_ray.read.identity.arrays import hash_array
+from datarax_ray.read.identity.referenced_globals import is_users, reached, wrappers
 
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
@@ -31,23 +33,42 @@ from datarax_ray.read.identity.referenced_globals import reached
 _PARSING = threading.RLock()
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
+MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
 _MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
 
 
 def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
-    """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms."""
+    """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms.
+
+    "wrappers": a digest of the users' functions that functools.wraps puts around others, where there are any. The
+    digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
+    where there are any, a few digits each, so that the one that changed can be named.
+    """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
     if len(names) > _MAX_NAMES:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
     with _PARSING:
-        return {"names": names, "digest": digest([_value(transform, 0) for transform in transforms])}
+        telling = _Telling()
+        found = {"names": names, "digest": digest([telling.value(transform, 0) for transform in transforms])}
+        parts: dict[str, str] = {}
+        for index, transform in enumerate(transforms):
+            if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
+                saved = next((part for part in _state(transform) if isinstance(part, dict)), {})
+                parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
+        more = {"wrappers": telling.around and digest(telling.around), "held": dict(islice(parts.items(), MAX_HELD))}
+        return found | {name: value for name, value in more.items() if value}
+
+
+def held(index: int, code: Any, digests: Mapping[str, str]) -> dict[str, str]:
+    """A few digits for each attribute of an object, by a name for people. index: of the object among its like."""
+    return {f"{index} {type(code).__name__}.{name}"[:_MAX_NAME]: found[:4] for name, found in digests.items()}
 
 
 def value_digest(value: Any) -> str:
     """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
     with _PARSING:
-        return digest(_value(value, 0))
+        return digest(_Telling().value(value, 0))
 
 
 def _label(transform: Any) -> str:
@@ -57,67 +78,86 @@ def _label(transform: Any) -> str:
     return name
 
 
-def _value(value: Any, depth: int) -> Any:
-    """A plain value that stands for this one."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float | complex | bytes | np.dtype | slice | range):
-        return repr(value)
-    if depth > _MAX_DEPTH:
-        return type(value).__qualname__
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.hasobject:  # whose bytes are addresses
-        return [str(value.dtype), list(value.shape), _value(value.tolist(), depth + 1)]
-    if isinstance(value, np.ndarray | np.generic):
-        return [
-            str(value.dtype),
-            list(value.shape),
-            hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16],
-        ]
-    if isinstance(value, Mapping):
-        return [[_value(k, depth + 1), _value(v, depth + 1)] for k, v in value.items()]
-    if isinstance(value, list | tuple):
-        return [_value(v, depth + 1) for v in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(repr, value))
-    if (
-        hasattr(value, "__array__") and hasattr(value, "shape") and not inspect.isclass(value)
-    ):  # arrays of other libraries: jax, torch
-        return _value(np.asarray(value), depth)
-    return _code(value, depth)
+class _Telling:
+    """Plain values for what is told, and what was found around functions on the way: a text of each, told once."""
 
+    def __init__(self) -> None:
+        self.around: list[Any] = []
+        self._seen: set[types.CodeType] = set()
+        self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
 
-def _code(value: Any, depth: int) -> Any:
-    if callable(getattr(value, "fingerprint", None)) and not inspect.isclass(value):
-        return [type(value).__qualname__, str(value.fingerprint())]
-    if isinstance(value, functools.partial):
-        return [_value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
-    if isinstance(value, types.MethodType):
-        return [_value(value.__func__, depth + 1), _value(value.__self__, depth + 1)]
-    if isinstance(value, types.FunctionType):
-        closure = inspect.getclosurevars(value).nonlocals
-        defaults = [value.__defaults__, value.__kwdefaults__]
-        return [_source(value), _value(closure, depth + 1), _value(defaults, depth + 1), _reached(value)]
-    if inspect.isclass(value):
-        # This package's own classes keep what they do from release to release; their text may change.
-        own = value.__module__.startswith("datarax_ray.")
-        bases = [] if own else _own_bases(value)
-        return [value.__qualname__, *map(_source, bases), *map(_reached, bases)]
-    if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
-        return [type(value).__qualname__, _value(value.__wrapped__, depth + 1)]
-    if hasattr(value, "__name__"):  # builtins, ufuncs, modules
-        return [type(value).__qualname__, value.__name__]
-    return [_value(type(value), depth + 1), *(_value(part, depth + 1) for part in _state(value))]
+    def value(self, value: Any, depth: int) -> Any:
+        """A plain value that stands for this one."""
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float | complex | bytes | np.dtype | slice | range):
+            return repr(value)
+        if depth > _MAX_DEPTH:
+            return type(value).__qualname__
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.hasobject:  # whose bytes are addresses
+            return [str(value.dtype), list(value.shape), self.value(value.tolist(), depth + 1)]
+        if isinstance(value, np.ndarray | np.generic):
+            if id(value) not in self._arrays:
+                self._arrays[id(value)] = value, hash_array(value)[:16]
+            return [str(value.dtype), list(value.shape), self._arrays[id(value)][1]]
+        if isinstance(value, Mapping):
+            return [[self.value(k, depth + 1), self.value(v, depth + 1)] for k, v in value.items()]
+        if isinstance(value, list | tuple):
+            return [self.value(v, depth + 1) for v in value]
+        if isinstance(value, set | frozenset):
+            return sorted(map(repr, value))
+        if (
+            hasattr(value, "__array__") and hasattr(value, "shape") and not inspect.isclass(value)
+        ):  # arrays of other libraries: jax, torch
+            return self.value(np.asarray(value), depth)
+        return self._code(value, depth)
 
+    def _code(self, value: Any, depth: int) -> Any:
+        if callable(getattr(value, "fingerprint", None)) and not inspect.isclass(value):
+            return [type(value).__qualname__, str(value.fingerprint())]
+        if isinstance(value, functools.partial):
+            return [self.value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
+        if isinstance(value, types.MethodType):
+            return [self.value(value.__func__, depth + 1), self.value(value.__self__, depth + 1)]
+        if isinstance(value, types.FunctionType):
+            self._look_around(value)
+            closure = inspect.getclosurevars(value).nonlocals
+            defaults = [value.__defaults__, value.__kwdefaults__]
+            return [
+                _source(value),
+                self.value(closure, depth + 1),
+                self.value(defaults, depth + 1),
+                self._reached(value),
+            ]
+        if inspect.isclass(value):
+            # This package's own classes keep what they do from release to release; their text may change.
+            own = value.__module__.startswith("datarax_ray.")
+            bases = [] if own else _own_bases(value)
+            for base in bases:
+                self._look_around(base)
+            return [value.__qualname__, *map(_source, bases), *map(self._reached, bases)]
+        if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
+            return [type(value).__qualname__, self.value(value.__wrapped__, depth + 1)]
+        if hasattr(value, "__name__"):  # builtins, ufuncs, modules
+            return [type(value).__qualname__, value.__name__]
+        return [self.value(type(value), depth + 1), *(self.value(part, depth + 1) for part in _state(value))]
 
-def _reached(code: Any) -> Any:
-    """What a function or class uses: of code the source, as what that uses stands in the list too."""
-    found: list[Any] = []
-    for name, value in reached(code):
-        is_code = inspect.isclass(value) or inspect.isfunction(value)
-        found.append([name, _source(value) if is_code else _value(value, 1)])
-    return found
+    def _reached(self, code: Any) -> Any:
+        """What a function or class uses: of code the source, as what that uses stands in the list too."""
+        found: list[Any] = []
+        for name, value in reached(code):
+            is_code = inspect.isclass(value) or inspect.isfunction(value)
+            found.append([name, _source(value) if is_code else self.value(value, 1)])
+        return found
+
+    def _look_around(self, code: Any) -> None:
+        for wrapper in wrappers(code):
+            if wrapper.__code__ not in self._seen:
+                self._seen.add(wrapper.__code__)
+                self.around.append([_text(wrapper), self._reached(wrapper)])
+                self._look_around(wrapper)
 
 
 def _own_bases(cls: type) -> list[type]:
@@ -143,6 +183,10 @@ def _state(value: Any) -> list[Any]:
 
 @functools.cache
 def _source(code: Any) -> str:
+    return _text(code)
+
+
+def _text(code: Any) -> str:
     """Digest of a function's or class's source without comments, docstrings and layout; else of its bytecode."""
     try:
         if getattr(code, "__name__", "") == "<lambda>":

@@ -33,21 +33,60 @@ def reached(root: Any) -> list[tuple[str, Any]]:
 
     Data that the code writes to (a cache) is left out: it would be another one after the first call.
     """
-    if not is_users(root):
-        return []
-    package = root.__module__.partition(".")[0]
     found: dict[str, Any] = {}
     written: set[str] = set()
+    for function in _walk(root, found):
+        written |= _written(inspect.unwrap(function))
+    return [(name, found[name]) for name in sorted(found.keys() - written)]
+
+
+def wrappers(root: Any) -> list[types.FunctionType]:
+    """The users' functions that stand around (functools.wraps) a function, the methods of a class and what these use.
+
+    Each is given as one that is around nothing: Python's inspect shows the text of what is inside.
+    """
+    around: dict[Any, types.FunctionType] = {}
+    for function in [root, *_walk(root, {})]:  # what is inside may be a library's
+        for wrapper in _chain(function):
+            if wrapper.__code__ not in around and is_users(bare := _bare(wrapper)):
+                around[wrapper.__code__] = bare
+    return list(around.values())
+
+
+def _walk(root: Any, found: dict[str, Any]) -> Iterator[Any]:
+    """Every function of the root, and of what these use, as it is called; puts what is used into `found`, by name."""
+    if not is_users(root):
+        return
+    package = root.__module__.partition(".")[0]
     waiting = [root]
     while waiting and len(found) < _MAX_FOUND:
         for function in _functions(waiting.pop()):
-            written |= _written(function)
-            for name, value in _used(function, package):
+            yield function
+            for name, called in _used(inspect.unwrap(function), package):
+                value = _inner(called)
                 if name not in found and value is not root:
                     found[name] = _shortened(value)
                     if isinstance(value, types.FunctionType | type):
-                        waiting.append(value)
-    return [(name, found[name]) for name in sorted(found.keys() - written)]
+                        waiting.append(called)
+
+
+def _chain(function: Any) -> Iterator[types.FunctionType]:
+    """The functions around one, from the outside."""
+    while hasattr(function, "__wrapped__"):
+        if isinstance(function, types.FunctionType):
+            yield function
+        function = function.__wrapped__
+
+
+def _bare(function: types.FunctionType) -> types.FunctionType:
+    made = types.FunctionType(function.__code__, function.__globals__, closure=function.__closure__)
+    made.__qualname__ = function.__code__.co_qualname
+    return made
+
+
+def _inner(value: Any) -> Any:
+    """What is called in the end, inside functools.wraps, functools.cache or jax.jit."""
+    return inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
 
 
 def is_users(code: Any) -> bool:
@@ -58,20 +97,19 @@ def is_users(code: Any) -> bool:
     return not is_own and (name == "__main__" or bool(file and not file.startswith(_LIBRARIES)))
 
 
-def _functions(code: Any) -> Iterator[types.FunctionType]:
-    """The function itself, or the methods of a class."""
+def _functions(code: Any) -> Iterator[Any]:
+    """The function itself, or the methods of a class, with what is around them."""
     for value in vars(code).values() if inspect.isclass(code) else [code]:
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
         elif isinstance(value, property):
             value = value.fget
-        value = inspect.unwrap(value) if callable(value) else value
-        if isinstance(value, types.FunctionType):
+        if callable(value) and isinstance(inspect.unwrap(value), types.FunctionType):
             yield value
 
 
 def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any]]:
-    """What a function loads by a global name, or as an attribute of a module of the package."""
+    """What a function loads by a global name, or as an attribute of a module of the package, with what is around it."""
     loaded: list[tuple[str, Any]] = []
     for code in _code_objects(function.__code__):
         value: Any = None
@@ -85,11 +123,11 @@ def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any
                     loaded.append((name, value))
             elif step.opname not in ("CACHE", "PRECALL", "PUSH_NULL"):
                 value = None
-    for name, value in loaded:
-        value = inspect.unwrap(value) if hasattr(value, "__wrapped__") else value  # functools.cache, jax.jit
+    for name, called in loaded:
+        value = _inner(called)
         is_code = isinstance(value, types.FunctionType | type) and value.__module__.partition(".")[0] == package
         if isinstance(value, _PLAIN) or (is_code and is_users(value)):
-            yield name, value
+            yield name, called
 
 
 def _written(function: types.FunctionType) -> set[str]:

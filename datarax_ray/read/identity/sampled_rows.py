@@ -10,6 +10,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.identity.arrays import hash_array
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
 
@@ -32,7 +33,5 @@ def rows_digest(columns: Columns) -> str:
 
 def _hash(array: np.ndarray) -> str:
     if array.dtype == object:
-        data = _ADDRESS.sub("", repr(array.tolist())).encode()
-    else:
-        data = np.ascontiguousarray(array).tobytes()
-    return hashlib.sha256(data).hexdigest()
+        return hashlib.sha256(_ADDRESS.sub("", repr(array.tolist())).encode()).hexdigest()
+    return hash_array(array)

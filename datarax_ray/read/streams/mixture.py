@@ -147,11 +147,15 @@ class MixtureStream:
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values; of many components, a digest of each one's."""
         settings: list[Any] = [component.settings() for component in self.components]
-        files = {}
+        unsaid: dict[str, Any] = {}
         if len(settings) > _MAX_WHOLE_SETTINGS:
-            files = {"files": {"content": digest([later(each) for each in settings])}}
+            found = [later(each) for each in settings]
+            of_files = [{path: value for path, value in each.items() if path == "files.content"} for each in found]
+            unsaid = {"files": {"content": digest(of_files)}}
+            if found != of_files:
+                unsaid["transforms"] = {"wrappers": digest(found)}
             settings = [digest(without_later(each)) for each in settings]
-        return files | {
+        return unsaid | {
             "mixture": self.order.settings() | {"length": self.length},
             "components": {str(index): each for index, each in enumerate(settings)},
         }

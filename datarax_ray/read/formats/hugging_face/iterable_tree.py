@@ -83,14 +83,19 @@ def decoding_pool(dataset: Any) -> Any:
     return getattr(dataset._ex_iterable, "decoding_pool", None)
 
 
-def tree_fingerprint(dataset: Any) -> str:
-    """A digest of the files that are read, by name and size, and of what is done to their elements inside."""
-    parts = []
+def tree_fingerprint(dataset: Any) -> dict[str, str]:
+    """A digest of the files that are read, by name and size, and of what is done to their elements inside.
+
+    And, where there are any, one of the wrappers of the functions that do it; see code_fingerprint.
+    """
+    parts, wrappers = [], []
     for node in nodes(dataset):
         settings = {name: getattr(node, name) for name in _SETTINGS if hasattr(node, name)}
         code = code_fingerprint([settings]) if settings else None
+        if code is not None and "wrappers" in code:
+            wrappers.append(code.pop("wrappers"))
         parts.append([type(node).__name__, _plain(getattr(node, "kwargs", None)), code])
-    return digest(parts)
+    return {"digest": digest(parts)} | ({"wrappers": digest(wrappers)} if wrappers else {})
 
 
 def files_of(dataset: Any) -> list[str]:

@@ -94,7 +94,7 @@ class HFShards:
             "columns": digest(str(dataset.features)),
             "batch_size": self._batch_size,
             "on_host": [] if self._types is None else list(self._types.on_host),
-            "digest": iterable_tree.tree_fingerprint(self._dataset),
+            **iterable_tree.tree_fingerprint(self._dataset),
         }
         # Not there before elements became columns and pictures arrays: a state from then is another stream's.
         if differences:
