@@ -24,6 +24,7 @@ from datarax_ray.pipeline.producing import BatchProducer, Source
 from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
+from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, Packing
@@ -242,7 +243,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         meanwhile, and in a signal's handler, where the program below it is waiting for a batch.
         """
         self._check_usable()  # before the lock, which may stay locked in a forked process
-        return self._consumer.alone(self._step)
+        try:
+            return self._consumer.alone(self._step)
+        except Exception as error:
+            begin_at_users_line(error)
+            raise
 
     def _step(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
@@ -321,7 +326,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "and the stages of one compiled loop know what they hold at its beginning alone. Leave that stage out "
                 "of the pipeline and call it in step_fn, or iterate"
             )
-        result = self._consumer.alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
+        try:
+            result = self._consumer.alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
+        except Exception as error:
+            begin_at_users_line(error)
+            raise
         return result if init_carry is not None else result[1]
 
     def _scan(self, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], init_carry: Any) -> Any:

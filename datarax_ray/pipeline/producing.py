@@ -23,6 +23,7 @@ from datarax_ray.plan.packing import padding
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
+from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import how_to_decode
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.device import narrow, split_host
@@ -123,7 +124,15 @@ class BatchProducer:
         """The batch after the stages, with what stayed on the host."""
         on_device, on_host = placed.columns, placed.host
         if on_device is not None:
-            on_device = self.stages(on_device, placed.start, placed.row_words)
+            try:
+                on_device = self.stages(on_device, placed.start, placed.row_words)
+            except Exception as error:
+                if on_host is not None:
+                    names = ", ".join(".".join(path) for path, _ in leaves(on_host))
+                    error.add_note(
+                        f"on the host, where stages do not see them: {names}; make numbers of them in a transform"
+                    )
+                raise
         elif self.stages.graph.nodes:
             raise ValueError(
                 "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "

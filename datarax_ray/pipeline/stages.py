@@ -27,8 +27,11 @@ from flax import nnx
 from datarax_ray.pipeline.attributes import told
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.elements.columns import given_note
 from datarax_ray.read.identity.code import MAX_HELD, code_fingerprint, held
 from datarax_ray.read.identity.referenced_globals import is_users
+
+_KEYS = ". For random numbers name a parameter `keys`: it gets a PRNG key for each row, made from its global position"
 
 
 class Stages:
@@ -41,6 +44,7 @@ class Stages:
         for name, stage in graph.nodes.items():
             if inspect.isclass(stage) or not callable(stage):
                 raise TypeError(f"stage {name} is {stage!r}; a stage is an nnx.Module or a function, batch -> batch")
+            _check_parameters(name, stage, max(1, len(graph.edges[name])))
         self.graph = graph
         self._base_key = base_key
         self._kept = kept
@@ -110,15 +114,19 @@ class Stages:
         def call(name: str, inputs: list[Any]) -> Any:
             nonlocal states
             stage = modules[name] if name in self._modules else self.graph.nodes[name]
-            if _is_operator(stage) and len(inputs) == 1:
-                data, states = stage._apply_on_raw(inputs[0], states, None, row_words[:, 1])
-                return data
             keys = {"keys": jax.vmap(_fold, (None, 0))(base_key, row_words)} if self._takes_keys[name] else {}
-            found = stage(*inputs, **keys)
+            try:
+                if _is_operator(stage) and len(inputs) == 1:
+                    data, states = stage._apply_on_raw(inputs[0], states, None, row_words[:, 1])
+                    return data
+                found = stage(*inputs, **keys)
+            except Exception as error:
+                parts = [f"in stage {_label(name, stage)}", *(given_note(batch, error) for batch in inputs)]
+                error.add_note(", ".join(parts) + _how_to_call(stage, inputs[0]))
+                raise
             if found is None:  # a tree without leaves to JAX, and the end of the stream to who iterates
-                kind = getattr(stage, "__qualname__", type(stage).__qualname__)
                 raise TypeError(
-                    f"stage {name} ({kind}) returned None, which is no batch; does it end without `return`?"
+                    f"stage {_label(name, stage)} returned None, which is no batch; does it end without `return`?"
                 )
             return found
 
@@ -209,6 +217,38 @@ def _refuse_changes(before: list[Any], after: Any) -> None:
             "batches would depend on earlier ones and could not be resumed. Make it a function of its batch (with "
             "normalisation, use running averages: module.eval()), or apply it in the train step."
         )
+
+
+def _label(name: str, stage: Any) -> str:
+    return f"{name} ({getattr(stage, '__qualname__', type(stage).__qualname__)})"
+
+
+def _how_to_call(stage: Any, batch: Any) -> str:
+    """What to do about a library's module that was given a batch, and takes an array."""
+    kind = type(stage)
+    if not isinstance(stage, nnx.Module) or is_users(kind) or not isinstance(batch, Mapping):
+        return ""
+    return (
+        f". A batch is a dict, and {kind.__qualname__} takes an array: call it in an nnx.Module of yours that holds "
+        "it, by __call__(self, batch): return batch | {'x': self.inner(batch['x'])}"
+    )
+
+
+def _check_parameters(name: str, stage: Any, num_inputs: int) -> None:
+    """Raise TypeError for a stage that asks for more, or takes less, than it will be given."""
+    if _is_operator(stage) and num_inputs == 1:
+        return
+    try:
+        signature = inspect.signature(stage)
+    except (TypeError, ValueError):  # builtins without a signature
+        return
+    keys = {"keys": None} if "keys" in signature.parameters else {}
+    try:
+        signature.bind(*[None] * num_inputs, **keys)
+    except TypeError as error:
+        given = "the batch" if num_inputs == 1 else f"the {num_inputs} batches that its edges name"
+        hint = "" if keys or signature.parameters.keys().isdisjoint(("key", "rng", "rngs")) else _KEYS
+        raise TypeError(f"stage {_label(name, stage)} is called with {given}: {error}{hint}") from None
 
 
 def _takes_keys(stage: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.read.elements.columns import (
     ColumnError,
     Columns,
+    given_note,
     leaves,
     map_leaves,
     nbytes,
@@ -153,7 +154,12 @@ def _each_alone(progress: Progress, step: Step, whole: BaseException, together: 
 
 
 def _call(step: Step, given: Any, count: int) -> Columns:
-    held = [step.call(given)]
+    try:
+        held = [step.call(given)]
+    except Exception as error:
+        if isinstance(given, Mapping):
+            error.add_note(given_note(given, error))
+        raise
     if held[0] is None:
         raise UnfitError("None", "; does it end without `return`?")
     columns = own_columns(held, given if step.kind == "map_columns" else {})

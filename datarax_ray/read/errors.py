@@ -15,6 +15,9 @@ import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
+
+from datarax_ray.read.identity.referenced_globals import is_users_file
 
 
 class RecordError(ValueError):
@@ -32,12 +35,13 @@ class RecordError(ValueError):
 
     @classmethod
     def of(cls, where: str, position: int, reason: str, error: BaseException) -> RecordError:
-        """What `reason` says of the record at `where`, with the error's traceback as a note.
+        """What `reason` says of the record at `where`, with the error's traceback, from the user's line on, as a note.
 
         A cause does not survive the way from an actor to the driver; a note does.
         """
         failure = cls(f"{where} (position {position}): {reason}", position)
-        failure.add_note("".join(traceback.format_exception(error)).rstrip())
+        begin = users_traceback(error) or error.__traceback__
+        failure.add_note("".join(traceback.format_exception(type(error), error, begin)).rstrip())
         return failure
 
 
@@ -60,6 +64,14 @@ class Skipped:
     where: str
     position: int
     reason: str
+
+
+def users_traceback(error: BaseException) -> TracebackType | None:
+    """The error's traceback from the first line on that is neither this package's nor a library's; None without one."""
+    begin = error.__traceback__
+    while begin is not None and not is_users_file(begin.tb_frame.f_code.co_filename):
+        begin = begin.tb_next
+    return begin
 
 
 def message_of(error: BaseException) -> str:

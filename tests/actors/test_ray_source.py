@@ -233,7 +233,8 @@ def test_a_failing_transform_names_transform_file_record_position_and_actor(file
             list(pipeline(distributed, batch_size=4))
         notes = "\n".join(info.value.__notes__)
         assert "in reader actor" in notes
-        assert "ZeroDivisionError: cannot divide element 13" in notes
+        assert "ZeroDivisionError: cannot divide element 13\ngiven index: int, name: str, ragged: list" in notes
+        assert notes.splitlines()[1].endswith(", in map")  # of FailAt, and nothing before it
 
 
 class Reuses:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from datarax_ray.plan.arguments import nearest
+
 Columns = Any  # NDArray, or a dict of Columns
 
 
@@ -36,6 +38,7 @@ _RAGGED_ROWS: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDi
 _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 _NUMBERS = frozenset({bool, int, float})
+_MAX_SAID = 20  # fields in a note of an error
 
 
 class ColumnError(ValueError):
@@ -137,6 +140,25 @@ def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -
                 f"{position} on; make every element alike in a transform (PadTo for ragged fields)."
             )
     return None
+
+
+def given_note(columns: Columns, error: BaseException) -> str:
+    """What code that raised this error was given: every field, with dtype and shape or type, as a note for people.
+
+    >>> given_note({"label": 3, "image": np.zeros((2, 3), np.uint8)}, KeyError("lable"))
+    "given image: uint8 (2, 3), label: int. Did you mean 'label'?"
+    """
+    fields = {".".join(path): value for path, value in leaves(columns)}
+    said = [": ".join(filter(None, [name, _look(value)])) for name, value in fields.items()]
+    more = [f"and {len(said) - _MAX_SAID} more"] if len(said) > _MAX_SAID else []
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    hint = f".{near}" if isinstance(key, str) and (near := nearest([key], fields)) else ""
+    return f"given {', '.join([*said[:_MAX_SAID], *more])}{hint}"
+
+
+def _look(value: Any) -> str:
+    has_shape = hasattr(value, "dtype") and isinstance(getattr(value, "shape", None), tuple)
+    return f"{value.dtype} {value.shape}" if has_shape else type(value).__name__
 
 
 def nbytes(columns: Columns) -> int:

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from datarax_ray.read.elements.columns import given_note
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
@@ -233,7 +234,7 @@ class Progress:
                         found.append(ordinal)
                 except BaseException as error:
                     del self.elements[len(kept) :]
-                    if not self._skip(index, calls[number], error):
+                    if not self._skip(index, calls[number], element, error):
                         given.clear()
                         break
                 if not waiting:
@@ -247,8 +248,10 @@ class Progress:
         self.ordinals = found
         self.end_before_failure()
 
-    def _skip(self, index: int, call: Call, error: BaseException) -> bool:
+    def _skip(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
         """Leave this element out, or make the error the block's failure, as on_error says. Returns whether left out.
+
+        element: as the call was given it, or what it became where it does not fit.
 
         Raises: the error, where it is not about the element.
         """
@@ -256,6 +259,8 @@ class Progress:
         if not is_of_data(error, call.catch):
             error.add_note(f"in {where} (position {position}): {call.what}")
             raise error
+        if isinstance(element, Mapping):
+            error.add_note(given_note(element, error))
         verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
         reason = f"{call.what} {verb} {message_of(error)}"
         failure = RecordError(f"{where} (position {position}): {reason}", position)
@@ -277,7 +282,6 @@ class Progress:
     def fail(self, index: int, reason: str, error: BaseException) -> None:
         """Make this the block's failure; the block ends before it once its elements are put in their places."""
         self.failure = RecordError.of(self._locate(self.records[index]), self.positions[index], reason, error)
-        self.failure.__cause__ = error
 
     def cut(self, index: int, reason: str) -> None:
         """End the block before the position of this element, unlike the first, or no element itself; never skipped."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import os
 import sys
 import sysconfig
 import textwrap
@@ -18,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+import datarax_ray
+
 # Far more than transforms use, and an end where a package is entered at its centre.
 _MAX_FOUND = 500
 # A longer table is data, which a fingerprint of code need not read in full: its length counts.
@@ -26,6 +29,7 @@ _SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarr
 _PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
 _CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
+_PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
 
 
 def reached(root: Any) -> list[tuple[str, Any]]:
@@ -95,6 +99,11 @@ def is_users(code: Any) -> bool:
     file = getattr(sys.modules.get(name), "__file__", None)
     is_own = name.partition(".")[0] == __name__.partition(".")[0]
     return not is_own and (name == "__main__" or bool(file and not file.startswith(_LIBRARIES)))
+
+
+def is_users_file(name: str) -> bool:
+    """Whether code with this file name, as its code object has it, is of neither a library nor this package."""
+    return not name.startswith((*_LIBRARIES, _PACKAGE, "<frozen "))
 
 
 def _functions(code: Any) -> Iterator[Any]:
