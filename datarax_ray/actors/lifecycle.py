@@ -67,6 +67,7 @@ class Thresholds:
     num_failures: int = 3
     backoff_s: float = 1.0
     max_backoff_s: float = 60.0
+    scale_s: float = 10.0
     max_start_s: float = 3600.0
     look_s: float = 0.5
 

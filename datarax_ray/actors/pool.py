@@ -8,6 +8,7 @@ each. A pool is used by several threads; none waits for longer than a moment whi
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -24,11 +25,14 @@ from datarax_ray.actors.reader_actor import DescriptionLostError
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost
+from datarax_ray.feed.scaling import Scaler
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
 from datarax_ray.read.stream import Stream
+
+logger = logging.getLogger("datarax_ray")
 
 # Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
 _MAX_INLINE_NBYTES = 16 * 2**10
@@ -41,7 +45,9 @@ _LOOK_EVERY_S = 0.02
 class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
 
-    def __init__(self, description: Stream, num_actors: int, options: ActorOptions) -> None:
+    def __init__(
+        self, description: Stream, num_actors: int, options: ActorOptions, scaler: Scaler | None = None
+    ) -> None:
         self._connection = Connection()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
@@ -50,6 +56,7 @@ class RayPool:
         is_managed = getattr(description, "is_managed", False)
         self._set = ActorSet(num_actors, options, digest(description.settings()), is_managed=is_managed)
         self._lock = self._set.lock
+        self._scaler = scaler
 
     @property
     def recoveries(self) -> Recoveries:
@@ -61,6 +68,7 @@ class RayPool:
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
         with self._held():
+            self._scale()
             if ready := self._set.look():
                 return ready
             pings = [actor.ping for actor in self._set.actors.values() if actor.ping is not None]
@@ -70,6 +78,21 @@ class RayPool:
         else:
             time.sleep(POLL_S)
         return ()
+
+    def _scale(self) -> None:
+        """As many actors as the stream has use for, of those that it may have."""
+        if self._scaler is None:
+            return
+        now, num_actors = time.monotonic(), len(self)
+        if (decision := self._scaler.tick(now, self.num_running, num_actors)) is None:
+            return
+        more = decision.num_actors - num_actors
+        if more > 0:
+            self._set.add(more)
+        elif more < 0:
+            self._set.remove(-more)
+        change = f"{num_actors} -> {decision.num_actors}" if more else f"stay {num_actors}"
+        logger.info("reader actors: %s; %s", change, decision.reason)
 
     def nodes(self) -> dict[int, str]:
         """Where each actor is that runs, those of benched nodes last."""
@@ -103,8 +126,12 @@ class RayPool:
             if ask.outcome is not None:
                 return Arrived(part, ask.outcome, ask.node) if isinstance(ask.outcome, Block) else ask.outcome
         refs = {ask.ref: ask for ask in sent.values()}
+        began = time.monotonic()
         with self._connection.waiting():
             ready, _ = ray.wait(list(refs), num_returns=1, timeout=POLL_S)
+        if self._scaler is not None:
+            with self._lock:
+                self._scaler.waited(time.monotonic() - began)
         self.check_open()
         if not ready:
             return self._missing(refs)
@@ -232,6 +259,8 @@ class RayPool:
             return ask.outcome if isinstance(ask.outcome, Block) else None
         with self._lock:
             self._set.done(ask, block)
+            if self._scaler is not None:
+                self._scaler.read(len(block.positions), block.read_s)
         return block
 
     def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:

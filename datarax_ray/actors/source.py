@@ -20,6 +20,7 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
+from datarax_ray.feed.scaling import Scaler, limits
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
@@ -40,7 +41,9 @@ class RaySource(Source, Closing):
     """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
-    cluster but one, fewer where each reserves more. num_cpus: that each actor reserves. chunk_size: positions read at a
+    cluster but one, fewer where each reserves more; (least, most) to begin with the least, to have more while the
+    stream waits for its actors and more of them help, and fewer when it never waits: every change and every refusal is
+    one log line that says why (level INFO). num_cpus: that each actor reserves. chunk_size: positions read at a
     time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on the blocks in
     flight in the object store; None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
@@ -61,7 +64,7 @@ class RaySource(Source, Closing):
         self,
         source: Describes,
         *,
-        num_actors: int | None = None,
+        num_actors: int | tuple[int, int] | None = None,
         num_cpus: float = 1.0,
         chunk_size: int | None = None,
         max_nbytes: int | None = None,
@@ -80,8 +83,12 @@ class RaySource(Source, Closing):
             raise TypeError("this source is a RaySource already; give the source that it reads")
         if not callable(getattr(source, "describe", None)):
             raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}")
-        if num_actors is not None and num_actors < 1:
-            raise ValueError(f"num_actors must be at least 1, or None for one per CPU, got {num_actors}")
+        least, most = (None, None) if num_actors is None else limits(num_actors)
+        if name is not None and least != most:
+            raise ValueError(
+                f"num_actors={num_actors} lets this trainer choose, and actors that are shared (name={name!r}) must be "
+                "as many for all of them; give one number"
+            )
         if ticket_timeout_s is not None:
             warnings.warn("ticket_timeout_s is called request_timeout_s now", FutureWarning, stacklevel=2)
             request_timeout_s = ticket_timeout_s
@@ -101,14 +108,16 @@ class RaySource(Source, Closing):
         description = source.describe()
         check_can_connect()
         with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
-            num_actors = connect(num_actors, num_cpus)
-            if num_actors is None:
-                num_actors = _default_num_actors(num_cpus)
-            self._max_nbytes = _default_max_nbytes(num_actors) if max_nbytes is None else max_nbytes
+            most = connect(most, num_cpus)
+            if most is None:
+                most = _default_num_actors(num_cpus)
+            least = most if least is None else min(least, most)
+            self._max_nbytes = _default_max_nbytes(most) if max_nbytes is None else max_nbytes
             namespace = ray.get_runtime_context().namespace
             # the drivers of one job, tasks and actors that Ray started, share the namespace of the job
             is_alone = ray._private.worker.global_worker.mode == ray.SCRIPT_MODE and _is_anonymous(namespace)
-            self._actors = RayPool(description, num_actors, options)
+            scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
+            self._actors = RayPool(description, least, options, scaler)
         if name is not None and is_alone:
             logger.warning(
                 "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "

@@ -1,0 +1,71 @@
+"""A range of actors over real ones: as many as help, and the same stream whatever they are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datarax_ray import RaySource
+from datarax_ray.actors.lifecycle import Thresholds
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import decode, write_files
+from tests.resume import assert_equal
+from tests.waiting import until
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+
+class Slow:
+    """Waits as for a disk: any number of them wait at once on any machine."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, element: Any) -> Any:
+        time.sleep(self.seconds)
+        return element
+
+
+def make(paths: list[Path], seconds: float) -> ArrayRecordSourceModule:
+    config = ArrayRecordSourceConfig(shuffle_files=True, seed=3)
+    return ArrayRecordSourceModule(config, paths, transforms=[decode, Slow(seconds)])
+
+
+def test_it_grows_while_the_stream_waits_shrinks_when_it_never_does_and_the_stream_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = write_files(tmp_path, [400, 200])
+    caplog.set_level(logging.INFO, "datarax_ray")
+    got: list[Any] = []
+    limits = Thresholds(scale_s=1.0)
+    with RaySource(make(paths, 0.02), num_actors=(1, 3), num_cpus=0.1, chunk_size=6, thresholds=limits) as source:
+        assert source.num_actors == 1
+
+        def has_grown() -> bool:
+            got.append(source.get_batch(8))
+            return source.num_running == 3
+
+        until(has_grown, timeout_s=120)
+
+        def has_shrunk() -> bool:
+            time.sleep(0.2)
+            got.append(source.get_batch(8))
+            return source.num_running < 3
+
+        until(has_shrunk, timeout_s=120)
+        for _ in range(10):
+            got.append(source.get_batch(8))
+    alone = make(paths, 0.0)
+    assert_equal(got, [alone.get_batch(8) for _ in got])
+    said = [record.message for record in caplog.records if record.message.startswith("reader actors: ")]
+    assert "1 -> 2; the stream waits for its actors" in said[0]
+    assert any("-> 2; the trainer is slower than its actors" in line or "-> 1; the trainer is" in line for line in said)
+
+
+def test_a_range_is_refused_for_shared_actors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be as many for all of them"):
+        RaySource(make(write_files(tmp_path, [8]), 0.0), num_actors=(1, 3), name="shared")

@@ -1,0 +1,121 @@
+"""How many actors there should be, by value, and in a loop with a model of a cluster."""
+
+import random
+
+import pytest
+
+from datarax_ray.feed.scaling import Decision, Scaler, limits
+
+PERIOD_S = 10.0
+
+
+class Cluster:
+    """A model of a run: actors that read `each` elements a second, what they share, and what the trainer takes."""
+
+    def __init__(self, scaler: Scaler, *, each: float, takes: float, shared: float = 1e9, noise: float = 0.0) -> None:
+        self.scaler, self.each, self.takes, self.shared, self.noise = scaler, each, takes, shared, noise
+        self.num_actors, self.now = scaler.least, 0.0
+        self.decisions: list[Decision] = []
+
+    def run(self, num_periods: int, rng: random.Random | None = None) -> int:
+        """Returns how many actors there are in the end."""
+        rng = rng or random.Random(0)
+        for _ in range(num_periods):
+            decision = self.scaler.tick(self.now, self.num_actors, self.num_actors)
+            if decision is not None:
+                self.decisions.append(decision)
+                self.num_actors = decision.num_actors
+                self.scaler.tick(self.now, self.num_actors, self.num_actors)
+            can = min(self.num_actors * self.each, self.shared)
+            rate = min(can, self.takes)
+            self.scaler.waited(PERIOD_S * max(0.0, 1 - can / self.takes) * (1 + self.noise * rng.uniform(-1, 1)))
+            # an actor that waits for what is shared is at its part all the while
+            at_work = (
+                1.0 if can < self.num_actors * self.each and can < self.takes else rate / (self.num_actors * self.each)
+            )
+            self.scaler.read(round(rate * PERIOD_S), at_work * self.num_actors * PERIOD_S)
+            self.now += PERIOD_S
+        return self.num_actors
+
+
+def test_it_grows_until_the_stream_waits_no_more() -> None:
+    cluster = Cluster(Scaler(1, 64), each=100, takes=1450)
+    assert 15 <= cluster.run(90) <= 21
+    assert "the stream waits for its actors" in cluster.decisions[0].reason
+
+
+def test_it_shrinks_when_the_trainer_never_waits_and_does_not_come_back_at_once() -> None:
+    cluster = Cluster(Scaler(1, 64), each=100, takes=4000)
+    assert cluster.run(60) >= 40
+    cluster.takes = 400
+    cluster.run(40)
+    assert 4 <= cluster.num_actors <= 7
+    num_decisions = len(cluster.decisions)
+    cluster.run(500)
+    assert len(cluster.decisions) <= num_decisions + 2, "it goes up and down"
+
+
+def test_it_does_not_grow_where_the_trainer_is_slow() -> None:
+    cluster = Cluster(Scaler(2, 64), each=100, takes=150)
+    assert cluster.run(100) == 2
+    assert cluster.decisions == []
+
+
+def test_it_goes_back_where_more_read_no_more_and_says_so() -> None:
+    cluster = Cluster(Scaler(4, 64), each=100, takes=10_000, shared=400)
+    cluster.run(12)
+    assert cluster.num_actors == 4
+    assert [decision.num_actors for decision in cluster.decisions[:2]] == [6, 4]
+    assert "6 actors read no more than 4: what they share is slow" in cluster.decisions[1].reason
+    cluster.run(20)
+    assert cluster.num_actors == 4, "it tries again only after a while"
+    assert len(cluster.decisions) <= 4
+
+
+def test_it_refuses_to_grow_where_the_actors_idle_and_says_that_once() -> None:
+    scaler, said = Scaler(2, 8), []
+    for period in range(9):
+        said.append(scaler.tick(period * PERIOD_S, 2, 2))
+        scaler.waited(0.6 * PERIOD_S)
+        scaler.read(100, 0.2 * 2 * PERIOD_S)
+    found = [decision for decision in said if decision is not None]
+    assert [decision.num_actors for decision in found] == [2]
+    assert "the driver, the network or max_nbytes is slow" in found[0].reason
+    assert "(it waits 60% of the time, and they read 20% of theirs)" in found[0].reason
+
+
+def test_nothing_is_decided_while_some_start() -> None:
+    scaler = Scaler(2, 8)
+    for second in range(100):
+        scaler.waited(1.0)
+        scaler.read(1, 2.0)
+        assert scaler.tick(float(second), 3, 5) is None
+
+
+def test_it_says_that_it_may_not_grow_any_more() -> None:
+    cluster = Cluster(Scaler(1, 3), each=100, takes=1000)
+    assert cluster.run(20) == 3
+    assert "num_actors allows 3 at most" in cluster.decisions[-1].reason
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_in_any_cluster_it_comes_to_rest_within_its_limits_with_enough(seed: int) -> None:
+    rng = random.Random(seed)
+    least = rng.randint(1, 8)
+    scaler = Scaler(least, least + rng.randint(0, 200))
+    each, takes = rng.uniform(1, 1000), rng.uniform(1, 20_000)
+    cluster = Cluster(scaler, each=each, takes=takes, noise=0.2)
+    cluster.run(250, rng)
+    before = len(cluster.decisions)
+    for _ in range(100):
+        assert scaler.least <= cluster.run(1, rng) <= scaler.most
+    assert len(cluster.decisions) - before <= 4
+    can = cluster.num_actors * each
+    assert can >= 0.9 * takes or cluster.num_actors == scaler.most
+    assert cluster.num_actors == least or can <= 2.5 * takes + 2 * each, "many more than are needed"
+
+
+@pytest.mark.parametrize("given", [0, (0, 2), (3, 2), (1, 2, 3), (1,)])
+def test_what_is_no_number_of_actors_is_refused(given: object) -> None:
+    with pytest.raises(ValueError, match="num_actors must be"):
+        limits(given)
