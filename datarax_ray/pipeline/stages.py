@@ -25,6 +25,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.pipeline.attributes import told
+from datarax_ray.pipeline.constants import Constants
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import given_note
@@ -50,6 +51,7 @@ class Stages:
         self._kept = kept
         # jit sees modules as pytrees of their variables; functions are part of the program
         self._modules = {name: stage for name, stage in graph.nodes.items() if isinstance(stage, nnx.Module)}
+        self._constants = Constants(graph.nodes.values())
         self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
         # Taken once: a stage that fills a cache when it is first called is still the same one.
         self._fingerprint = code_fingerprint(map(_told, graph.nodes.values())) | {"count": len(graph.nodes)}
@@ -99,7 +101,11 @@ class Stages:
         return self.apply(*self.split(), words(np.int64(start)), row_words, batch)
 
     def split(self) -> tuple[Any, Any]:
-        """The first arguments of `apply`: what is part of the program, and the variables and keys."""
+        """The first arguments of `apply`: what is part of the program, and the variables and keys.
+
+        Raises: RuntimeError where a variable that is a constant of the program was set since.
+        """
+        self._constants.check()
         graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
         return _Program(graphdef), (*state, self._base_key)
 

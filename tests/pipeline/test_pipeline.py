@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import json
@@ -47,6 +48,21 @@ class Dropped(nnx.Module):
 
     def __call__(self, batch: Any) -> Any:
         return batch | {"dropped": self.dropout(jnp.ones(batch["values"].shape))}
+
+
+class Scale(nnx.Module):
+    def __init__(self) -> None:
+        self.factor, self.shift = nnx.Param(jnp.int32(0)), 0
+
+    def __call__(self, batch: Any) -> Any:
+        return batch | {"scaled": batch["index"] * self.factor[...] + self.shift}
+
+
+GLOBAL = Scale()
+
+
+def by_global(batch: Any) -> Any:
+    return GLOBAL(batch)
 
 
 class TestBatches:
@@ -214,13 +230,6 @@ class TestStages:
 
     @pytest.mark.parametrize("prefetch", [0, 3])
     def test_what_the_loop_changes_in_one_holds_from_the_next_batch_on(self, files: list[Path], prefetch: int) -> None:
-        class Scale(nnx.Module):
-            def __init__(self) -> None:
-                self.factor, self.shift = nnx.Param(jnp.int32(0)), 0
-
-            def __call__(self, batch: Any) -> Any:
-                return batch | {"scaled": batch["index"] * self.factor[...] + self.shift}
-
         scale = Scale()
 
         def scaled(pipeline: Pipeline, number: int) -> bool:
@@ -231,6 +240,39 @@ class TestStages:
 
         with make(files, options={"stages": [scale], "prefetch": prefetch}) as pipeline:
             assert all(scaled(pipeline, number) for number in range(8))
+
+    @pytest.mark.parametrize("kind", ["closure", "method", "partial", "object", "global", "helper", "jit"])
+    def test_a_module_that_is_changed_while_a_function_uses_it_from_outside_is_an_error(
+        self, files: list[Path], kind: str
+    ) -> None:
+        module = GLOBAL if kind in ("global", "helper") else Scale()
+
+        class Holds:
+            def __init__(self) -> None:
+                self.inner = {"scale": [module]}
+
+            def __call__(self, batch: Any) -> Any:
+                return self.inner["scale"][0](batch)
+
+        stage = {
+            "closure": lambda: lambda batch: module(batch),
+            "method": lambda: module.__call__,
+            "partial": lambda: functools.partial(Scale.__call__, module),
+            "object": Holds,
+            "global": lambda: lambda batch: GLOBAL(batch),
+            "helper": lambda: lambda batch: by_global(batch),
+            "jit": lambda: jax.jit(lambda batch: module(batch)),
+        }[kind]()
+        with make(files, options={"stages": [stage], "prefetch": 0}) as pipeline:
+            module.factor[...] = jnp.int32(3)  # restored, say, before the first batch
+            for _ in range(2):
+                batch = on_host(pipeline.step())
+                assert (batch["scaled"] == 3 * batch["index"]).all()
+            module.factor[...] = jnp.int32(4)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match=r"factor was set since.*Give the module itself as a stage"):
+                    pipeline.step()
+            assert pipeline.position == 64
 
     def test_one_shape_is_compiled_once(self, files: list[Path]) -> None:
         traces = []
