@@ -53,8 +53,7 @@ class RayPool:
         self._is_closed = False
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
-        is_managed = getattr(description, "is_managed", False)
-        self._set = ActorSet(num_actors, options, digest(description.settings()), is_managed=is_managed)
+        self._set = ActorSet(num_actors, options, digest(description.settings()), is_managed=description.is_managed)
         self._lock = self._set.lock
         self._scaler = scaler
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from datarax_ray.plan.orders.mixture import WeightsStart
-from datarax_ray.plan.orders.order import Order, Partitioning
-from datarax_ray.plan.partitions import ReadRequest, owners_in
+from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
+from datarax_ray.plan.partitions import ReadRequest, owners_in, smallest_run
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
-from datarax_ray.plan.state import Extra
+from datarax_ray.plan.state import Extra, StreamState
 
 # That a request is split into. A record that ends its process is found in the logarithm of the chunk to this base of
 # dead processes: in 5 of 2**15 positions, where halving takes 15. More pieces are more objects for nothing.
@@ -164,6 +164,30 @@ class RecordScheduler:
         self._origin = origin
         self._last_element = start
         self._empty = EmptyEpochs(drops_alike)
+
+    @classmethod
+    def of(
+        cls,
+        order: Order,
+        run_records: RunRecords,
+        start: StreamState,
+        stop: int | None,
+        wanted: Wanted,
+        *,
+        drops_alike: bool,
+    ) -> Self:
+        """What deals a stream of this order from a state on. run_records: that one actor should read in a row."""
+        assert start.extra is None or isinstance(start.extra, WeightsStart)
+        return cls(
+            order,
+            order.partitioning(run_records),
+            start=start.position,
+            stop=stop,
+            wanted=wanted,
+            origin=start.extra,
+            first_size=smallest_run(run_records),
+            drops_alike=drops_alike,
+        )
 
     @property
     def is_exhausted(self) -> bool:

@@ -15,8 +15,6 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import Extra, StatefulOrder, StreamState
 from datarax_ray.read.block import Block
-from datarax_ray.read.elements.transforms import OnError
-from datarax_ray.read.identity.code import code_fingerprint
 
 MAX_NAMES = 4  # of files, in a line for people
 
@@ -24,7 +22,8 @@ MAX_NAMES = 4  # of files, in a line for people
 class Reader(Protocol):
     """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it.
 
-    One with a `cached()` gives a reader of the same records that keeps them in memory (see read.formats.cache).
+    One with a `cached()` gives a reader of the same records that keeps them in memory (see read.formats.cache); one
+    with is_managed=True reads in a context of a user's (see Stream.is_managed).
     """
 
     @property
@@ -111,16 +110,14 @@ class Stream(Protocol):
         """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
         ...
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether reading enters a context of a user's, which is to be left before the process ends."""
+        ...
+
     def close(self) -> None:
         """Close what is open; reading opens it again."""
         ...
-
-
-def check_settings(num_epochs: Any, on_error: Any) -> int:
-    """num_epochs as a plain int. Raises: ValueError for what is no number of epochs, or no way to treat errors."""
-    epochs = whole_epochs(num_epochs)
-    check_on_error(on_error)
-    return epochs
 
 
 def whole_epochs(num_epochs: Any) -> int:
@@ -135,8 +132,3 @@ def check_on_error(on_error: Any) -> None:
     """Raise ValueError unless this is a way to treat errors."""
     if not callable(on_error) and on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise', 'skip' or a function of the error, got {on_error!r}")
-
-
-def on_error_setting(on_error: OnError) -> Any:
-    """on_error in plain values, for the settings of a stream."""
-    return code_fingerprint((on_error,)) if callable(on_error) else on_error

@@ -53,6 +53,7 @@ class InterleavedOrder:
     is_shuffled: bool = False
     window_size: int = 1
 
+    cycle: ClassVar[int] = EPOCH_POSITIONS  # positions in an epoch
     may_differ: ClassVar[tuple[str, ...]] = ()  # see StatefulOrder
 
     def __post_init__(self) -> None:
@@ -71,6 +72,16 @@ class InterleavedOrder:
     def num_records(self) -> int:
         """Raises: TypeError, which is what has no length in Python."""
         raise TypeError("a stream has no length before it is read to its end, so no len(); iterate it")
+
+    @property
+    def shuffle(self) -> str:
+        """Its name in settings."""
+        return "window" if self.is_shuffled else "none"
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the order beside the data, in plain values."""
+        window = {"window_size": self.window_size} if self.is_shuffled else {}
+        return {"shuffle": self.shuffle, "seed": self.seed, "turn_size": self.turn_size} | window
 
     def shards(self, epoch: int) -> Indices:
         """The shard at each place of the epoch's rotation: int64 (num_shards,)."""

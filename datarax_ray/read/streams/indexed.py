@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import writable
-from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_alike, steps
+from datarax_ray.read.elements.transforms import Call, OnError, Progress, steps
 from datarax_ray.read.errors import is_of_data
-from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.stream import MAX_NAMES, Reader, check_settings, on_error_setting
+from datarax_ray.read.stream import MAX_NAMES, Reader
+from datarax_ray.read.streams.element_stream import ElementStream
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
 _MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
@@ -83,37 +83,16 @@ def read_records(
 
 
 @dataclass(frozen=True)
-class IndexedStream:
-    """What a stream is made of.
-
-    num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
-    becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a function of the
-    RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no Exception, as a
-    SystemExit, is raised.
-    """
+class IndexedStream(ElementStream):
+    """A stream of records that are read by index; see ElementStream for the other fields."""
 
     reader: Reader
     order: EpochOrder
-    num_epochs: int = -1
-    transforms: tuple[Any, ...] = ()
-    on_error: OnError = "raise"
-    # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
-    _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
-        steps(self.transforms)
-        object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
 
     @property
     def run_records(self) -> int:
         """Records that one actor should read in a row in file order; see run_of."""
         return run_of(self.reader, _MAX_RUN_RECORDS)
-
-    @property
-    def stop(self) -> int | None:
-        """The position after the last, None for an endless stream."""
-        return None if self.num_epochs == -1 else self.num_epochs * self.order.num_records
 
     @property
     def yields(self) -> Yields:
@@ -125,20 +104,11 @@ class IndexedStream:
     def __str__(self) -> str:
         return f"num_records={self.order.num_records}, shuffle={self.order.shuffle!r}"
 
-    def drops_alike(self, is_packed: bool) -> bool:
-        """See transforms.drops_alike."""
-        return drops_alike(steps(self.transforms), self.on_error, is_packed)
-
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
-        return RecordScheduler(
-            self.order,
-            self.order.partitioning(self.run_records),
-            start=start.position,
-            stop=stop,
-            wanted=wanted,
-            first_size=self.run_records,
-            drops_alike=self.drops_alike(wanted.documents is not None),
+        is_packed = wanted.documents is not None
+        return RecordScheduler.of(
+            self.order, self.run_records, start, stop, wanted, drops_alike=self.drops_alike(is_packed)
         )
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
@@ -183,22 +153,3 @@ class IndexedStream:
     def locate(self, record: int) -> str:
         """Where a record is, for people."""
         return self.reader.locate(record)
-
-    @property
-    def is_managed(self) -> bool:
-        """Whether reading enters a context of a user's, which is to be left before the process ends."""
-        return getattr(self.reader, "is_managed", False)
-
-    def close(self) -> None:
-        """Close files; reading opens them again."""
-        self.reader.close()
-
-    def settings(self) -> dict[str, Any]:
-        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
-        return {
-            "files": self.reader.fingerprint(),
-            # num_epochs third, as in every state that was written
-            "order": {"shuffle": None, "seed": None, "num_epochs": self.num_epochs} | self.order.settings(),
-            "transforms": self._transforms,
-            "on_error": on_error_setting(self.on_error),
-        }

@@ -23,18 +23,18 @@ from datarax_ray.plan.shard_scheduling import ShardScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.elements.transforms import Call, OnError, Progress, drops_alike, steps
+from datarax_ray.read.elements.transforms import Call, Progress, steps
 from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.column_types import settle
-from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.stream import MAX_NAMES, check_settings, on_error_setting
+from datarax_ray.read.stream import MAX_NAMES
+from datarax_ray.read.streams.element_stream import ElementStream
 from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
 from datarax_ray.read.streams.rows import Pick, gather
 
 
 @dataclass(frozen=True)
-class InterleavedStream:
-    """What a stream of shards is made of; see IndexedStream for its other fields.
+class InterleavedStream(ElementStream):
+    """What a stream of shards is made of; see ElementStream for its other fields.
 
     What is broken in a way that the shard cannot be read on is an error also with on_error="skip".
     max_actors: those that read it at the same time, each a shard; None for all. No part of the stream.
@@ -42,27 +42,17 @@ class InterleavedStream:
 
     reader: ShardReader
     order: InterleavedOrder
-    num_epochs: int = -1
-    transforms: tuple[Any, ...] = ()
-    on_error: OnError = "raise"
     max_actors: int | None = None
-    _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
     _live: OpenShards = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_epochs", check_settings(self.num_epochs, self.on_error))
+        super().__post_init__()
         for step in steps(self.transforms):
             if step.kind == "decode":
                 raise TypeError(
                     f"transform {step.name} decodes stored records, and this stream gives elements; map them"
                 )
-        object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
         object.__setattr__(self, "_live", OpenShards(self.reader, self.order))
-
-    @property
-    def stop(self) -> int | None:
-        """The position after the last, None for an endless stream."""
-        return None if self.num_epochs == -1 else self.num_epochs * EPOCH_POSITIONS
 
     @property
     def yields(self) -> Yields:
@@ -70,8 +60,7 @@ class InterleavedStream:
         return Yields(False, any(step.kind == "flat_map" for step in steps(self.transforms)))
 
     def __str__(self) -> str:
-        shuffle = "window" if self.order.is_shuffled else "none"
-        return f"num_shards={self.order.num_shards}, shuffle={shuffle!r}"
+        return f"num_shards={self.order.num_shards}, shuffle={self.order.shuffle!r}"
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> ShardScheduler:
         """What deals it from this state on; see Stream.scheduler."""
@@ -83,7 +72,7 @@ class InterleavedStream:
             wanted=wanted,
             known=start.extra,
             max_actors=self.max_actors,
-            drops_alike=drops_alike(steps(self.transforms), self.on_error, wanted.documents is not None),
+            drops_alike=self.drops_alike(wanted.documents is not None),
         )
 
     def read(self, request: ShardReadRequest, ended: str = "") -> Block:
@@ -111,24 +100,7 @@ class InterleavedStream:
     def close(self) -> None:
         """Close what is open; reading opens it again."""
         self._live.close()
-        self.reader.close()
-
-    def settings(self) -> dict[str, Any]:
-        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
-        order: dict[str, Any] = {
-            "shuffle": "window" if self.order.is_shuffled else "none",
-            "seed": self.order.seed,
-            "num_epochs": self.num_epochs,
-            "turn_size": self.order.turn_size,
-        }
-        if self.order.is_shuffled:
-            order["window_size"] = self.order.window_size
-        return {
-            "files": self.reader.fingerprint(),
-            "order": order,
-            "transforms": self._transforms,
-            "on_error": on_error_setting(self.on_error),
-        }
+        super().close()
 
 
 @dataclass

@@ -19,7 +19,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, whole_weights
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import ReadRequest, smallest_run
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
@@ -104,16 +104,9 @@ class MixtureStream:
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
-        assert start.extra is None or isinstance(start.extra, WeightsStart)
-        return RecordScheduler(
-            self.order,
-            self.order.partitioning(self.run_records),
-            start=start.position,
-            stop=stop,
-            wanted=wanted,
-            origin=start.extra,
-            first_size=smallest_run(self.run_records),
-            drops_alike=self.drops_alike(wanted.documents is not None),
+        is_packed = wanted.documents is not None
+        return RecordScheduler.of(
+            self.order, self.run_records, start, stop, wanted, drops_alike=self.drops_alike(is_packed)
         )
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
@@ -162,7 +155,7 @@ class MixtureStream:
 
     @property
     def is_managed(self) -> bool:
-        """Whether reading any of the components enters a context of a user's."""
+        """See Stream.is_managed."""
         return any(component.is_managed for component in self.components)
 
     def close(self) -> None:

@@ -1,0 +1,63 @@
+"""What streams of the elements of one reader share: so many epochs of an order, put through transforms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from datarax_ray.read.elements.transforms import OnError, drops_alike, steps
+from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.stream import check_on_error, whole_epochs
+
+
+@dataclass(frozen=True)
+class ElementStream:
+    """What a stream is made of.
+
+    num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
+    becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a function of the
+    RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no Exception, as a
+    SystemExit, is raised.
+    """
+
+    reader: Any
+    order: Any
+    num_epochs: int = -1
+    transforms: tuple[Any, ...] = ()
+    on_error: OnError = "raise"
+    # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
+    _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_epochs", whole_epochs(self.num_epochs))
+        check_on_error(self.on_error)
+        steps(self.transforms)
+        object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
+
+    @property
+    def stop(self) -> int | None:
+        """The position after the last, None for an endless stream."""
+        return None if self.num_epochs == -1 else self.num_epochs * self.order.cycle
+
+    def drops_alike(self, is_packed: bool) -> bool:
+        """See transforms.drops_alike."""
+        return drops_alike(steps(self.transforms), self.on_error, is_packed)
+
+    @property
+    def is_managed(self) -> bool:
+        """See Stream.is_managed."""
+        return getattr(self.reader, "is_managed", False)
+
+    def close(self) -> None:
+        """Close what is open; reading opens it again."""
+        self.reader.close()
+
+    def settings(self) -> dict[str, Any]:
+        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
+        return {
+            "files": self.reader.fingerprint(),
+            # num_epochs third, as in every state that was written
+            "order": {"shuffle": None, "seed": None, "num_epochs": self.num_epochs} | self.order.settings(),
+            "transforms": self._transforms,
+            "on_error": code_fingerprint((self.on_error,)) if callable(self.on_error) else self.on_error,
+        }
