@@ -216,9 +216,9 @@ class Batcher:
     def _place(self, ranks: Ranks, block: Block) -> _Placed:
         nth = ordinals(block.positions) if self._yields.may_repeat else None
         rank = ranks.of(block.positions) if nth is None else ranks.of(block.positions) + nth
-        if (picked := block.picked) is None:
+        if (selected := block.selected) is None:
             return _Placed(block.columns, block.positions, rank, nth)
-        return _Placed(block.columns, block.positions[picked], rank[picked], None if nth is None else nth[picked])
+        return _Placed(block.columns, block.positions[selected], rank[selected], None if nth is None else nth[selected])
 
     def _check_offset(self, start: int, ranks: Ranks, offset: int) -> None:
         given = int(ranks.ends[0]) if len(ranks.positions) and ranks.positions[0] == start else 0

@@ -1,7 +1,7 @@
 """Packed batches: the documents of consecutive chunks into rows of seq_len tokens, with one copy, no token in Python.
 
 Legend: a batch is one flat line of batch_size * seq_len tokens; a piece is a document, or the part of one that a batch
-holds; a unit is what offsets in a record count, a token (ConcatThenSplit) or a document (FirstFitPack).
+holds; a unit is what offsets in a record count (Packing.unit).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from datarax_ray.feed.batches import HostBatch, Intake
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.packing import ConcatPlacer, ConcatThenSplit, FirstFitPlacer, Packing, padding, segments
+from datarax_ray.plan.packing import Packing, Placer, padding, segments
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
@@ -26,8 +26,8 @@ from datarax_ray.read.errors import Skipped
 class _Documents:
     """The documents of a chunk in the order of the stream: int64 (k,) each.
 
-    position, length; ends: running sum of lengths. block, begin: where its tokens are. units: delivered of its position
-    when the document before it is.
+    position, length; ends: running sum of lengths. block, begin: where its tokens are. size: in units; units: delivered
+    of its position when the document before it is.
     """
 
     position: Indices
@@ -35,6 +35,7 @@ class _Documents:
     ends: Indices
     block: Indices
     begin: Indices
+    size: Indices
     units: Indices
 
     def __len__(self) -> int:
@@ -68,7 +69,6 @@ class PackedBatcher:
     ) -> None:
         self._packing = packing
         self._rows = rows
-        self._counts_tokens = isinstance(packing, ConcatThenSplit)
         self._batch_size = rows.batch_size
         self._stop = stop
         self._drop_remainder = drop_remainder
@@ -121,12 +121,10 @@ class PackedBatcher:
         order = order[position[order] < failed_at]
         position, length = position[order], length[order]
         ends = np.cumsum(length)
-        nth = ordinals(position)
-        units = nth
-        if self._counts_tokens:
-            units = ends - length
-            units = units - units[np.arange(len(position)) - nth]
-        return _Documents(position, length, ends, owner[order], begin[order], units)
+        size = self._packing.unit_sizes(length)
+        units = np.cumsum(size) - size
+        units = units - units[np.arange(len(position)) - ordinals(position)]
+        return _Documents(position, length, ends, owner[order], begin[order], size, units)
 
     def _first(self, documents: _Documents, start: int) -> tuple[int, int]:
         """The document to begin with, and how many of its tokens to leave out."""
@@ -136,15 +134,13 @@ class PackedBatcher:
         of_first = documents.units[documents.position == start]
         index = int(np.searchsorted(of_first, offset, "right")) - 1
         behind = offset - int(of_first[index]) if len(of_first) else offset
-        if not len(of_first) or behind > (documents.length[index] if self._counts_tokens else 1):
+        if not len(of_first) or behind > documents.size[index]:
             raise ValueError(
-                f"the stream goes on behind {offset} {'tokens' if self._counts_tokens else 'documents'} of the record "
+                f"the stream goes on behind {offset} {self._packing.unit} of the record "
                 f"at position {start}, and that has fewer: a transform gives others than when the state was taken, so "
                 "going on would skip or repeat some. Make transforms functions of their element alone."
             )
-        if not self._counts_tokens or behind == documents.length[index]:
-            return index + bool(behind), 0
-        return index, behind
+        return (index + 1, 0) if behind == documents.size[index] else (index, behind)
 
     def _place_at(self, documents: _Documents, index: int, skip: int) -> tuple[int, int]:
         """Where the stream goes on when the documents before `index` are delivered, and `skip` tokens of that one."""
@@ -157,8 +153,7 @@ class PackedBatcher:
         """Start the batch at this place; its buffers are made with the first document."""
         self._start, self._offset = start, offset
         self._after = (start, offset)
-        make = ConcatPlacer if self._counts_tokens else FirstFitPlacer
-        self._place: ConcatPlacer | FirstFitPlacer = make(self._batch_size, self._packing.seq_len)
+        self._place: Placer = self._packing.placer(self._batch_size)
         self._buffers: dict[str, np.ndarray] | None = None
         self._pieces: list[_Pieces] = []
 
@@ -177,7 +172,7 @@ class PackedBatcher:
         of = slice(index, index + len(starts))
         source, units = documents.begin[of].copy(), documents.units[of].copy()
         source[0] += skip
-        units[0] += skip if self._counts_tokens else 0
+        units[0] += skip
         self._pieces.append(_Pieces(starts, documents.position[of], units))
         if self._buffers is None:
             self._buffers = self._empty(self._batch_size * self._packing.seq_len)
@@ -227,8 +222,8 @@ class PackedBatcher:
             rows = buffer.reshape(self._batch_size, seq_len, *buffer.shape[1:])[lo:hi]
             if (used[lo:hi] < seq_len).any():
                 rows[ids == 0] = padding(packing)[name]
-            if isinstance(packing, ConcatThenSplit) and name in (packing.bos_fields or ()):
-                rows[(ids > 0) & (places == 0)] = packing.bos_token_id
+            if (first := packing.first_token(name)) is not None:
+                rows[(ids > 0) & (places == 0)] = first
             columns |= {name: rows, f"{name}_segment_ids": ids, f"{name}_positions": places}
         return columns
 
@@ -243,10 +238,13 @@ class PackedBatcher:
         return position[first], units[first] + begins - start[first]
 
     def _check_fill(self, like: Columns) -> None:
-        fill = [(name, "pad_id", value) for name, value in padding(self._packing).items()]
-        if isinstance(self._packing, ConcatThenSplit) and self._packing.bos_token_id is not None:
-            fill += [(name, "bos_token_id", self._packing.bos_token_id) for name in self._packing.bos_fields or ()]
+        fill: list[tuple[str, str, int | None]] = [
+            (name, "pad_id", value) for name, value in padding(self._packing).items()
+        ]
+        fill += [(name, "bos_token_id", self._packing.first_token(name)) for name in like]
         for name, what, value in fill:
+            if value is None:
+                continue
             dtype = like[name].dtype
             if dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Picking: which elements of a chunk one trainer takes, once it is known where all of them are.
+"""Row selection: which elements of a chunk one trainer takes, once it is known where all of them are.
 
 Legend: a rank counts the elements of a chunk from 0; a row is an index into a global batch.
 """
@@ -27,7 +27,7 @@ class RowSelector:
     """Takes the blocks of chunks in order, and says which of their elements are this trainer's.
 
     Of a batch that a chunk begins and does not end, nobody knows yet how many rows it has. Where that changes whose
-    they are (a short last batch that is neither padded nor dropped), all are picked that may be this trainer's.
+    they are (a short last batch that is neither padded nor dropped), all are selected that may be this trainer's.
 
     stop, offset, is_fixed: as a Batcher's; is_fixed where the last batch is padded or dropped.
     """
@@ -38,16 +38,16 @@ class RowSelector:
         self._is_fixed = is_fixed
         self._next_row = -offset  # of the first element of the next chunk, in the batch that it begins in
 
-    def pick(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
-        """Of each block of the chunk [start, stop), which elements are picked: int64 (m,), ascending."""
+    def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
+        """Of each block of the chunk [start, stop), which elements are selected: int64 (m,), ascending."""
         ranks = ranks_in(start, stop, blocks, is_one_to_one=False)
         end = self._next_row + ranks.total
-        picks = []
+        selections = []
         for block in blocks:
             rows = self._next_row + ranks.of(block.positions) + ordinals(block.positions)
-            picks.append(np.flatnonzero(self._are_mine(rows, end, is_last=stop == self._stop)))
+            selections.append(np.flatnonzero(self._are_mine(rows, end, is_last=stop == self._stop)))
         self._next_row = max(0, end) % self._rows.batch_size
-        return picks
+        return selections
 
     def _are_mine(self, rows: Indices, end: int, *, is_last: bool) -> np.ndarray:
         """rows: counted on from the batch that the chunk begins in. end: of the chunk's rows."""
@@ -61,17 +61,17 @@ class RowSelector:
 
 @dataclass(frozen=True)
 class _Places:
-    """A chunk whose elements' places are known: of each block, who made it for which request, and what is picked."""
+    """A chunk whose elements' places are known: of each block, who made it for which request, and what is selected."""
 
     start: int
     stop: int
     parts: list[Part]
     blocks: list[Block]
-    picks: list[Indices]
+    selections: list[Indices]
 
 
 class SelectedRowsScheduler:
-    """Deals the elements that a selector picks, of chunks whose places another scheduler's requests told."""
+    """Deals the elements that a selector selections, of chunks whose places another scheduler's requests told."""
 
     def __init__(self, places: Scheduler, selector: RowSelector) -> None:
         self.partitioning = places.partitioning
@@ -87,25 +87,25 @@ class SelectedRowsScheduler:
 
     def add_places(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
         """Event: the places of the next chunk are there, each block for its part."""
-        self._known.append(_Places(start, stop, parts, blocks, self._selector.pick(start, stop, blocks)))
+        self._known.append(_Places(start, stop, parts, blocks, self._selector.select(start, stop, blocks)))
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         """The next chunk that is known, of any size. Each part is asked of the actor that made its block."""
         chunk = self._known.popleft()
         self._dealt.append(chunk)
         requests = tuple(
-            (part.actor, _part_of(part.request, picked, len(block.positions)))
-            for part, block, picked in zip(chunk.parts, chunk.blocks, chunk.picks, strict=True)
-            if len(picked)
+            (part.actor, _part_of(part.request, selected, len(block.positions)))
+            for part, block, selected in zip(chunk.parts, chunk.blocks, chunk.selections, strict=True)
+            if len(selected)
         )
-        return Chunk(chunk.start, chunk.stop, max(1, sum(map(len, chunk.picks))), requests)
+        return Chunk(chunk.start, chunk.stop, max(1, sum(map(len, chunk.selections))), requests)
 
     def merged(self, blocks: Sequence[Block]) -> list[Block]:
         """The blocks of the next chunk that was dealt, whole: those told first, with the columns of these. In order."""
         chunk, parts = self._dealt.popleft(), iter(blocks)
         return [
-            merged(block, next(parts), picked) if len(picked) else block
-            for block, picked in zip(chunk.blocks, chunk.picks, strict=True)
+            merged(block, next(parts), selected) if len(selected) else block
+            for block, selected in zip(chunk.blocks, chunk.selections, strict=True)
         ]
 
     def split(self, request: Request) -> Sequence[Request]:
@@ -116,7 +116,7 @@ class SelectedRowsScheduler:
         """Nothing: it was told with the places."""
 
 
-def _part_of(request: Any, picked: Indices, num_elements: int) -> Any:
+def _part_of(request: Any, selected: Indices, num_elements: int) -> Any:
     """The request for these elements of a block that has so many."""
-    sharing = replace(request.wanted.sharing, part=picked, num_elements=num_elements)
+    sharing = replace(request.wanted.sharing, part=selected, num_elements=num_elements)
     return replace(request, wanted=replace(request.wanted, sharing=sharing))

@@ -187,7 +187,7 @@ def _selected(
     actor keeps four times as much as may wait with it (BlockCache), and would make again what it had to drop.
     """
     stall = Stall(description, options.stall_after_s)
-    picked = SelectedRowsScheduler(scheduler, selector)
+    selected = SelectedRowsScheduler(scheduler, selector)
     max_nbytes, max_actor_nbytes = max(1, options.max_nbytes // 2), DEPTH * options.block_nbytes // 2
     ahead = Window(
         scheduler,
@@ -199,13 +199,13 @@ def _selected(
     places = Flow(ahead, pool, stall)
     share = num_rows_in(options.rows.full) / options.batch_size
     mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, max_actor_nbytes)]
-    rows = Flow(Window(picked, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
+    rows = Flow(Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
             reading, weights = pool.actors(), pool.weights()
             is_lost = places.poll(reading, weights) | rows.poll(reading, weights)
-            while places.is_ready and picked.is_exhausted:  # what is known is dealt when there is room for it
-                picked.add_places(*places.first())
+            while places.is_ready and selected.is_exhausted:  # what is known is dealt when there is room for it
+                selected.add_places(*places.first())
                 places.release()
                 # rows first: an actor answers in the order in which it is asked, and these cost it nothing
                 is_lost |= rows.poll(reading, weights) | places.poll(reading, weights)
@@ -215,10 +215,10 @@ def _selected(
                 places.receive()
                 continue
             if not rows.is_ready:
-                rows.receive(places if picked.is_exhausted else None)
+                rows.receive(places if selected.is_exhausted else None)
                 continue
             start, stop, _, blocks = rows.first()
-            blocks = picked.merged(blocks)
+            blocks = selected.merged(blocks)
             yield start, stop, blocks
             rows.release()
 

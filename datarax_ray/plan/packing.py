@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,60 @@ class DocumentSpec:
     fields: tuple[str, ...]
     max_length: int | None = None
     too_long: TooLong = "raise"
+
+
+class Placer(Protocol):
+    """Where a packing puts documents in one batch."""
+
+    def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
+        """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
+
+        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns where in the
+        flat batch each of the first m goes, how much of it (all, but of the last), and whether the batch is full.
+        """
+        ...
+
+    @property
+    def used(self) -> Indices:
+        """Tokens in each row that has any: int64 (rows so far,)."""
+        ...
+
+
+class Packing(Protocol):
+    """How documents are made rows of seq_len tokens. Immutable; pickles."""
+
+    # What an offset in a record counts; a state of one kind of stream is of no use to another.
+    unit: ClassVar[Unit]
+
+    @property
+    def seq_len(self) -> int: ...
+
+    @property
+    def fields(self) -> tuple[str, ...] | str: ...
+
+    @property
+    def pad_id(self) -> int | Mapping[str, int]: ...
+
+    @property
+    def documents(self) -> DocumentSpec:
+        """What actors are to make of elements."""
+        ...
+
+    def unit_sizes(self, lengths: Indices) -> Indices:
+        """How many units documents of these lengths count for: int64 (k,) both."""
+        ...
+
+    def first_token(self, name: str) -> int | None:
+        """What replaces the first token of each piece of a field; None for nothing."""
+        ...
+
+    def placer(self, rows: int) -> Placer:
+        """What packs a batch of so many rows."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What the rows depend on, in plain values."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +110,6 @@ class ConcatThenSplit:
     bos_token_id: int | None = None
     bos_fields: tuple[str, ...] | str | None = None
 
-    # What an offset in a record counts; a state of one kind of stream is of no use to another.
     unit: ClassVar[Unit] = "tokens"
 
     def __post_init__(self) -> None:
@@ -70,11 +123,18 @@ class ConcatThenSplit:
 
     @property
     def documents(self) -> DocumentSpec:
-        """What actors are to make of elements."""
         return DocumentSpec(_names(self.fields))
 
+    def unit_sizes(self, lengths: Indices) -> Indices:
+        return lengths
+
+    def first_token(self, name: str) -> int | None:
+        return self.bos_token_id if name in (self.bos_fields or ()) else None
+
+    def placer(self, rows: int) -> Placer:
+        return ConcatPlacer(rows, self.seq_len)
+
     def settings(self) -> dict[str, Any]:
-        """What the rows depend on, in plain values."""
         return {
             "kind": "concat_then_split",
             **_common(self),
@@ -110,15 +170,19 @@ class FirstFitPack:
 
     @property
     def documents(self) -> DocumentSpec:
-        """What actors are to make of elements."""
         return DocumentSpec(_names(self.fields), self.seq_len, self.too_long)
 
+    def unit_sizes(self, lengths: Indices) -> Indices:
+        return np.ones_like(lengths)
+
+    def first_token(self, name: str) -> int | None:
+        return None
+
+    def placer(self, rows: int) -> Placer:
+        return FirstFitPlacer(rows, self.seq_len)
+
     def settings(self) -> dict[str, Any]:
-        """What the rows depend on, in plain values."""
         return {"kind": "first_fit", **_common(self), "too_long": self.too_long}
-
-
-Packing = ConcatThenSplit | FirstFitPack
 
 
 def padding(packing: Packing) -> dict[str, int]:
@@ -136,11 +200,6 @@ class ConcatPlacer:
     filled: int = 0
 
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
-        """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
-
-        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns where in the
-        flat batch each of the first m goes, how much of it (all, but of the last), and whether the batch is full.
-        """
         begin = int(ends[index] - lengths[index]) + skip
         stop = min(int(ends[-1]), begin + self.rows * self.seq_len - self.filled)
         last = int(np.searchsorted(ends, stop))
@@ -153,7 +212,6 @@ class ConcatPlacer:
 
     @property
     def used(self) -> Indices:
-        """Tokens in each row that has any: int64 (rows so far,)."""
         count = -(-self.filled // self.seq_len)
         return np.minimum(self.filled - np.arange(count, dtype=np.int64) * self.seq_len, self.seq_len)
 
@@ -170,7 +228,7 @@ class FirstFitPlacer:
         self._used = np.zeros(self.rows, np.int64)
 
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
-        """As ConcatPlacer.take; lengths are at most seq_len. Full is a batch in which the next document has no room."""
+        """As Placer.take; lengths are at most seq_len. Full is a batch in which the next document has no room."""
         used, starts = self._used, []
         for length in lengths[index:]:
             row = int((used <= self.seq_len - length).argmax())
@@ -183,7 +241,6 @@ class FirstFitPlacer:
 
     @property
     def used(self) -> Indices:
-        """Tokens in each row that has any: int64 (rows so far,)."""
         return self._used[self._used > 0]
 
 

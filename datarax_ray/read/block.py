@@ -37,7 +37,7 @@ class Block:
     ...), or Elements (grain.engine.pytrees) where they may be of any kind; None where k is 0. skipped: records left
     out. failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
-    ...). picked: int64 (m,), ascending, which of the elements the columns hold, (m, ...); None for all. whole_nbytes:
+    ...). selected: int64 (m,), ascending, which of the elements the columns hold, (m, ...); None for all. whole_nbytes:
     what the columns of all elements take, where these hold none. learned: what reading told of the stream, for who
     schedules it: ShardEnds, where it is read by shards. read_s: what reading it took, 0 where that was not
     measured; no part of what the block is.
@@ -49,7 +49,7 @@ class Block:
     failure: Exception | None = None
     failure_position: int = 0
     lengths: Indices | None = None
-    picked: Indices | None = None
+    selected: Indices | None = None
     whole_nbytes: int = 0
     learned: tuple[Any, ...] = ()
     read_s: float = field(default=0.0, compare=False)

@@ -78,7 +78,7 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
     if isinstance(wanted, str):
         if wanted == "all":
             return block
-        return replace(block, columns=_rows(block, _NO_ROWS), picked=_NO_ROWS, whole_nbytes=block.nbytes)
+        return replace(block, columns=_rows(block, _NO_ROWS), selected=_NO_ROWS, whole_nbytes=block.nbytes)
     rows = wanted[: np.searchsorted(wanted, len(block.positions))]
     # what reading took was told with the places
     return replace(block, positions=block.positions[rows], columns=_rows(block, rows), skipped=(), read_s=0.0)
@@ -94,7 +94,7 @@ def merged(places: Block, part: Block, rows: Indices) -> Block:
             f"the elements from position {places.positions[rows[0]]} on were others when they were read again: the "
             "data or a transform does not give the same twice, so no stream over it can be exact"
         )
-    return replace(places, columns=part.columns, picked=rows)
+    return replace(places, columns=part.columns, selected=rows)
 
 
 def _rows(block: Block, rows: Indices) -> Columns:

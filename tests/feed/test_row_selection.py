@@ -1,4 +1,4 @@
-"""Which elements a trainer picks, by value, and against a plain loop over rows."""
+"""Which elements a trainer selections, by value, and against a plain loop over rows."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -20,35 +20,35 @@ def block(*positions) -> Block:
     return Block(np.array(positions, np.int64), None)
 
 
-def picked(machine: RowSelector, start: int, stop: int, *blocks: Block) -> list[list[int]]:
-    return [found.tolist() for found in machine.pick(start, stop, blocks)]
+def selected(machine: RowSelector, start: int, stop: int, *blocks: Block) -> list[list[int]]:
+    return [found.tolist() for found in machine.select(start, stop, blocks)]
 
 
 def test_of_every_batch_its_rows_whoever_has_them():
     # elements 0 1 3 4 | 6 7 8 9 of two blocks; rank 1 of 2 takes the last two of each batch
-    assert picked(selector(), 0, 10, block(0, 4, 6, 9), block(1, 3, 7, 8)) == [[1, 3], [1, 3]]
+    assert selected(selector(), 0, 10, block(0, 4, 6, 9), block(1, 3, 7, 8)) == [[1, 3], [1, 3]]
 
 
 def test_of_a_batch_that_goes_on_all_that_may_be_a_trainers():
     blocks = block(0, 1, 2, 3, 4, 5, 6), block()
-    assert picked(selector(0), 0, 10, *blocks) == [[0, 1, 4, 5], []]
-    assert picked(selector(1), 0, 10, *blocks) == [[2, 3, 4, 5, 6], []]
-    assert picked(selector(1, is_fixed=True), 0, 10, *blocks) == [[2, 3, 6], []]
+    assert selected(selector(0), 0, 10, *blocks) == [[0, 1, 4, 5], []]
+    assert selected(selector(1), 0, 10, *blocks) == [[2, 3, 4, 5, 6], []]
+    assert selected(selector(1, is_fixed=True), 0, 10, *blocks) == [[2, 3, 6], []]
 
 
 def test_the_last_batch_is_split_evenly_once_it_is_known_to_be_the_last():
     for rank, wanted in ((0, [0, 1, 4]), (1, [2, 3, 5, 6])):
-        assert picked(selector(rank, stop=10), 0, 10, block(0, 1, 2, 3, 4, 5, 6)) == [wanted]
+        assert selected(selector(rank, stop=10), 0, 10, block(0, 1, 2, 3, 4, 5, 6)) == [wanted]
 
 
 def test_a_batch_goes_on_in_the_next_chunk():
     machine = selector(1)
-    assert picked(machine, 0, 10, block(0, 1, 2)) == [[0, 1, 2]]
-    assert picked(machine, 10, 20, block(10, 11, 12, 13, 14)) == [[0, 3, 4]]
+    assert selected(machine, 0, 10, block(0, 1, 2)) == [[0, 1, 2]]
+    assert selected(machine, 10, 20, block(10, 11, 12, 13, 14)) == [[0, 3, 4]]
 
 
 def test_several_elements_of_a_position_and_those_that_were_delivered_before():
-    assert picked(selector(1, offset=2), 0, 10, block(0, 0, 0, 4), block(2, 2)) == [[3], [1]]
+    assert selected(selector(1, offset=2), 0, 10, block(0, 0, 0, 4), block(2, 2)) == [[3], [1]]
 
 
 @given(st.data())
@@ -67,16 +67,16 @@ def test_trainers_pick_what_a_loop_over_rows_gives_them(data):
     mine = TrainerRows(batch_size, Share(num_parts, parts), is_padded=is_fixed)
     row = -offset
     for start, size in enumerate(sizes):  # each chunk is one position, with any number of elements, in one block
-        picks = set(machine.pick(start, start + 1, [block(*[start] * size)])[0].tolist())
+        selections = set(machine.select(start, start + 1, [block(*[start] * size)])[0].tolist())
         for index in range(size):
             if row < 0:
-                assert index not in picks
+                assert index not in selections
             else:
                 rows = min(batch_size, total - row // batch_size * batch_size)
                 is_mine = bool(within(mine.of(rows), np.array([row % batch_size]))[0])
-                assert index in picks or not is_mine
+                assert index in selections or not is_mine
                 if is_fixed or (
                     rows == batch_size and (row // batch_size + 1) * batch_size <= sum(sizes[: start + 1]) - offset
                 ):
-                    assert (index in picks) == is_mine
+                    assert (index in selections) == is_mine
             row += 1

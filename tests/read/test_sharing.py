@@ -108,14 +108,14 @@ def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block() -> No
     places = [cache.answer(shared(ReadRequest(5, 15), 2, "places"), make) for _ in range(2)]
     for told in places:
         assert (told.positions.tolist(), told.columns.shape, told.whole_nbytes) == (list(range(5, 15)), (0,), 80)
-    picked = [np.array([0, 2, 9]), np.array([4])]
-    parts = [cache.answer(shared(ReadRequest(5, 15), 2, rows), make) for rows in picked]
+    selected = [np.array([0, 2, 9]), np.array([4])]
+    parts = [cache.answer(shared(ReadRequest(5, 15), 2, rows), make) for rows in selected]
     assert [part.columns.tolist() for part in parts] == [[5, 7, 14], [9]]
     assert make.made == [(5, 15)]
     assert cache.nbytes == 0  # both trainers had their rows
-    whole = merged(places[0], parts[0], picked[0])
+    whole = merged(places[0], parts[0], selected[0])
     assert (whole.positions.tolist(), whole.columns.tolist()) == (list(range(5, 15)), [5, 7, 14])
-    assert whole.picked is picked[0]
+    assert whole.selected is selected[0]
 
 
 def test_a_part_of_another_block_than_was_told_of_is_an_error() -> None:
