@@ -85,8 +85,8 @@ class StreamOptions:
     rows: TrainerRows = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "chunk_size"):
-            if (value := getattr(self, name)) is not None or name == "batch_size":
+        for name in ("batch_size", "process_index", "process_count", "chunk_size"):
+            if (value := getattr(self, name)) is not None or name != "chunk_size":
                 object.__setattr__(self, name, whole(name, value))
         for name in ("drop_remainder", "pad_remainder"):
             object.__setattr__(self, name, flag(name, getattr(self, name)))

@@ -26,7 +26,7 @@ from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
-from datarax_ray.plan.arguments import flag
+from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, Packing
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.read.closing import Closing, closed
@@ -105,6 +105,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise TypeError(f"rngs is an nnx.Rngs, got {rngs!r}; write nnx.Rngs(0)")
         if drop_remainder and pad_remainder:
             raise ValueError("a short last batch is left out (drop_remainder) or filled up (pad_remainder), not both")
+        prefetch = whole("prefetch", prefetch, ", of batches made ahead; 0 for none")
         if prefetch < 0:
             raise ValueError(f"prefetch must be at least 0, got {prefetch}")
         if on_host and (stages or nodes):
@@ -293,7 +294,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         step_fn: Callable[..., Any],
         *,
         length: int,
-        modules: Sequence[Any] = (),
+        modules: Sequence[Any] | nnx.Module = (),
         init_carry: Any = None,
     ) -> Any:
         """`length` train steps over the next batches in one compiled loop; then the position is behind them.
@@ -301,9 +302,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         On a mesh of several processes each step is a call of its own, of one compiled program, in every process.
 
         step_fn: (*modules, batch) -> out; with init_carry, (carry, *modules, batch) -> (carry, out). modules: NNX
-        modules, optimizers and the like, whose variables the steps update. Returns the outs, stacked on a new first
-        axis (length, ...); with init_carry, (carry, outs). Compiled once for each step_fn (the same object), length and
-        shapes. Batches are those of iteration, byte for byte, but without the fields that stay on the host.
+        modules, optimizers and the like, or one alone, whose variables the steps update. Returns the outs, stacked on a
+        new first axis (length, ...); with init_carry, (carry, outs). Compiled once for each step_fn (the same object),
+        length and shapes. Batches are those of iteration, byte for byte, but without the fields that stay on the host.
 
         All or nothing: whatever it raises, the modules and the position are what they were, and the next scan or `for`
         begins at the same batch. Ctrl-C may be heard only when the loop has ended.
@@ -313,6 +314,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         source raises, as from iteration, with a note which batch it was.
         """
         self._check_usable()
+        length = whole("length", length)
+        if isinstance(modules, nnx.Module):
+            modules = (modules,)
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
         if self._on_host:

@@ -910,6 +910,13 @@ def test_impossible_options_are_refused(options, message):
         StreamOptions(**options)
 
 
+@pytest.mark.parametrize("name", ["batch_size", "process_index", "process_count", "chunk_size"])
+@pytest.mark.parametrize("value", ["1", 1.0, True, [1]])
+def test_options_that_are_no_whole_numbers_are_refused(name, value):
+    with pytest.raises(TypeError, match=f"{name} is a whole number, got"):
+        StreamOptions(**{"batch_size": 4, name: value})
+
+
 @pytest.mark.parametrize("num_epochs", [0, -2])
 def test_impossible_epochs_are_refused(sets, num_epochs):
     with pytest.raises(ValueError, match=f"num_epochs must be at least 1, or -1 for endless, got {num_epochs}"):

@@ -114,6 +114,8 @@ def test_positions_before_the_weights_began_are_refused():
         ([0, 3], (0, 1)),
         ([Fraction(1, 7), 1], (1, 7)),
         ([0.1] * 10, (1,) * 10),
+        (np.array([0.7, 0.2, 0.1], np.float32), (7, 2, 1)),
+        (np.array([6, 4]), (3, 2)),
     ],
 )
 def test_weights_are_taken_as_the_fractions_that_they_mean(weights, whole):
@@ -132,6 +134,12 @@ def test_weights_are_taken_as_the_fractions_that_they_mean(weights, whole):
 )
 def test_weights_that_mean_nothing_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):
+        whole_weights(weights)
+
+
+@pytest.mark.parametrize("weights", ["ab", {"web": 1}, [1, None], ["1", "2"], [[1, 2]]])
+def test_weights_that_are_no_numbers_are_refused(weights):
+    with pytest.raises(TypeError, match="weights are numbers, one for each source, got"):
         whole_weights(weights)
 
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -221,13 +222,15 @@ class MixtureOrder(Order):
 def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:
     """Weights as whole numbers in the same proportion, without a common divisor.
 
-    Raises: ValueError for negative weights, weights that are all 0, or ones without a common denominator in reach.
+    Raises: TypeError for what is no number; ValueError for negative weights, weights that are all 0, or ones without a
+    common denominator in reach.
 
     >>> whole_weights([0.7, 0.2, 0.1])
     (7, 2, 1)
     """
+    weights = [_plain(weight) for weight in weights]
     if any(not math.isfinite(w) or w < 0 for w in weights) or not any(weights):
-        raise ValueError(f"weights must be at least 0, and one of them more, got {list(weights)}")
+        raise ValueError(f"weights must be at least 0, and one of them more, got {weights}")
     exact = [Fraction(w).limit_denominator(_MAX_DENOMINATOR) if isinstance(w, float) else Fraction(w) for w in weights]
     if vanished := [w for w, found in zip(weights, exact, strict=True) if w and not found]:
         raise ValueError(f"weights {vanished} are too small beside the others; give whole numbers")
@@ -240,6 +243,18 @@ def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:
             "2**31; round them"
         )
     return tuple(w // divisor for w in whole)
+
+
+def _plain(weight: Any) -> Rational | float:
+    """A number of Python's, of NumPy's float32 and JAX's arrays of one number too."""
+    if isinstance(weight, Rational):
+        return weight
+    try:
+        if not isinstance(weight, str | bytes):  # which float() would take
+            return float(weight)
+    except TypeError:
+        pass  # told below
+    raise TypeError(f"weights are numbers, one for each source, got {shown(weight)}")
 
 
 def origin_of(plain: Any, num_components: int, state: StreamState) -> WeightsStart:
