@@ -24,7 +24,7 @@ from ray.exceptions import (
 )
 
 from datarax_ray.actors.bench import Bench
-from datarax_ray.actors.exit_reason import OUT_OF_MEMORY, first_line, out_of_memory, why_no_start
+from datarax_ray.actors.exit_reason import first_line, out_of_memory, why_no_start
 from datarax_ray.actors.lifecycle import (
     ActorState,
     Ask,
@@ -308,7 +308,6 @@ def _lose(requests: Sequence[InFlight], reason: str, *, was_read: bool) -> int:
                 continue
             except Exception:  # an error of its own would come again, and then be raised
                 pass
-        was_at_it = was_read and num_lost == 0
-        sent.outcome = Lost(sent.part, reason, was_read=was_at_it, for_memory=reason.startswith(OUT_OF_MEMORY))
+        sent.outcome = Lost(sent.part, reason, was_read=was_read and num_lost == 0)
         num_lost += 1
     return num_lost

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import ray
 
-OUT_OF_MEMORY = "out of memory"  # begins what is said of it
-
 
 def out_of_memory(worker_id: str, timeout_s: float) -> str | None:
     """What Ray says of the memory that ended this process; None where that was not why, or is not known in time."""
@@ -27,7 +25,7 @@ def out_of_memory(worker_id: str, timeout_s: float) -> str | None:
             found = WorkerInfoGcsServiceStub(channel).GetWorkerInfo(request, timeout=timeout_s).worker_table_data
         if found.is_alive or found.exit_type != WorkerExitType.Value("NODE_OUT_OF_MEMORY"):
             return None
-        return f"{OUT_OF_MEMORY}: {found.exit_detail.splitlines()[0]}"[:300]
+        return f"out of memory: {found.exit_detail.splitlines()[0]}"[:300]
     except Exception:  # the head does not answer, or this Ray has none of these names: its own exception has to do
         return None
 

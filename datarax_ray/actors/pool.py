@@ -112,7 +112,7 @@ class RayPool:
             actor = self._set.actors.get(part.actor)
             if actor is None or actor.state.phase != "running":
                 return InFlight(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
-            trial = Trial(self._request_timeout_s, part.ended) if part.is_trial else None
+            trial = Trial(self._request_timeout_s) if part.is_trial else None
             ref = actor.handle.read.remote([self._description], part.request, trial)
             sent = InFlight(part, ref, actor.state.process.node_id, look_at=time.monotonic() + _LOOK_EVERY_S)
             self._set.send(actor, sent)

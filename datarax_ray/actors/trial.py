@@ -2,7 +2,9 @@
 
 Whoever kills actors from outside kills them at any record, so an actor that is gone is no evidence against what it was
 at; a process that was made to read this one position, and ended at it while the actor lived on, is. Twice: where the
-kernel runs out of memory it may choose a process for no fault of its own.
+kernel runs out of memory it may choose a process for no fault of its own. Ray does so: it ends all actors of a node
+whose memory runs out, and not the process that takes it. So a process that takes much of what is left is ended here,
+before that comes to pass; where it does, the actor is lost once more, and nobody is blamed.
 """
 
 from __future__ import annotations
@@ -10,17 +12,23 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import math
 import os
 import pickle
+import resource
 import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from ray._private.utils import get_system_memory, get_used_memory  # as Ray counts it: of the container, where in one
 
 from datarax_ray.read.block import Block
 from datarax_ray.read.stream import Stream
@@ -31,19 +39,22 @@ _NUM_RUNS = 2
 _READY = b"r"
 # Between two looks whether a process has ended that says nothing; and what is read at a time.
 _LOOK_MS = 100
+# Between two looks at how much memory it takes, of which some GB a second can be taken.
+_WATCH_S = 0.02
+# Of the memory that is left: far less than what Ray takes for too much, so that it is seen in time.
+_ROOM_SHARE = 0.5
+# But no less than any read may take, with what it imports: on a node with less to spare there is nothing to be found.
+_LEAST_NBYTES = 256 * 2**20
+_RAYS_SHARE = 0.95  # RAY_memory_usage_threshold where it is not set
 _PIPE_NBYTES = 2**20
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
 @dataclass(frozen=True)
 class Trial:
-    """How a position is tried. timeout_s: what reading it may take. ended: what is known to end all who read it.
-
-    Then it is not read, and "" otherwise.
-    """
+    """How a position is tried. timeout_s: what reading it may take."""
 
     timeout_s: float
-    ended: str = ""
 
     @property
     def most_s(self) -> float:
@@ -58,13 +69,12 @@ def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial,
 
     Raises: RuntimeError where no process can be made to try it in; what reading raises there, as a missing file does.
     """
-    ended = trial.ended
-    if not ended:
-        for _ in range(_NUM_RUNS):
-            found = _run(pickled(), request, trial.timeout_s)
-            if isinstance(found, Block):
-                return found
-            ended = found
+    ended = ""
+    for _ in range(_NUM_RUNS):
+        found = _run(pickled(), request, trial.timeout_s)
+        if isinstance(found, Block):
+            return found
+        ended = found
     return description.read(request, ended)
 
 
@@ -85,10 +95,10 @@ def _run(pickled: bytes, request: Any, timeout_s: float) -> Block | str:
         finally:
             os.close(sender)
         try:
-            with _at_most(START_S, process):
+            with _at_most(process, START_S):
                 _give(process, pickle.dumps((pickled, request)))
                 said = _answer(answer, process, num_bytes=1)
-            with _at_most(timeout_s, process) as is_over:
+            with _at_most(process, timeout_s, max(_ROOM_SHARE * _room_nbytes(), _LEAST_NBYTES)) as why_killed:
                 block = _answer(answer, process) if said == _READY else b""
                 status = process.wait()
         finally:
@@ -105,9 +115,7 @@ def _run(pickled: bytes, request: Any, timeout_s: float) -> Block | str:
         if isinstance(found, Exception):
             raise found
         return found
-    if is_over.is_set():
-        return f"it took longer than request_timeout_s={timeout_s:g}, and was killed"
-    return _named(status)
+    return why_killed[0] if why_killed else _named(status)
 
 
 def _give(process: subprocess.Popen[bytes], given: bytes) -> None:
@@ -133,21 +141,42 @@ def _answer(answer: io.FileIO, process: subprocess.Popen[bytes], num_bytes: int 
 
 
 @contextlib.contextmanager
-def _at_most(seconds: float, process: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
-    """Kill the process after so long, and then set the event."""
-    is_over = threading.Event()
+def _at_most(process: subprocess.Popen[bytes], seconds: float, nbytes: float = math.inf) -> Iterator[list[str]]:
+    """Kill the process after so long, or once it has taken so much more memory than it has now; the list says why."""
+    why: list[str] = []
+    is_done = threading.Event()
+    until, before = time.monotonic() + seconds, _taken_nbytes(process.pid)
 
-    def kill() -> None:
-        is_over.set()
-        process.kill()
+    def watch() -> None:
+        while not (why or is_done.wait(_WATCH_S)):
+            taken = _taken_nbytes(process.pid) - before
+            if time.monotonic() > until:
+                why.append(f"it took longer than request_timeout_s={seconds:g}, and was killed")
+            elif taken > nbytes:
+                why.append(f"it took {taken >> 20} MiB of memory, half of what its node had left, and was killed")
+        if why:
+            process.kill()
 
-    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), kill)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=watch, daemon=True).start()
     try:
-        yield is_over
+        yield why
     finally:
-        timer.cancel()
+        is_done.set()
+
+
+def _taken_nbytes(pid: int) -> int:
+    """What a process holds of memory that others do not; 0 where that is not known."""
+    try:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * resource.getpagesize()
+
+
+def _room_nbytes() -> float:
+    """What the processes of this node may take before Ray ends some of them."""
+    share = float(os.environ.get("RAY_memory_usage_threshold", _RAYS_SHARE))  # noqa: SIM112 - Ray's name
+    return share * get_system_memory() - get_used_memory()
 
 
 def _named(status: int) -> str:

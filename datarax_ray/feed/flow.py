@@ -28,15 +28,11 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Lost:
-    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it.
-
-    for_memory: whether the actor was ended because the memory of its node ran out.
-    """
+    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it."""
 
     part: Part
     reason: str
     was_read: bool = True
-    for_memory: bool = False
 
 
 class Pool(Protocol):
@@ -186,7 +182,7 @@ class Flow:
     def _lose(self, loss: Lost) -> None:
         del self._sent[loss.part]
         whole = self._opinions.lost(loss.part)
-        self._window.lost(loss.part, loss.reason, was_read=loss.was_read, for_memory=loss.for_memory, whole=whole)
+        self._window.lost(loss.part, was_read=loss.was_read, whole=whole)
 
     def _lose_others(self) -> bool:
         """Whether something is known to be lost: all that an actor had at once, as it is asked for again in order."""

@@ -44,26 +44,17 @@ SPLIT_AFTER = 2
 # Losses of a single position before it is tried in a process of its own; which takes seconds, and an actor that is
 # killed again and again may not have them, so every other attempt from there on is a plain one.
 TRY_AFTER = 3
-# Times that memory ran out on an actor at a single position, in which nothing else was read. Ray ends the actor then,
-# and not the process that it tries the position in.
-MAX_OUT_OF_MEMORY = 3
 
 
 @dataclass(frozen=True)
 class Part:
-    """One actor's part of one chunk. attempt: 0 at first, one more each time that it was lost.
-
-    num_out_of_memory: of these, how often for memory. ended: what ended all who read it, where that is known; then it
-    is to be read no more, and "" otherwise.
-    """
+    """One actor's part of one chunk. attempt: 0 at first, one more each time that it was lost."""
 
     chunk: int
     index: int
     actor: int
     request: Request
     attempt: int = 0
-    num_out_of_memory: int = 0
-    ended: str = ""
 
     @property
     def is_single(self) -> bool:
@@ -72,7 +63,7 @@ class Part:
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is to be read in a process of its own, or not at all."""
+        """Whether it is to be read in a process of its own."""
         return self.is_single and self.attempt >= TRY_AFTER and (self.attempt - TRY_AFTER) % 2 == 0
 
 
@@ -172,23 +163,14 @@ class Window:
         chunk.arrived[part.index] = nbytes
         chunk.read_s = max(chunk.read_s, read_s)
 
-    def lost(
-        self,
-        part: Part,
-        reason: str = "",
-        *,
-        was_read: bool = True,
-        for_memory: bool = False,
-        whole: Part | None = None,
-    ) -> None:
+    def lost(self, part: Part, *, was_read: bool = True, whole: Part | None = None) -> None:
         """Event: an asked part will not come. It is asked again, of whoever owns it now; split, if that may help.
 
         was_read: whether its actor was at it, so that it may be what ended the actor, and did not only stand in line.
-        for_memory: whether its actor was ended because memory ran out. whole: what to ask for in place of a part that
-        was only a second opinion, None for the part itself.
+        whole: what to ask for in place of a part that was only a second opinion, None for the part itself.
         """
         chunk = self._find(part, "lost")
-        again = self._again(chunk, whole or part, reason, was_read, for_memory)
+        again = self._again(chunk, whole or part, was_read)
         self._waiting += [self._ask_owner(each) for each in again]
         self.num_retried += 1
 
@@ -271,17 +253,12 @@ class Window:
         self._num_opened += 1
         return chunk
 
-    def _again(self, chunk: _Chunk, part: Part, reason: str, was_read: bool, for_memory: bool) -> list[Part]:
+    def _again(self, chunk: _Chunk, part: Part, was_read: bool) -> list[Part]:
         """What to ask for in place of a part that was lost. Pieces of it are parts of the chunk of their own."""
         if not was_read:
             return [part]
-        num_out_of_memory = part.num_out_of_memory + for_memory
-        if part.is_single:
-            is_known = num_out_of_memory >= MAX_OUT_OF_MEMORY
-            attempt = TRY_AFTER if is_known else part.attempt + 1
-            ended = reason if is_known else part.ended
-            return [replace(part, attempt=attempt, num_out_of_memory=num_out_of_memory, ended=ended)]
-        requests = self.scheduler.split(part.request) if part.attempt + 1 >= SPLIT_AFTER else ()
+        is_to_split = not part.is_single and part.attempt + 1 >= SPLIT_AFTER
+        requests = self.scheduler.split(part.request) if is_to_split else ()
         if not requests:
             return [replace(part, attempt=part.attempt + 1)]
         indexes = [part.index, *range(len(chunk.parts), len(chunk.parts) + len(requests) - 1)]

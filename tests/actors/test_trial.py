@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ray import cloudpickle
 
@@ -58,3 +60,38 @@ def test_a_file_that_is_gone_is_no_broken_record(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"part-00000\.array_record: no such file"):
         try_to_read(lambda: pickled, description, Trial(60.0), ReadRequest(1, 2))
+
+
+class Take:
+    """Takes as much memory as it says at one element, where it is there, and gives it back."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == 1:
+            taken = [np.ones(STEP_NBYTES, np.uint8) for _ in range(self.nbytes // STEP_NBYTES)]
+            time.sleep(0.2)  # it is looked at every 20 ms
+            taken.clear()
+        return element
+
+
+STEP_NBYTES = 16 * 2**20
+
+
+@pytest.mark.parametrize(("takes", "is_ended"), [(128, False), (512, True)])
+def test_a_process_that_takes_much_of_the_memory_that_is_left_is_ended_before_ray_ends_the_actor(
+    takes: int, is_ended: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    # Ray would end processes at once, as where others have taken all the memory: that is no fault of what takes little
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.0001")
+    transforms = [decode, Take(takes * 2**20)]
+    description = ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(), write_files(tmp_path, [3]), transforms=transforms
+    ).describe()
+    block = try_to_read(partial(cloudpickle.dumps, description), description, Trial(200.0), ReadRequest(1, 2))
+    if is_ended:
+        assert isinstance(block.failure, RecordError)
+        assert re.search(r"every process that reads it ends: it took \d+ MiB of memory", str(block.failure))
+    else:
+        assert block.columns["index"].tolist() == [1]

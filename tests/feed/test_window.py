@@ -10,7 +10,6 @@ import pytest
 from datarax_ray.feed.window import (
     FIRST_CHUNK_RECORDS,
     MAX_OPEN_CHUNKS,
-    MAX_OUT_OF_MEMORY,
     MAX_PART_RECORDS,
     SPLIT_AFTER,
     TARGET_BLOCK_NBYTES,
@@ -201,35 +200,16 @@ def test_what_is_lost_is_asked_for_again_in_the_order_of_the_stream():
     assert [part.chunk for part in machine.asks()] == sorted(part.chunk for part in asked)
 
 
-def losses(machine: Window, part: Part, count: int, **how) -> list[Part]:
-    """What is asked for after each of so many losses of a single position."""
-    found = []
-    for _ in range(count):
-        machine.lost(part, "SIGKILL", **how)
-        (part,) = machine.asks()
-        found.append(part)
-    return found
-
-
 def test_a_single_position_is_tried_apart_every_other_time_and_never_given_up():
     machine = window(chunk_size=1)
     part, *_ = machine.asks()
-    found = losses(machine, part, 100)
-    assert [part.is_trial for part in found[: TRY_AFTER + 3]] == [False] * (TRY_AFTER - 1) + [True, False, True, False]
-    assert {part.ended for part in found} == {""}
-    machine.arrived(found[-1], 1)
-
-
-def test_a_single_position_at_which_memory_runs_out_is_asked_for_no_more_but_its_place():
-    machine = window(chunk_size=1)
-    part, *_ = machine.asks()
-    *before, last = losses(machine, part, MAX_OUT_OF_MEMORY, for_memory=True)
-    assert {part.ended for part in before} == {""}
-    assert last.is_trial
-    assert last.ended == "SIGKILL"
-    (again,) = losses(machine, last, 1)  # its actor is killed, for another reason
-    assert again.is_trial
-    assert again.ended == "SIGKILL"
+    found = []
+    for _ in range(100):
+        machine.lost(part)
+        (part,) = machine.asks()
+        found.append(part.is_trial)
+    assert found[: TRY_AFTER + 3] == [False] * (TRY_AFTER - 1) + [True, False, True, False]
+    machine.arrived(part, 1)
 
 
 def illegal_events():
