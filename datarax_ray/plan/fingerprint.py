@@ -91,7 +91,7 @@ _CONSEQUENCES = {
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
-_LATER_OF_CODE = {"wrappers", "held"}  # of transforms, stages, on_error and samplers: see read.identity.code
+_LATER_OF_CODE = {"wrappers", "held", "each"}  # of transforms, stages, on_error and samplers: see read.identity.code
 _UNKNOWN = ("the stream would not be the same", "Set the old value, or start a new run.")
 
 
@@ -123,15 +123,18 @@ seen. Set the old value, or start a new run.
         and not any(_is_under(key, path) for path in allowed)
     ]
     if changed:
-        lines = [_describe(key, old.get(key), new.get(key)) for key in changed[:_MAX_LISTED]]
+        changed = [key for key in changed if not _is_said(key, changed)]
+        lines = [_describe(key, old, new) for key in changed[:_MAX_LISTED]]
         if len(changed) > _MAX_LISTED:
             lines.append(f"and {len(changed) - _MAX_LISTED} more settings")
         raise DriftError("the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines))
 
 
 def later(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the settings hold that earlier releases did not write, by path; see without_later."""
-    return {path: value for path, value in _flatten(settings).items() if _is_later(path)}
+    """What the settings hold that earlier releases did not write, by path, and that nothing else covers, as a digest
+    covers "each"; see without_later.
+    """
+    return {path: value for path, value in _flatten(settings).items() if _is_later(path) and path[-5:] != ".each"}
 
 
 def without_later(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -167,12 +170,39 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def _describe(key: str, old: Any, new: Any) -> str:
+def _is_said(key: str, changed: list[str]) -> bool:
+    """Whether another setting that changed says more of it: digests of code, beside the names and digests of parts."""
+    head, _, last = key.rpartition(".")
+    return (last == "each" and f"{head}.digest" in changed) or (last == "digest" and f"{head}.names" in changed)
+
+
+def _describe(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     name = _setting(key)
     prefixes = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
     consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
-    values = f"the checkpoint was written with {shown(old)}, this pipeline has {shown(new)}"
+    others = _others(key, old, new)
+    values = f"the checkpoint was written with {shown(old.get(key))}, this pipeline has {shown(new.get(key))}"
+    if others:
+        values = f"{' and '.join(others)}: the checkpoint was written with other code or settings of it"
     return f"{shown(key)[1:-1]}: {values}; {consequence}. {remedy}"
+
+
+def _others(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The transforms or stages that changed, by number and name, where this is their digest and that is known.
+
+    >>> _others("transforms.digest", {"transforms.each": [1, 2]}, {"transforms.each": [1, 3], "transforms.names": "ab"})
+    ['number 1 (b)']
+    """
+    head, _, last = key.rpartition(".")
+    before, now, names = old.get(f"{head}.each"), new.get(f"{head}.each"), new.get(f"{head}.names")
+    if last != "digest" or not names:
+        return []
+    if len(names) == 1:
+        before, now = [None], names
+    if not isinstance(before, list) or not isinstance(now, list):
+        return []
+    each = zip(before, now, names, strict=False)
+    return [f"number {index} ({name})" for index, (was, its, name) in enumerate(each) if was != its]
 
 
 def _setting(key: str) -> str:

@@ -25,7 +25,7 @@ from flax import nnx
 
 from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
 
 
 class Mode(enum.Enum):
@@ -344,3 +344,47 @@ def test_in_another_process_the_same_stages_have_the_same_settings() -> None:
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
     out = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, capture_output=True, check=True)
     assert json.loads(out.stdout.splitlines()[-1]) == want
+
+
+def made_by(add: int) -> Any:
+    def transform(element: Any) -> Any:
+        return {"x": element["x"] + add}
+
+    return transform
+
+
+def as_it_is(element: Any) -> Any:
+    return element
+
+
+def test_drift_names_the_transform_and_the_component_that_changed() -> None:
+    def source(*transforms: Any, size: int = 8) -> RandomAccessSource:
+        return RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(size)}, transforms=transforms)
+
+    def refusal(before: Any, after: Any) -> str:
+        state = Pipeline(source=before, batch_size=4).get_state()
+        with pytest.raises(DriftError) as caught:
+            Pipeline(source=after, batch_size=4).set_state(state)
+        return str(caught.value)
+
+    said = refusal(source(as_it_is, made_by(1)), source(as_it_is, made_by(2)))
+    assert (
+        "transforms.digest: number 1 (made_by.<locals>.transform): the checkpoint was written with other code" in said
+    )
+    assert "number 0 (made_by.<locals>.transform)" in refusal(source(made_by(1)), source(made_by(2)))
+    said = refusal(source(as_it_is, made_by(1)), source(as_it_is))
+    assert "transforms.names: the checkpoint was written with ['as_it_is', 'made_by.<locals>.transform']" in said
+    assert "digest" not in said
+
+    def mixed(*components: Any) -> MixtureSource:
+        return MixtureSource(list(components), weights=[1] * len(components))
+
+    said = refusal(mixed(source(), source(made_by(1))), mixed(source(), source(made_by(2))))
+    assert "components.1.transforms.digest: number 0 (made_by.<locals>.transform)" in said
+    said = refusal(mixed(*[source()] * 5, source(made_by(1))), mixed(*[source()] * 5, source(made_by(2))))
+    assert [line.split(":")[0].strip() for line in said.splitlines()[1:]] == ["components.5"]
+
+    other = RandomAccessSource(RandomAccessSourceConfig(), {"y": np.arange(8)})
+    with pytest.raises(ValueError, match="make every element alike") as caught:
+        Pipeline(source=mixed(source(), other), batch_size=4).step()
+    assert re.fullmatch(r"so far component \d of the mixture, then component \d", caught.value.__notes__[0])

@@ -61,9 +61,10 @@ def test_each_change_is_refused_with_both_values_and_the_consequence(path, value
     lines = str(caught.value).splitlines()
     assert lines[0] == "the checkpoint belongs to another stream:"
     assert len(lines) == 2
-    assert lines[1].startswith(
-        f"  {path}: the checkpoint was written with {value_at(path)!r}, this pipeline has {value!r}; "
-    )
+    values = f"the checkpoint was written with {value_at(path)!r}, this pipeline has {value!r}"
+    if path == "transforms.digest":  # of which there is one, so it is known which changed
+        values = "number 0 (decode): the checkpoint was written with other code or settings of it"
+    assert lines[1].startswith(f"  {path}: {values}; ")
     assert consequence in lines[1]
 
 

@@ -42,7 +42,8 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
 
     "wrappers": a digest of the users' functions that functools.wraps puts around others, where there are any. The
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
-    where there are any, a few digits each, so that the one that changed can be named.
+    where there are any, a few digits each, so that the one that changed can be named. "each": so for
+    the transforms, where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -50,13 +51,18 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
     with _PARSING:
         telling = _Telling()
-        found = {"names": names, "digest": digest([telling.value(transform, 0) for transform in transforms])}
+        values = [telling.value(transform, 0) for transform in transforms]
+        found = {"names": names, "digest": digest(values)}
         parts: dict[str, str] = {}
         for index, transform in enumerate(transforms):
             if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
                 saved = next((part for part in _state(transform) if isinstance(part, dict)), {})
                 parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
-        more = {"wrappers": telling.around and digest(telling.around), "held": dict(islice(parts.items(), MAX_HELD))}
+        more = {
+            "wrappers": telling.around and digest(telling.around),
+            "held": dict(islice(parts.items(), MAX_HELD)),
+            "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
+        }
         return found | {name: value for name, value in more.items() if value}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -170,28 +170,28 @@ class MixtureStream:
 
     def _parts(
         self, order: MixtureOrder, positions: Indices, records: Indices
-    ) -> Iterator[tuple[AnyStream, Indices, Indices, Indices]]:
-        """Of each component that has any: itself, its positions in the mixture, its own positions, its own records."""
+    ) -> Iterator[tuple[int, Indices, Indices, Indices]]:
+        """Of each component that has any: its index, its positions in the mixture, its own positions and records."""
         components, own = order.mixture.place(positions)
         for index in np.unique(components).tolist():
             mine = components == index
-            yield self.components[index], positions[mine], own[mine], records[mine] - order.bases[index]
+            yield index, positions[mine], own[mine], records[mine] - order.bases[index]
 
     def _read(
         self, order: MixtureOrder, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = ""
     ) -> Block:
-        blocks = [
-            _moved(component.block_at(own, its_records, documents, ended), own, its_positions)
-            for component, its_positions, own, its_records in self._parts(order, positions, records)
-        ]
-        return blocks[0] if len(blocks) == 1 else _merged(blocks)
+        blocks = {
+            index: _moved(self.components[index].block_at(own, its_records, documents, ended), own, its_positions)
+            for index, its_positions, own, its_records in self._parts(order, positions, records)
+        }
+        return next(iter(blocks.values())) if len(blocks) == 1 else _merged(blocks)
 
     def _elements(self, order: MixtureOrder, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
         found: list[tuple[int, Any]] = []
         failures = []
-        for component, its_positions, own, its_records in self._parts(order, positions, records):
+        for index, its_positions, own, its_records in self._parts(order, positions, records):
             try:
-                at, elements = component.elements_at(own, its_records)
+                at, elements = self.components[index].elements_at(own, its_records)
             except RecordError as error:  # another component's may stand before it
                 failures.append(_moved_error(error, error.position, own, its_positions))
                 continue
@@ -223,15 +223,19 @@ def _moved_error(error: RecordError, at: int, own: Indices, positions: Indices) 
     return error
 
 
-def _merged(blocks: list[Block]) -> Block:
-    """Blocks of different positions as one, in order, up to the first failure or element unlike the first."""
-    skipped = tuple(sorted((skip for block in blocks for skip in block.skipped), key=lambda skip: skip.position))
-    failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
-    found = sorted((block for block in blocks if len(block.positions)), key=lambda block: int(block.positions[0]))
+def _merged(blocks: Mapping[int, Block]) -> Block:
+    """The blocks of components as one, in order of position, up to the first failure or element unlike the first."""
+    of_all = blocks.values()
+    skipped = tuple(sorted((skip for block in of_all for skip in block.skipped), key=lambda skip: skip.position))
+    failures = [(block.failure_position, block.failure) for block in of_all if block.failure is not None]
+    by_first = {int(block.positions[0]): index for index, block in blocks.items() if len(block.positions)}
+    found = [blocks[by_first[first]] for first in sorted(by_first)]
     so_far = dict(leaves(spec(found[0].columns))) if found else {}
     for block in found[1:]:
-        if (odd := odd_one(so_far, block.columns, int(block.positions[0]))) is not None:
-            failures.append((int(block.positions[0]), odd))
+        first = int(block.positions[0])
+        if (odd := odd_one(so_far, block.columns, first)) is not None:
+            odd.add_note(f"so far component {by_first[min(by_first)]} of the mixture, then component {by_first[first]}")
+            failures.append((first, odd))
     failed_at, failure = min(failures, key=lambda pair: pair[0], default=(0, None))
     if failure is not None:
         found = [_before(block, failed_at) for block in found if block.positions[0] < failed_at]
