@@ -13,7 +13,6 @@ from __future__ import annotations
 import signal
 import threading
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -109,13 +108,3 @@ def _came_by_signal(error: BaseException) -> bool:
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
     codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-def raise_together(errors: Sequence[Exception], num_files: int) -> None:
-    """Raise the one error that there is, or one ValueError that lists several; nothing where there is none."""
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        shown = "".join(f"\n  {error}" for error in errors[:10])
-        more = f"\n  and {len(errors) - 10} more" if len(errors) > 10 else ""
-        raise ValueError(f"{len(errors)} of {num_files} files cannot be read:{shown}{more}")

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from datarax_ray.read.errors import raise_together
-
 F = TypeVar("F")
 T = TypeVar("T")
 
-MAX_OPENERS = 32  # opening waits for storage, not for a core
+_MAX_OPENERS = 32  # opening waits for storage, not for a core
 
 
 def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
@@ -24,9 +22,15 @@ def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
         try:
             return [inspect(file)], []
         except (OSError, ValueError) as error:
-            return [], [error]  # every broken file is reported, not only the first
+            return [], [error]
 
-    with ThreadPoolExecutor(min(MAX_OPENERS, len(files))) as pool:
+    with ThreadPoolExecutor(min(_MAX_OPENERS, len(files))) as pool:
         outcomes = list(pool.map(outcome, files))
-    raise_together([error for _, errors in outcomes for error in errors], len(files))
+    failed = [error for _, errors in outcomes for error in errors]
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        shown = "".join(f"\n  {error}" for error in failed[:10])
+        more = f"\n  and {len(failed) - 10} more" if len(failed) > 10 else ""
+        raise ValueError(f"{len(failed)} of {len(files)} files cannot be read:{shown}{more}")
     return [said for found, _ in outcomes for said in found]

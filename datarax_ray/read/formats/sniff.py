@@ -33,13 +33,21 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PK\x03\x04", "zip"),
     (257, b"ustar", "tar"),
 )
-_COMPRESSED = ("gzip", "zstd", "xz", "bzip2", "zip")
-# The builder of `datasets` that reads a format.
-_BUILDERS = {
-    "JSON lines": "json",
-    "JSON": "json",
-    "text": "text",
-    "Arrow": "arrow",
+# What to do with a file of a format. PATH is the file's.
+_BY_DATASETS = 'from_hf("%s", "train", download_kwargs={"data_files": "PATH"}) reads it'
+_READERS = {
+    "ArrayRecord": "ArrayRecordSourceModule reads it",
+    "Parquet": "ParquetSource reads it",
+    "tar": "WebDatasetSource reads it",
+    "CSV": "CSVSource reads it",
+    "JSON lines": f"JSONLinesSource, or {_BY_DATASETS % 'json'}",
+    "JSON": _BY_DATASETS % "json",
+    "text": _BY_DATASETS % "text",
+    "Arrow": _BY_DATASETS % "arrow",
+    "TFRecord": "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()",
+    **dict.fromkeys(("PNG", "JPEG"), "from_hf reads a folder of them"),
+    **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
+    **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
 }
 _DECODERS = {
     "tf.train.Example": "DecodeExample()",
@@ -119,32 +127,10 @@ def how_to_read(found: str | None, path: str) -> str:
     >>> how_to_read("Parquet", "a.parquet")
     ' It looks like a Parquet file: ParquetSource reads it.'
     """
-    match found:
-        case None:
-            return ""
-        case "ArrayRecord":
-            advice = "ArrayRecordSourceModule reads it"
-        case "Parquet":
-            advice = "ParquetSource reads it"
-        case "tar":
-            advice = "WebDatasetSource reads it"
-        case "CSV":
-            advice = "CSVSource reads it"
-        case "TFRecord":
-            advice = "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()"
-        case "PNG" | "JPEG":
-            advice = "from_hf reads a folder of them"
-        case "NumPy" | "HDF5":
-            advice = "RandomAccessSource takes its arrays"
-        case _ if found in _COMPRESSED:
-            advice = "unpack it first"
-        case _:
-            other = "JSONLinesSource, or " if found == "JSON lines" else ""
-            advice = (
-                f'{other}from_hf("{_BUILDERS[found]}", "train", download_kwargs={{"data_files": "{path}"}}) reads it'
-            )
+    if found is None:
+        return ""
     article = "an" if found[0] in "AH" else "a"
-    return f" It looks like {article} {found} file: {advice}."
+    return f" It looks like {article} {found} file: {_READERS[found].replace('PATH', path)}."
 
 
 def how_to_decode(record: bytes) -> str:

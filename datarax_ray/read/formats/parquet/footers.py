@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
-from datarax_ray.read.errors import raise_together
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.inspecting import MAX_OPENERS
+from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.retry import retried
 
@@ -64,32 +62,29 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
     differ, for names that are no field, and where there is no row in all files together.
     """
     filesystem, found = retried(lambda: find_on(paths, filesystem, _SUFFIXES), f"{paths} while it was looked up")
-    first, _ = _try_open(filesystem, found[0], None)
-    if isinstance(first, Exception):
-        leaves: tuple[str, ...] | None = None  # it is told below, with the others
+    broken: Exception | None = None
+    leaves: tuple[str, ...] | None = None
+    try:
+        first, _ = _open(filesystem, found[0], None)
+    except (OSError, ValueError) as error:
+        broken = error  # it is told below, with the others
     else:
         leaves = select(first.schema, found[0], columns, exclude)
         types = _types(first, leaves)
         first.close(force=True)
 
-    def inspect(path: str) -> FileFooter | Exception:
-        opened, footer = _try_open(filesystem, path, leaves)
-        if isinstance(opened, Exception):
-            return opened
+    def inspect(path: str) -> FileFooter:
+        if broken is not None and path == found[0]:
+            raise broken  # not asked once more: now it might open
+        opened, footer = _open(filesystem, path, leaves)
         try:
             if leaves is not None and (other := _types(opened, leaves)) != types:
-                return ValueError(_difference(found[0], types, path, other))
+                raise ValueError(_difference(found[0], types, path, other))
             return footer
         finally:
             opened.close(force=True)
 
-    with ThreadPoolExecutor(min(MAX_OPENERS, len(found))) as pool:
-        if isinstance(first, Exception):
-            outcomes = [first, *pool.map(inspect, found[1:])]  # not asked once more: now it might open
-        else:
-            outcomes = list(pool.map(inspect, found))
-    raise_together([outcome for outcome in outcomes if isinstance(outcome, Exception)], len(found))
-    files = tuple(outcome for outcome in outcomes if isinstance(outcome, FileFooter))
+    files = tuple(inspect_all(inspect, found))
     if not sum(file.num_rows for file in files):
         raise ValueError(
             f"there are 0 rows in {found[0]}"
@@ -154,11 +149,8 @@ def _is_under(leaf: str, name: str) -> bool:
     return leaf == name or leaf.startswith(name + ".")
 
 
-def _try_open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, Any]:
-    try:
-        return retried(lambda: open_file(filesystem, path, leaves), f"{path} while it was opened")
-    except (OSError, ValueError) as error:
-        return error, None  # every broken file is reported, not only the first
+def _open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
+    return retried(lambda: open_file(filesystem, path, leaves), f"{path} while it was opened")
 
 
 def _stored_footer(raw: Any, nbytes: int) -> bytes:
