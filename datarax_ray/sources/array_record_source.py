@@ -87,7 +87,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
             )  # the last of one, and the next
         super().__init__(
             config,
-            paths,
+            {"paths": paths},
             reader,
             shuffle=config.shuffle,
             block_size=config.shuffle_block_size,

@@ -96,7 +96,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         self._table = _Table(DatasetReader(config.select(dataset), label or "dataset"))
         super().__init__(
             config,
-            dataset,
+            {"dataset": dataset},
             self._table.reader,
             shuffle=config.shuffle,
             transforms=transforms,
@@ -151,7 +151,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def get_dataset_info(self) -> Any:
         """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
-        return self._given.value.info
+        return self._given.value["dataset"].info
 
     def __iter__(self) -> Self:
         if self._ends_passes and (self._is_over or self._source.position >= self._pass_end):
@@ -269,9 +269,6 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
         if position != self._source.position:  # a user has set the variables
             self._move(StreamState(position))
-
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        return type(self)(config, dataset=self._given.value, transforms=self.describe().transforms, **common)
 
     def __repr__(self) -> str:
         return (

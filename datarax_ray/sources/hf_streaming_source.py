@@ -16,6 +16,7 @@ from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.sources.base.config import documented_order
 from datarax_ray.sources.base.described import DescribedSourceModule
+from datarax_ray.sources.base.tracing import Opaque
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 
 
@@ -96,7 +97,6 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         dataset: Any = None,
         transforms: Any = (),
     ) -> None:
-        self._given = dataset
         found = config.load("HFStreamingSource", streaming=config.streaming, dataset=dataset)
         self._info = info = getattr(found, "info", None)
         self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
@@ -125,7 +125,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         )
         name = name or default_name(self, self.dataset_name, self.split_name)
         super().__init__(config, description, config.skip_options, rngs=rngs, name=name)
-        self._transforms = description.transforms
+        self._given = Opaque({"dataset": dataset, "transforms": description.transforms})
 
     @property
     def epoch(self) -> int:
@@ -216,9 +216,6 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
         self._source.set_state(state, allow_drift)
-
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        return type(self)(config, dataset=self._given, transforms=self._transforms, **common)
 
     def __repr__(self) -> str:
         return (

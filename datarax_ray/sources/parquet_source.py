@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from flax import nnx
 
@@ -73,14 +73,5 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             fill_nulls=config.fill_nulls,
         )
         reader, order = in_row_groups(config, reader)
-        super().__init__(config, paths, reader, **order, transforms=transforms, rngs=rngs, name=name)
-
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        return type(self)(
-            config,
-            self.paths,
-            transforms=self.describe().transforms,
-            columns=self.columns,
-            filesystem=self.filesystem,
-            **common,
-        )
+        given = {"paths": paths, "columns": self.columns, "filesystem": filesystem}
+        super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)

@@ -53,8 +53,10 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
         name: str | None = None,
     ) -> None:
         reader: Reader = ArraysReader(data) if isinstance(data, Mapping) else RandomAccessReader(data)
-        super().__init__(config, data, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name)
+        super().__init__(
+            config, {"data": data}, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name
+        )
 
     def _reads(self) -> str:
-        data = self._given.value
+        data = self._given.value["data"]
         return f"data={sorted(data)}" if isinstance(data, Mapping) else f"data={type(data).__name__}"

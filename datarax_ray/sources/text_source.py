@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from flax import nnx
 
@@ -97,12 +97,8 @@ class _TextSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
                 fill_nulls=config.fill_nulls,
             ),
         )
-        super().__init__(config, paths, reader, **order, transforms=transforms, rngs=rngs, name=name)
-
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        return type(self)(
-            config, self.paths, transforms=self.describe().transforms, filesystem=self.filesystem, **common
-        )
+        given = {"paths": paths, "filesystem": filesystem}
+        super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
 
 
 class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from flax import nnx
 
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
-from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.tfds.prepared import find_prepared
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
@@ -60,10 +59,11 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
         super().__init__(
             config,
-            (prepared.directory, split, skip_decoding),
+            {"name_or_builder": prepared.directory, "split": split, "skip_decoding": skip_decoding},
             ArrayRecordReader.of(prepared.files(split)),
             shuffle=config.shuffle,
-            transforms=[decode, *listed(transforms)],
+            decoders=(decode,),
+            transforms=transforms,
             rngs=rngs,
             name=name,
         )
@@ -71,8 +71,3 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
 
     def _reads(self) -> str:
         return f"directory={self.directory!r}, split={self.split_name!r}"
-
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        directory, split, skip_decoding = self._given.value
-        transforms = self.describe().transforms[1:]  # the first decodes
-        return type(self)(config, directory, split, skip_decoding=skip_decoding, transforms=transforms, **common)

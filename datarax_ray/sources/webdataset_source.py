@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
@@ -67,17 +66,14 @@ class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-
     ) -> None:
         self.paths = paths = kept(paths)
         self.filesystem = filesystem
-        self._transforms = listed(transforms)
         super().__init__(
             config,
-            paths,
+            {"paths": paths, "filesystem": filesystem},
             WebDatasetReader.of(paths, filesystem=filesystem),
             shuffle=config.shuffle,
             block_size=config.shuffle_block_size,
-            transforms=(DecodeExtensions(), *self._transforms) if config.decode else self._transforms,
+            decoders=(DecodeExtensions(),) if config.decode else (),
+            transforms=transforms,
             rngs=rngs,
             name=name,
         )
-
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        return type(self)(config, self.paths, transforms=self._transforms, filesystem=self.filesystem, **common)

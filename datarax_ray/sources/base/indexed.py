@@ -203,19 +203,20 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
     """The elements of a reader, in an order that is a pure function of the position; see PositionedSourceModule.
 
     shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups: records
-    that are best read together.
+    that are best read together. given: to the constructor, by name, for copies. decoders: transforms before the user's.
     """
 
     def __init__(
         self,
         config: IndexedSourceConfig,
-        data: Any,
+        given: dict[str, Any],
         reader: Reader,
         *,
         shuffle: bool,
         block_size: int | None = None,
         groups: RecordGroups | None = None,
         window_blocks: int = WINDOW_BLOCKS,
+        decoders: tuple[Any, ...] = (),
         transforms: Any,
         rngs: nnx.Rngs | None,
         name: str | None,
@@ -230,11 +231,11 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             reader,
             order,
             config.num_passes,
-            listed(transforms),
+            (*decoders, *(own := listed(transforms))),
             config.on_error,
         )
         super().__init__(config, self._description, config.skip_options, rngs=rngs, name=name)
-        self._given = Opaque(data)  # to the constructor, for copies
+        self._given = Opaque(given | {"transforms": own})
         self._reader = reader
 
     @property
@@ -257,10 +258,6 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             if clear is not None:  # arrays are in memory anyway
                 clear()
 
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        # final classes take (config, data, ...)
-        return type(self)(config, self._given.value, transforms=self.describe().transforms, **common)
-
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self._reads()}, num_records={len(self)}, shuffle={self.config.shuffle}, "
@@ -269,4 +266,4 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
 
     def _reads(self) -> str:
         """What it reads, for people."""
-        return f"paths={shown(self._given.value)}"
+        return f"paths={shown(self._given.value['paths'])}"

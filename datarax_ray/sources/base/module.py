@@ -22,6 +22,7 @@ class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-a
     Raises: ValueError for a stochastic config without rngs, or without the stream that it names.
     """
 
+    _given: Any  # an Opaque of the arguments that a copy is made with, by name; without config, rngs and name
     instead = "Use its own clone(), or copy() for one at the beginning; RaySource(source) sends it to actors."
 
     config: Any
@@ -108,11 +109,8 @@ class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-a
 
     def copy(self, *, config: Any = None, rngs: nnx.Rngs | None = None, name: str | None = None) -> Self:
         """The same source from its beginning, with what is given here changed."""
-        return self._made_again(config or replace(self.config), rngs=rngs or self.rngs, name=name or self.name)
-
-    def _made_again(self, config: Any, **common: Any) -> Self:
-        """Another source over the same data with this config. common: what every source takes."""
-        raise NotImplementedError
+        config = config or replace(self.config)
+        return type(self)(config, **self._given.value, rngs=rngs or self.rngs, name=name or self.name)
 
     def get_state(self) -> dict[str, Any]:
         raise NotImplementedError
