@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -107,12 +107,16 @@ class LocalPool:
 
 
 class Flow:
-    """One window over a pool, turned by hand: `poll`, then take what is ready, or `receive` where nothing is."""
+    """One window over a pool, turned by hand: `poll`, then take what is ready, or `receive` where nothing is.
 
-    def __init__(self, window: Window, pool: Pool, stall: Stall) -> None:
+    clock: what time it is, in seconds.
+    """
+
+    def __init__(self, window: Window, pool: Pool, stall: Stall, clock: Callable[[], float] = time.monotonic) -> None:
         self._window = window
         self._pool = pool
         self._stall = stall
+        self._clock = clock
         self._asked_of: Any = None
         self._sent: dict[Part, Any] = {}
         self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
@@ -152,7 +156,7 @@ class Flow:
         going = self._going() | others
         event = self._pool.receive(going) if going else None
         if event is None:
-            if message := self._stall.waited(time.monotonic(), self._window.head):
+            if message := self._stall.waited(self._clock(), self._window.head):
                 logger.warning(message)
             return
         flow = self if other is None or event.part not in others else other

@@ -1,0 +1,234 @@
+"""A scenario: how many of what, and what happens to them; and what comes of it when it is run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from datarax_ray.feed.flow import Flow
+from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES
+from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.scheduling import RecordScheduler
+from tests.simulation.pool import SimulatedPool
+from tests.simulation.world import Actor, Costs, World
+
+# As the real pool: who waits looks around so often, and looks after its actors so often.
+POLL_S = 0.25
+TEND_S = 0.5
+
+
+@dataclass(frozen=True)
+class Fault:
+    """kind: "kill", "freeze" for 12 s, "join" (one more) or "leave". actor: which."""
+
+    at_s: float
+    kind: str
+    actor: int = 0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is simulated. sigma: of the lognormal time that a request takes. slow: actors that are ten times slower.
+
+    uneven: the slowness of hosts in turns, (1.0,) for even ones. need: records a second that all trainers together
+    train on; None for all that come. warm_s, measured_s: what is counted is what comes behind the former.
+    """
+
+    name: str
+    num_actors: int
+    num_trainers: int = 1
+    sigma: float = 0.0
+    slow: int = 0
+    uneven: tuple[float, ...] = (1.0,)
+    need: float | None = None
+    faults: tuple[Fault, ...] = ()
+    num_records: int = 10**12
+    max_nbytes: int | None = None
+    costs: Costs = field(default_factory=Costs)
+    warm_s: float = 60.0
+    measured_s: float = 120.0
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of it.
+
+    efficiency: of the ideal, which is what the actors can read or the trainers need. wait: how much of its time a
+    trainer waits. driver: CPU of one trainer's driver, of a core, by the costs. decision_us: of this machine's CPU,
+    what the real code took for each request. nbytes: the most in the window of one trainer. requests_per_s: of one
+    trainer. wasted: of the actors' time, for what nobody waited for. idle: of the actors' time.
+    """
+
+    efficiency: float
+    wait: float
+    driver: float
+    decision_us: float
+    nbytes: float
+    requests_per_s: float
+    nbytes_per_s: float
+    wasted: float
+    idle: float
+    first_s: float
+
+
+class Trainer:
+    """A consumer of the stream, which turns a real Flow as feed.stream does."""
+
+    def __init__(self, world: World, actors: dict[int, Actor], scenario: Scenario) -> None:
+        costs, share = scenario.costs, 1 / scenario.num_trainers
+        self.world, self._scenario = world, scenario
+        self._is_waiting = False
+        self.pool = SimulatedPool(world, actors, costs, share, self._wake)
+        nothing: Any = None  # is read
+        order = order_of(scenario.num_records, 0, "global")
+        scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None)
+        wanted = max(DEFAULT_MAX_NBYTES, scenario.num_actors * DEPTH * TARGET_BLOCK_NBYTES)
+        bound = scenario.max_nbytes or int(min(wanted, 0.4 * costs.store_nbytes))
+        self.flow = Flow(Window(scheduler, max_nbytes=bound), self.pool, Stall(nothing, 1e9), lambda: self.pool.now)
+        self.released: list[tuple[float, int]] = []  # when, up to which position
+        self.waited: list[tuple[float, float]] = []  # from, to
+        self.decision_s = 0.0
+        self.most_nbytes = 0.0
+        self._asked_at = 0.0
+        self.world.at(0.0, self.step)
+        self._is_due = True
+
+    def _wake(self) -> None:
+        if self._is_waiting and not self._is_due:
+            self._is_due = True
+            self.world.at(self.world.now, self.step)
+
+    def _look_around(self, at: float) -> None:
+        if self._is_waiting and not self._is_due and self.world.now >= at:
+            self.step(is_timeout=True)
+
+    def step(self, is_timeout: bool = False) -> None:
+        """One turn: ask for what may be asked for, then take what is here; or wait."""
+        self._is_due = self._is_waiting = False
+        self.pool.now = max(self.pool.now, self.world.now)
+        begin = time.process_time()
+        is_lost = self.flow.poll(self.pool.actors(), self.pool.weights())
+        is_ready = self.flow.is_ready
+        has_received = not is_lost and not is_ready and (is_timeout or self.pool.has_any(len(self.released)))
+        if has_received:
+            before = self.pool.num_told
+            self.flow.receive()
+            has_received = self.pool.num_told > before
+        self.decision_s += time.process_time() - begin
+        self.most_nbytes = max(self.most_nbytes, self.pool.nbytes)
+        if is_ready:
+            self._take()
+        elif is_lost or has_received:
+            self._again(self.pool.now)
+        else:
+            self._is_waiting = True
+            self.world.at(self.world.now + POLL_S, self._look_around, self.world.now + POLL_S)
+
+    def _again(self, at: float) -> None:
+        self._is_due = True
+        self.world.at(at, self.step)
+
+    def _take(self) -> None:
+        """Train on a chunk, then be done with it."""
+        start, stop, _, blocks = self.flow.first()
+        self.waited.append((self._asked_at, self.pool.now))
+        need = self._scenario.need
+        self.pool.now += (stop - start) / need if need else 0.0
+        self._is_due = True
+        self.world.at(self.pool.now, self._release, stop, sum(block.whole_nbytes for block in blocks))
+
+    def _release(self, stop: int, nbytes: int) -> None:
+        self.pool.nbytes -= nbytes
+        self._asked_at = self.pool.now
+        self.released.append((self.pool.now, stop))
+        begin = time.process_time()
+        self.flow.release()
+        self.decision_s += time.process_time() - begin
+        self.step()
+
+
+def run(scenario: Scenario) -> Found:
+    """Let it happen, and count."""
+    world = World(scenario.seed)
+    uneven = scenario.uneven
+    slowness = [uneven[i % len(uneven)] * (10.0 if i < scenario.slow else 1.0) for i in range(scenario.num_actors)]
+    actors = {i: Actor(i, world, scenario.costs, slow, scenario.sigma) for i, slow in enumerate(slowness)}
+    trainers = [Trainer(world, actors, scenario) for _ in range(scenario.num_trainers)]
+    for fault in scenario.faults:
+        world.at(fault.at_s, _happen, fault, world, actors, trainers, scenario)
+    if scenario.faults:
+        world.at(0.0, _tend, world, actors, trainers)
+    begin, end = scenario.warm_s, scenario.warm_s + scenario.measured_s
+    world.run(begin)
+    before = _counts(actors, trainers)
+    world.run(end)
+    after = _counts(actors, trainers)
+    cpu_s, decision_s, num_requests, busy_s, wasted_s = (b - a for a, b in zip(before, after, strict=True))
+    took, count = scenario.measured_s, scenario.num_trainers
+    capacity = sum(1 / slow for slow in slowness) / scenario.costs.record_s
+    ideal = capacity if scenario.need is None else min(capacity, scenario.need)
+    rate = sum(_rate(trainer, begin, end) for trainer in trainers) / count
+    waits = sum(max(0.0, min(b, end) - max(a, begin)) for trainer in trainers for a, b in trainer.waited)
+    waits += sum(max(0.0, end - max(t.pool.now, begin)) for t in trainers if t._is_waiting)
+    return Found(
+        efficiency=rate / ideal,
+        wait=waits / took / count,
+        driver=cpu_s / took / count,
+        decision_us=1e6 * decision_s / max(1, num_requests),
+        nbytes=max(trainer.most_nbytes for trainer in trainers),
+        requests_per_s=num_requests / took / count,
+        nbytes_per_s=rate * scenario.costs.record_nbytes / count,
+        wasted=wasted_s / took / len(actors),
+        idle=1 - busy_s / took / len(actors),
+        first_s=max((t.released[0][0] if t.released else float("inf")) for t in trainers),
+    )
+
+
+def _rate(trainer: Trainer, begin: float, end: float) -> float:
+    """Positions a second, between the first and the last release in these times."""
+    inside = [each for each in trainer.released if begin <= each[0] <= end]
+    if len(inside) < 2:
+        return 0.0
+    (first_at, first), (_, last) = inside[0], inside[-1]
+    return (last - first) / (max(inside[-1][0], 0.9 * end + 0.1 * begin) - first_at)
+
+
+def _counts(actors: dict[int, Actor], trainers: list[Trainer]) -> tuple[float, ...]:
+    return (
+        sum(trainer.pool.cpu_s for trainer in trainers),
+        sum(trainer.decision_s for trainer in trainers),
+        sum(trainer.pool.num_requests for trainer in trainers),
+        sum(actor.busy_s for actor in actors.values()),
+        sum(actor.wasted_s for actor in actors.values()),
+    )
+
+
+def _tend(world: World, actors: dict[int, Actor], trainers: list[Trainer]) -> None:
+    for trainer in trainers:
+        for index in actors:
+            trainer.pool.tend(index)
+        trainer._wake()
+    world.at(world.now + TEND_S, _tend, world, actors, trainers)
+
+
+def _happen(fault: Fault, world: World, actors: dict[int, Actor], trainers: list[Trainer], scenario: Scenario) -> None:
+    match fault.kind:
+        case "kill":
+            actors[fault.actor].die()
+            for trainer in trainers:
+                trainer.pool.failed(fault.actor)
+        case "freeze":
+            actors[fault.actor].freeze(12.0)
+        case "join":
+            index = max(actors) + 1
+            actors[index] = Actor(index, world, scenario.costs, 1.0, scenario.sigma, is_there=False)
+            world.at(world.now + scenario.costs.start_s, actors[index].start, 0)
+            for trainer in trainers:
+                trainer.pool.add(index)
+        case "leave":
+            for trainer in trainers:
+                trainer.pool.remove(fault.actor)
