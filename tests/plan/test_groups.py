@@ -116,3 +116,14 @@ def test_the_group_of_a_record_is_found_by_table_as_by_search(sizes):
     groups = RecordGroups(sizes)
     records = np.unique(np.concatenate([groups.starts[:-1], groups.starts[1:] - 1, np.arange(0, N)]))
     assert groups.of(records).tolist() == (np.searchsorted(groups.starts, records, side="right") - 1).tolist()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[256] * 50, ([256] * 9 + [1]) * 40, [1] * 2000 + [5000], [5000] + [1] * 2000, [3], [1], [1, 10**12], [7, 1] * 33],
+)
+def test_the_group_of_each_record_is_that_of_a_plain_search(sizes):
+    groups = RecordGroups(sizes)
+    records = np.concatenate([groups.starts[:-1], groups.starts[1:] - 1, np.arange(min(groups.num_records, 5000))])
+    records = np.concatenate([records, np.random.default_rng(0).integers(0, groups.num_records, 1000)])
+    assert np.array_equal(groups.of(records), np.searchsorted(groups.starts, records, side="right") - 1)

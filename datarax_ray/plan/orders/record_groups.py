@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 
-_MAX_BUCKETS = 2**16  # a table of 512 KiB stays in a core's cache
+_MAX_STEPS = 8  # each costs a look at every index
 
 
 class RecordGroups:
@@ -87,25 +87,26 @@ def slots(groups: RecordGroups, seed: int, rounds: int) -> EpochGroups:
 
 
 class _Finder:
-    """Which run each index is in. Runs at least one bucket long: an index is in its bucket's first run or the next.
+    """Which run each index is in. An index is in the first run of its bucket, or in one of the few that begin in it.
 
     For the random indices of a shuffle that takes a fifth of what searchsorted does, which guesses every branch wrong.
     """
 
     def __init__(self, starts: Indices) -> None:
         self._starts = starts
-        self._bits = int(np.diff(starts).min()).bit_length() - 1
-        self._first: Indices | None = None
+        self._ends = starts[1:]
+        self._bits = int(starts[-1] // (len(starts) - 1)).bit_length() - 1  # at most two buckets for each run
         num_buckets = (int(starts[-1]) >> self._bits) + 1
-        if num_buckets <= _MAX_BUCKETS:
-            self._first = self._search(np.arange(num_buckets, dtype=np.int64) << self._bits)
-            self._ends = starts[1:]
+        self._first = self._search(np.arange(num_buckets + 1, dtype=np.int64) << self._bits)
+        self._num_steps = int(np.diff(self._first).max())
 
     def of(self, indices: Indices) -> Indices:
-        if self._first is None:
+        if self._num_steps > _MAX_STEPS:  # runs of very different lengths
             return self._search(indices)
         found = self._first[indices >> self._bits]
-        return found + (indices >= self._ends[found])
+        for _ in range(self._num_steps):
+            found += indices >= self._ends[found]
+        return found
 
     def _search(self, indices: Indices) -> Indices:
         found: Indices = np.searchsorted(self._starts, indices, side="right") - 1
