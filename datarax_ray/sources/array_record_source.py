@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 from flax import nnx
 
 from datarax_ray.plan.arguments import flag
-from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
+from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_window
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
+logger = logging.getLogger("datarax_ray")
+
 _SHUFFLES = ("shuffle", "shuffle_files")
+_MAX_BLOCKS = 2**20  # an epoch of them has a table of some 50 bytes for each
+# More is said. A true permutation of single records is worth some time; blocks are there to save it.
+_MAX_TIMES, _MAX_TIMES_SHUFFLED = 1.25, 16
+_FEW_RECORDS = 2**16  # two parts of a chunk: of what is read at once each group is decoded once
 
 
 @documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")
@@ -24,7 +32,9 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     shuffle: one permutation over all records of all files in every epoch; False unless given. shuffle_files is
     datarax's name of the same field: give one of them, both can be read. shuffle_block_size: shuffle blocks of this
     many consecutive records, then records within windows of 64 blocks, where shuffle is on; None for single records.
-    With the files' group_size each group is decoded once in an epoch; two windows, up to 512 MiB, are kept in an actor.
+    "auto" takes the groups in which the files store their records for the blocks, and windows of 8 MiB of them, or of
+    64 where that is more: each group is decoded once in an epoch, and two windows, up to 512 MiB, are kept in an actor.
+    Where files store single records, "auto" shuffles these.
     local_files_only: accepted for datarax's sake: files are always local, and always checked at construction.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed
@@ -34,7 +44,7 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     shuffle_files: bool = None  # type: ignore[assignment]  # until it is made: nobody said
     shuffle: bool = None  # type: ignore[assignment]
     local_files_only: bool = False
-    shuffle_block_size: int | None = None
+    shuffle_block_size: int | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         given = {name: flag(name, getattr(self, name)) for name in _SHUFFLES if getattr(self, name) is not None}
@@ -46,7 +56,7 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
         for name in _SHUFFLES:
             object.__setattr__(self, name, any(given.values()))
         super().__post_init__()
-        check_shuffled(self, "shuffle_block_size")
+        check_shuffled(self, "shuffle_block_size", or_auto=True)
 
 
 class _Instruction:
@@ -56,6 +66,45 @@ class _Instruction:
         self.filename = file.path
         self.skip, self.take = file.skip, file.take
         self.examples_in_shard = file.num_records
+
+
+def _in_groups(config: ArrayRecordSourceConfig, reader: ArrayRecordReader) -> tuple[ArrayRecordReader, dict[str, Any]]:
+    """The reader, with room for two windows of blocks (what is left of one, and the next), and the order that the
+    config names, in arguments of IndexedSourceModule.
+    """
+    chosen = config.shuffle_block_size
+    block_size = None if chosen == "auto" else chosen
+    groups, window_blocks = None, WINDOW_BLOCKS
+    if chosen == "auto" and reader.group_size > 1:
+        groups = reader.groups.merged(_MAX_BLOCKS)
+        largest = int(np.diff(groups.starts).max())
+        window_blocks = blocks_in_window(largest, reader.mean_nbytes)
+        reader = reader.with_room_for(2 * window_blocks * largest)
+    elif config.shuffle and reader.group_size > 1:
+        _warn_of_waste(reader, block_size)
+        if block_size is not None:
+            reader = reader.with_room_for(2 * window_blocks * block_size)
+    return reader, {
+        "shuffle": config.shuffle,
+        "block_size": block_size,
+        "groups": groups,
+        "window_blocks": window_blocks,
+    }
+
+
+def _warn_of_waste(reader: ArrayRecordReader, block_size: int | None) -> None:
+    """Say so where an epoch decodes groups again and again; not of what is read within a chunk or two."""
+    times = reader.groups.times_decoded(block_size or 1)
+    if reader.num_records <= _FEW_RECORDS or times < (_MAX_TIMES_SHUFFLED if block_size is None else _MAX_TIMES):
+        return
+    logger.warning(
+        "shuffle_block_size=%s decodes up to %.3g x the data in an epoch: the files store records in groups of %d, "
+        'which are decoded as a whole. shuffle_block_size="auto" decodes each group once; that is another order, '
+        "which no state of this one fits.",
+        block_size,
+        times,
+        reader.group_size,
+    )
 
 
 class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
@@ -80,17 +129,12 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        reader = ArrayRecordReader.of(paths)
-        if config.shuffle_block_size is not None:
-            reader = reader.with_room_for(
-                2 * WINDOW_BLOCKS * config.shuffle_block_size
-            )  # the last of one, and the next
+        reader, order = _in_groups(config, ArrayRecordReader.of(paths))
         super().__init__(
             config,
             {"paths": paths},
             reader,
-            shuffle=config.shuffle,
-            block_size=config.shuffle_block_size,
+            **order,
             transforms=transforms,
             rngs=rngs,
             name=name,

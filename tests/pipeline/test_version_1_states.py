@@ -114,6 +114,7 @@ KINDS: dict[str, Callable[[Path], Pipeline]] = {
     "file order": lambda d: piped(array_records(d)),
     "global order": lambda d: piped(array_records(d, shuffle_files=True, seed=42)),
     "block order": lambda d: piped(array_records(d, shuffle_files=True, seed=42, shuffle_block_size=4)),
+    "blocks of groups": lambda d: piped(array_records(d, shuffle_files=True, seed=42, shuffle_block_size="auto")),
     "skipped records": lambda d: piped(array_records(d, number, FailOnFives(), on_error="skip", max_skipped=30)),
     "flat_map": lambda d: piped(array_records(d, number, Thrice(), shuffle_files=True)),
     "concat": lambda d: piped(array_records(d, Document(), shuffle_files=True), 3, packing=CONCAT),

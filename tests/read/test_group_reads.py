@@ -61,6 +61,13 @@ def decoded(monkeypatch):
     return since
 
 
+def groups_of(paths, num_epochs=1):
+    """The order whose blocks are the groups."""
+    reader = ArrayRecordReader.of(paths)
+    order = order_of(reader.num_records, 7, "block", groups=reader.groups, window_blocks=WINDOW)
+    return IndexedStream(reader.with_room_for(2 * WINDOW * GROUP), order, num_epochs)
+
+
 def stream_of(paths, num_epochs=1, block_size=GROUP, transforms=()):
     reader = ArrayRecordReader.of(paths)
     order = order_of(N, 7, "block", block_size=block_size, window_blocks=WINDOW)
@@ -99,6 +106,16 @@ def test_an_epoch_decodes_each_group_once(paths, decoded, num_actors, chunk_size
     found, _ = run(stream, num_actors, chunk_size)
     assert found == expected(stream)
     assert decoded() <= 1.05 * 2 * N
+
+
+@pytest.mark.parametrize("num_actors", [1, 2, 3])
+@pytest.mark.parametrize("chunk_size", [7, 100, 1000])
+def test_blocks_that_are_the_groups_fit_files_of_any_sizes(tmp_path, decoded, num_actors, chunk_size):
+    counts = [3 * GROUP + 1, 1, 50 * GROUP + 7, 0, 30 * GROUP - 1]
+    stream = groups_of(write_files(tmp_path, counts, GROUP), num_epochs=2)
+    found, _ = run(stream, num_actors, chunk_size)
+    assert found == expected(stream)
+    assert decoded() <= 2 * sum(counts)
 
 
 @pytest.mark.parametrize("start", [1, WINDOW * GROUP // 2, N - 3, N + WINDOW * GROUP + 5])

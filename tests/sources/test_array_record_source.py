@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, array_record_source
 from tests import oracle
 from tests.data import DropThirds, FailAt, decode, record, write_files
 
@@ -122,6 +124,73 @@ class TestReading:
         assert [(s.position, s.reason) for s in source.skipped] == [
             (7, "transform FailAt raised ZeroDivisionError: cannot divide element 7")
         ]
+
+
+class TestBlocks:
+    """Files whose records are stored in groups of 8, with a short one at the end of each."""
+
+    @pytest.fixture
+    def grouped(self, tmp_path: Path) -> list[Path]:
+        return write_files(tmp_path, [8 * 40 + 3, 8 * 70 + 1, 5], 8)
+
+    def test_auto_takes_the_groups_of_the_files_for_blocks(self, grouped: list[Path], monkeypatch: Any) -> None:
+        monkeypatch.setattr("datarax_ray.plan.orders.block_shuffle._SMALL_WINDOW_NBYTES", 1)
+        source = make(grouped, shuffle=True, shuffle_block_size="auto", num_epochs=2)
+        assert source.describe().order.settings() == {
+            "shuffle": "block",
+            "seed": 42,
+            "rounds": 8,
+            "block_size": RecordGroups([*[8] * 40, 3, *[8] * 70, 1, 5]).digest,
+            "window_blocks": 64,
+        }
+        n, starts = len(source), [*range(0, 323, 8), *range(323, 884, 8), 884, 889]
+        assert n == 889
+        for epoch in range(2):
+            order = indices(source.get_batch_at(epoch * n, n))
+            assert sorted(order) == list(range(n))
+            window = np.searchsorted(starts, order[: 64 * 8 - 12], side="right")
+            assert len(np.unique(window)) == 64  # whole groups alone, of which one or two are short
+
+    def test_auto_mixes_small_groups_over_windows_of_some_bytes(self, grouped: list[Path]) -> None:
+        order = make(grouped, shuffle=True, shuffle_block_size="auto").describe().order
+        assert order.settings()["window_blocks"] == 4**7 // 8  # 8 MiB of some 400 bytes each
+
+    @pytest.mark.parametrize("shuffle", [True, False])
+    def test_auto_is_the_order_of_single_records_where_files_store_those(self, tmp_path: Path, shuffle: bool) -> None:
+        paths = write_files(tmp_path, [100], 1)
+        auto = make(paths, shuffle=True, shuffle_block_size="auto")
+        assert auto.describe().order == make(paths, shuffle=True).describe().order
+
+    @pytest.mark.parametrize("block_size", [8, 4, 64, None, "auto"])
+    def test_what_decodes_groups_again_and_again_is_told_with_how_often(
+        self, grouped: list[Path], block_size: Any, monkeypatch: Any, caplog: Any
+    ) -> None:
+        monkeypatch.setattr(array_record_source, "_FEW_RECORDS", 100)
+        monkeypatch.setattr(array_record_source, "_MAX_TIMES_SHUFFLED", 5)
+        monkeypatch.setattr(array_record_source, "_MAX_TIMES", 1.01)
+        make(grouped, shuffle=True, shuffle_block_size=block_size)
+        if block_size == "auto":
+            assert caplog.messages == []
+            return
+        starts = [*range(0, 323, 8), *range(323, 884, 8), 884, 889]
+        groups = [range(start, stop) for start, stop in pairwise(starts)]
+        times = sum(len(group) * len({record // (block_size or 1) for record in group}) for group in groups) / 889
+        (message,) = caplog.messages
+        assert message.startswith(f"shuffle_block_size={block_size} decodes up to {times:.3g} x the data in an epoch")
+        assert "groups of 8" in message
+
+    def test_what_is_read_at_once_is_no_waste(self, grouped: list[Path], caplog: Any) -> None:
+        make(grouped, shuffle=True, shuffle_block_size=4)
+        make(grouped)
+        assert caplog.messages == []
+
+    @pytest.mark.parametrize("cacheable", [False, True])
+    def test_any_position_gives_what_the_whole_stream_has_there(self, grouped: list[Path], cacheable: bool) -> None:
+        source = make(grouped, shuffle=True, shuffle_block_size="auto", num_epochs=2, cacheable=cacheable)
+        whole = [e["index"] for e in source]
+        for start in (0, 100, 888, 889, 1500):
+            again = make(grouped, shuffle=True, shuffle_block_size="auto", num_epochs=2, cacheable=cacheable)
+            assert indices(again.get_batch_at(start, 50)) == whole[start : start + 50]
 
 
 class TestState:

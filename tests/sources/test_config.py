@@ -84,6 +84,9 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
     assert (ArrayRecordSourceConfig().shuffle, ArrayRecordSourceConfig().shuffle_files) == (False, False)
     assert replace(config, seed=7) == ArrayRecordSourceConfig(shuffle=True, shuffle_files=True, seed=7)
     assert ArrayRecordSourceConfig(shuffle=True, shuffle_block_size=4).shuffle_block_size == 4
+    assert ArrayRecordSourceConfig(shuffle=True, shuffle_block_size="auto").shuffle_block_size == "auto"
+    with pytest.raises(ValueError, match="needs shuffle=True, got auto, shuffle=False"):
+        ArrayRecordSourceConfig(shuffle_block_size="auto")
     with pytest.raises(ValueError, match="shuffle=False and shuffle_files=True .* two names of one field"):
         ArrayRecordSourceConfig(shuffle=False, shuffle_files=True)
     with pytest.raises(TypeError, match="shuffle is True or False, got 'no'"):
@@ -95,8 +98,10 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
     [
         (ArrayRecordSourceConfig, "rounds", "8", "rounds is a whole number, got '8'"),
         (ArrayRecordSourceConfig, "seed", True, "seed is a whole number, got True"),
-        (ArrayRecordSourceConfig, "shuffle_block_size", 2.5, "shuffle_block_size is a whole number, or None, got 2.5"),
-        (ArrayRecordSourceConfig, "shuffle_block_size", True, "shuffle_block_size is a whole number, or None, got T"),
+        (ArrayRecordSourceConfig, "shuffle_block_size", 2.5, "_size is a whole number, 'auto' or None, got 2.5"),
+        (ArrayRecordSourceConfig, "shuffle_block_size", True, "_size is a whole number, 'auto' or None, got True"),
+        (ArrayRecordSourceConfig, "shuffle_block_size", "Auto", "_size is a whole number, 'auto' or None, got 'Auto'"),
+        (ArrayRecordSourceConfig, "shuffle_block_size", 0, "shuffle_block_size must be at least 1 and needs shuffle=T"),
         (WebDatasetSourceConfig, "shuffle_block_size", "4", "shuffle_block_size is a whole number, or None, got '4'"),
         (ParquetSourceConfig, "shuffle_window", "8", "shuffle_window is a whole number, or None, got '8'"),
         (ParquetSourceConfig, "fill_nulls", -1, "fill_nulls is a dict by field, got -1"),

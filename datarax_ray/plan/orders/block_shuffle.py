@@ -22,8 +22,27 @@ from datarax_ray.plan.orders.record_groups import EpochGroups, slots
 # records: a batch of 1,024 holds records of nearly all of them, and a window of 4 KB records is the 64 MiB that a few
 # actors have in flight anyway.
 WINDOW_BLOCKS = 64
+# Stored bytes of a window whose blocks are small: some tens of MiB once decoded, more than caches and less than memory.
+_SMALL_WINDOW_NBYTES = 8 * 2**20
+# Likewise of one whose blocks are so large that fewer than WINDOW_BLOCKS must do: all of it is in memory, decoded.
+_LARGE_WINDOW_NBYTES = 256 * 2**20
 # Between the seeds of windows: odd, and far from the 1 that lies between the seeds of epochs.
 _WINDOW_STRIDE = 0x9E3779B1
+
+
+def blocks_in_window(block_size: int, record_nbytes: int) -> int:
+    """Blocks that are mixed with one another, where blocks are the groups of files: 8 MiB of them as they are stored,
+    at least 64; fewer only where these are more than 256 MiB.
+
+    Small ones are a power of four of records, or somewhat less: the cipher takes four times as long for one more.
+
+    >>> [blocks_in_window(*sizes) for sizes in ((256, 24), (256, 4096), (256, 150_000), (10**6, 4096))]
+    [1024, 64, 6, 1]
+    """
+    most = max(1, _SMALL_WINDOW_NBYTES // max(1, record_nbytes))
+    small = 4 ** ((most.bit_length() - 1) // 2) // block_size
+    large = _LARGE_WINDOW_NBYTES // max(1, block_size * record_nbytes)
+    return max(1, small, min(WINDOW_BLOCKS, large))
 
 
 @dataclass(frozen=True)

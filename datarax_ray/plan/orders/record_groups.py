@@ -47,6 +47,25 @@ class RecordGroups:
         """The group of each record. records: int64 (k,), in [0, num_records)."""
         return self._finder.of(records)
 
+    def merged(self, most: int) -> RecordGroups:
+        """At most so many groups: each so many of these, with those that follow it.
+
+        >>> np.diff(RecordGroups([3, 2, 2, 1, 4]).merged(3).starts).tolist()
+        [5, 3, 4]
+        """
+        count = -(-len(self) // most)
+        return self if count == 1 else RecordGroups(np.diff(np.append(self.starts[:-1:count], self.starts[-1])))
+
+    def times_decoded(self, block_size: int) -> float:
+        """How often a record is decoded in an epoch that reads blocks of so many consecutive records, one by one: its
+        group is for every block that has some of it.
+
+        >>> [RecordGroups([4, 4]).times_decoded(block_size) for block_size in (8, 4, 3, 1)]
+        [1.0, 1.0, 2.0, 4.0]
+        """
+        num_blocks = (self.starts[1:] - 1) // block_size - self.starts[:-1] // block_size + 1
+        return int(np.diff(self.starts) @ num_blocks) / self.num_records
+
     def __reduce__(self) -> tuple[type[RecordGroups], tuple[Indices]]:
         return RecordGroups, (np.diff(self.starts),)  # what searches them is made anew
 

@@ -68,17 +68,22 @@ def check_kind(config: Any, source: type[Any]) -> None:
     )
 
 
-def check_shuffled(config: Any, *names: str) -> None:
-    """Raise TypeError or ValueError unless these fields are whole numbers from 1 on, where shuffle is on, or None."""
+def check_shuffled(config: Any, *names: str, or_auto: bool = False) -> None:
+    """Raise TypeError or ValueError unless these fields are whole numbers from 1 on, where shuffle is on, or None.
+
+    or_auto: whether they may be "auto" as well.
+    """
     for name in names:
         value = getattr(config, name)
         if value is None:
             continue
+        is_auto = or_auto and isinstance(value, str) and value == "auto"
         try:
-            number = whole(name, value)
+            number = value if is_auto else whole(name, value)
         except TypeError:
-            raise TypeError(f"{name} is a whole number, or None, got {value!r}") from None
-        if number < 1 or not config.shuffle:
+            or_else = "'auto' or None" if or_auto else "or None"
+            raise TypeError(f"{name} is a whole number, {or_else}, got {value!r}") from None
+        if not config.shuffle or (not is_auto and number < 1):
             raise ValueError(
                 f"{name} must be at least 1 and needs shuffle=True, got {number}, shuffle={config.shuffle}"
             )
