@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.turns import Turns
 from datarax_ray.plan.state import Stateful, StreamState, Unit, num_skipped_in
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
 
 logger = logging.getLogger("datarax_ray")
-
-T = TypeVar("T")
 
 
 class Consumed(NamedTuple):  # as cheap as a StreamState
@@ -153,7 +151,8 @@ class Consumer:
     """What of a stream was handed out, replaced in one assignment, and the session that gives more.
 
     skip_options: what is done about broken records. is_listing: whether they are listed in a file, too: by the first of
-    the trainers, who all leave out the same. is_closed: for good, by who has it.
+    the trainers, who all leave out the same. is_closed: for good, by who has it. alone: see Turns; whoever takes, takes
+    in it.
 
     A thread, or a signal's handler, may ask at any time what was handed out, or have it go on from elsewhere: what was
     being taken is then refused, and dropped.
@@ -162,8 +161,7 @@ class Consumer:
     def __init__(self, skip_options: SkipOptions = COUNT_ALONE, *, is_listing: bool = True) -> None:
         self._skipped_records = SkippedRecords(skip_options, is_listing=is_listing)
         self._leg = Leg(Consumed(StreamState()))
-        self._lock = threading.RLock()
-        self._is_busy = False  # somebody takes, and holds the lock
+        self.alone = Turns().alone
         self.is_closed = False
 
     @property
@@ -244,24 +242,6 @@ class Consumer:
     def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
         """End the session; where the stream goes on stays, and taking begins another. See Session.close."""
         self._leg.end(timeout_s, then)
-
-    def alone(self, take: Callable[[], T]) -> T:
-        """What `take` gives, while no other thread takes.
-
-        A signal's handler runs in the thread that it interrupts, and would wait for itself. Raises: RuntimeError there.
-        """
-        with self._lock:
-            if self._is_busy:
-                raise RuntimeError(
-                    "a signal's handler asked for a batch while the program that it interrupts was taking one, which "
-                    "goes on after it. Let the handler note that it ran, and look at that in the loop; states can be "
-                    "taken in it"
-                )
-            try:
-                self._is_busy = True
-                return take()
-            finally:  # nothing is called here: a handler that raises could come in between
-                self._is_busy = False
 
     def _enter(self, skipped: tuple[Skipped, ...]) -> None:
         listed = self._skipped_records.enter(skipped)

@@ -30,6 +30,7 @@ class Source(Uncopied):
     """The elements of a description, one by one or in batches, from a position that moves with what was handed out.
 
     Iteration goes on from the position: after `set_state` as after a `break`. At the end of the last epoch it stops.
+    Several threads may take from it, each what no other one gets.
     """
 
     instead = "Make another one of the same description, and give it the state: set_state(get_state())."
@@ -65,18 +66,14 @@ class Source(Uncopied):
         return self.description.order.num_records
 
     def __iter__(self) -> Iterator[Any]:
-        while True:
-            try:
-                yield self.next_element()
-            except StopIteration:
-                return
+        return _Iterator(self)
 
     def next_element(self, finish: Callable[[Any], Any] | None = None) -> Any:
         """The next element. finish: what is still to be done to it; where that fails it was not given, and comes again.
 
         Raises: StopIteration after the last epoch.
         """
-        return self._consumer.take("elements", self._elements, finish)
+        return self._consumer.alone(lambda: self._consumer.take("elements", self._elements, finish))
 
     def get_batch(
         self, batch_size: int | None = None, *, size: int | None = None, finish: Callable[[Any], Any] | None = None
@@ -91,7 +88,7 @@ class Source(Uncopied):
             return batch.columns if finish is None else finish(batch.columns)
 
         try:
-            return self._consumer.take(options, partial(self._batches, options), columns)
+            return self._consumer.alone(lambda: self._consumer.take(options, partial(self._batches, options), columns))
         except StopIteration:
             return {}
 
@@ -164,6 +161,19 @@ class Source(Uncopied):
     def _elements(self, consumed: Consumed) -> Reading:
         many, one = (self._bounded(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
+
+
+class _Iterator:
+    """A source's elements, by `next`; no generator, which threads could not share."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._source.next_element()
 
 
 def one_size(batch_size: int | None, size: int | None) -> int:

@@ -18,6 +18,8 @@ class Loader(Protocol):
 
     def begin(self, consumed: Consumed) -> Generator[Delivery, None, None]: ...
 
+    def check_open(self) -> None: ...
+
     def to_json(self, state: StreamState) -> dict[str, Any]: ...
 
     def from_json(self, state: Any, allow_drift: tuple[str, ...] = ()) -> StreamState: ...
@@ -64,8 +66,11 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         return self
 
     def __next__(self) -> Any:
-        """The next output. After an error the same is tried again. Raises: RecordError, naming operation and record."""
-        return self._consumer.take("outputs", self._begin)
+        """The next output. After an error the same is tried again. Threads may share the iterator.
+
+        Raises: RecordError, naming operation and record; RuntimeError where the loader is closed.
+        """
+        return self._consumer.alone(self._take)
 
     def get_state(self) -> bytes:
         """Where the iterator stands and of which loader, as JSON: under 4 KB, for any number of actors."""
@@ -90,6 +95,7 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         Calling it again changes nothing. Raises: RuntimeError where the loader is closed; what starting actors raises.
         """
         # begun here, not in the thread, which ends with this output: a local Ray ends with the thread that starts it
+        self._loader.check_open()
         self._consumer.opened("outputs", self._begin)
         assert self._outputs is not None
         self._outputs.start()
@@ -100,6 +106,11 @@ class DataLoaderIterator(grain.DataLoaderIterator):
 
     def __str__(self) -> str:
         return f"DataLoaderIterator(state={self.get_state().decode()})"
+
+    def _take(self) -> Any:
+        if not self._consumer.consumed.is_end:  # what was seen to end has, whoever closes
+            self._loader.check_open()
+        return self._consumer.take("outputs", self._begin)
 
     def _begin(self, consumed: Consumed) -> _Outputs:
         self._outputs = _Outputs(self._loader.begin(consumed))

@@ -128,8 +128,13 @@ class DataLoader(Closing):
         """Process, node, memory and work done, of each running actor by id; {} without actors, and once closed."""
         return self._source.stats() if isinstance(self._source, RaySource) and not self._is_closed else {}
 
+    def check_open(self) -> None:
+        """Raise RuntimeError where the loader is closed."""
+        if self._is_closed:
+            raise closed("DataLoader")
+
     def close(self) -> None:
-        """Stop reading, end the actors and close the data source. States can still be taken."""
+        """Stop reading, end the actors and close the data source. Open iterators end too; states can still be taken."""
         with _OPENING:
             self._is_closed = True
         if self._source is not None:
@@ -162,8 +167,7 @@ class DataLoader(Closing):
 
     def _reading(self) -> Source:
         with _OPENING:
-            if self._is_closed:
-                raise closed("DataLoader")
+            self.check_open()
             if self._source is None:
                 if self._worker_count == 0:
                     self._source = Source(self._description)

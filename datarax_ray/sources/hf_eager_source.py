@@ -159,7 +159,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             self._advance(0)
         return super().__iter__()
 
-    def __next__(self) -> Any:
+    def _next(self) -> Any:
         self._seek()
         try:
             element = self._source.next_element(put)
@@ -187,6 +187,9 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             if self.is_random_order:
                 rows = np.asarray(jax.random.permutation(key, len(self)))
             return put(self._table.rows(rows[:batch_size].astype(np.int64)))
+        return self._alone(functools.partial(self._next_batch, batch_size))
+
+    def _next_batch(self, batch_size: int) -> Columns:
         self._seek()
         batch = self._source.get_batch(batch_size, finish=put)
         if not batch and self._ends_passes and self.supports_indexed_access():
@@ -266,8 +269,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         return StreamState(self._pass_end) if is_between else super()._stands_at()
 
     def _seek(self) -> None:
-        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
-        if position != self._source.position:  # a user has set the variables
+        position = self._set_to()
+        if position is not None:
             self._move(StreamState(position))
 
     def __repr__(self) -> str:

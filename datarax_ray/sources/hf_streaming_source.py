@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from flax import nnx
@@ -184,7 +185,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
 
     def __next__(self) -> Any:
         element = self._source.next_element()
-        self._count(1)
+        self._alone(partial(self._count, 1))
         return element
 
     def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
@@ -193,7 +194,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
         """
         batch = self._source.get_batch(batch_size, size=size)
-        self._count(next((len(column) for _, column in leaves(batch)), 0))
+        self._alone(partial(self._count, next((len(column) for _, column in leaves(batch)), 0)))
         return batch
 
     def reset(self, seed: int | None = None) -> None:

@@ -162,6 +162,43 @@ class TestFace:
         with pytest.raises(DriftError, match="transforms.digest"):
             other.set_state(state)
 
+    @pytest.mark.parametrize("is_prefetched", [False, True])
+    def test_closing_ends_the_iterators_that_are_open_and_their_states_go_on_in_another(
+        self, is_prefetched: bool
+    ) -> None:
+        letters = Letters(30)
+        loader = numbers(data_source=letters, sampler=grain.SequentialSampler(30, grain.NoSharding()))
+        going, ended = iter(loader), iter(loader)
+        assert len(list(ended)) == 30
+        assert [next(going), next(going)] == ["a", "b"]
+        if is_prefetched:
+            going.start_prefetch()
+        loader.close()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="this DataLoader is closed; make a new one"):
+                next(going)
+            with pytest.raises(RuntimeError, match="this DataLoader is closed"):
+                going.start_prefetch()
+        assert not letters.is_open
+        assert list(ended) == []
+        again = iter(numbers(data_source=Letters(30), sampler=grain.SequentialSampler(30, grain.NoSharding())))
+        again.set_state(going.get_state())
+        assert next(again) == "c"
+
+    def test_threads_that_share_an_iterator_get_each_output_once(self) -> None:
+        going, given = iter(numbers(num_epochs=300)), []
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            threads = [threading.Thread(target=lambda: given.extend(going)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(before)
+        assert sorted(map(int, given)) == sorted(list(range(10)) * 300)
+
     def test_a_closed_loader_has_no_actors_to_ask(self) -> None:
         loader = numbers()
         next(iter(loader))

@@ -11,6 +11,7 @@ from flax import nnx
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.turns import Turns
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
@@ -36,6 +37,7 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
     ) -> None:
         super().__init__(config, rngs=rngs, name=name)
         self._source = Source(description, skip_options=skip_options)
+        self._alone = Turns().alone  # what is given, and what shows it, is one step to other threads
         self._traced = self.traced()
 
     def describe(self) -> Stream:

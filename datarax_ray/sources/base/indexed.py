@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import jax
 import numpy as np
 from flax import nnx
 
+from datarax_ray.feed.source import one_size
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
@@ -95,10 +97,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         return self
 
     def __next__(self) -> Any:
-        self._seek()
-        element = self._source.next_element()
-        self._advance(1)
-        return element
+        return self._alone(self._next)
 
     def __getitem__(self, index: int) -> Any:
         """Element `index` of the current epoch's order, once all are over of the last one's; negative from its end.
@@ -136,10 +135,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
 
         After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
         """
-        self._seek()
-        batch = self._source.get_batch(batch_size, size=size)
-        self._advance(num_rows(batch))
-        return batch
+        return self._alone(partial(self._next_batch, one_size(batch_size, size)))
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
@@ -164,32 +160,51 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
         self._advance(0)
 
+    def _next(self) -> Any:
+        self._seek()
+        element = self._source.next_element()
+        self._advance(1)
+        return element
+
+    def _next_batch(self, batch_size: int) -> Columns:
+        self._seek()
+        batch = self._source.get_batch(batch_size)
+        self._advance(num_rows(batch))
+        return batch
+
     def _seek(self) -> None:
         """The variables are the position; a user may have set them."""
-        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
-        if position != self._source.position:
+        position = self._set_to()
+        if position is not None:
             self._source.seek(position)
 
     def _stands_at(self) -> StreamState:
         """Where the stream stands: the source's own state, or where a user has set the variables to.
 
-        It moves nothing: a thread or a signal's handler may ask while the stream moves, and while the variables, one
-        after the other, are set to show it.
+        It moves nothing: a thread or a signal's handler may ask while the stream moves.
         """
+        position = self._set_to()
+        return self._source.state if position is None else self._source.state.moved(position)
+
+    def _set_to(self) -> int | None:
+        """Where a user has set the variables to, None where they are what they were last set to here, or are being."""
         count, shown = self._shown.count, self._shown.position
         position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
-        if count % 2 or count != self._shown.count or position == shown:
-            return self._source.state
-        return self._source.state.moved(position)
+        return None if count % 2 or count != self._shown.count or position == shown else position
 
     def _advance(self, num_elements: int) -> None:
-        """The variables show where the source stands now, that many elements further on."""
+        """The variables show where the source stands now, that many elements further on.
+
+        Another thread may move it, and set them, meanwhile: who comes last shows what there is then.
+        """
         self._shown.count |= 1
-        self._shown.position = self._source.position
-        epoch, index = divmod(self._shown.position, len(self))
-        if epoch != self.current_epoch.get_value():
-            self.current_epoch.set_value(epoch)
-        self.current_index.set_value(index)
+        position = -1
+        while position != self._source.position:
+            self._shown.position = position = self._source.position
+            epoch, index = divmod(position, len(self))
+            if epoch != self.current_epoch.get_value():
+                self.current_epoch.set_value(epoch)
+            self.current_index.set_value(index)
         self._shown.count += 1
         self._count(num_elements)
 
