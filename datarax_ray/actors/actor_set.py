@@ -210,10 +210,9 @@ class ActorSet:
         if state.phase == "running" and state.process.worker_id != process.worker_id:
             why_ended = self._why_gone(state, "its process has ended, and another process answers")
         timeout_s = self._options.request_timeout_s
-        if any(sent.part.is_trial for sent in state.requests):  # which has its own clock
+        if who["is_trial"]:  # which has its own clock
             timeout_s = Trial(timeout_s).most_s
-        num_ended = len(_ended([sent.ref for sent in state.requests]))
-        self._do(actor, state.answered(process, time.monotonic(), num_ended, timeout_s, why_ended))
+        self._do(actor, state.answered(process, time.monotonic(), who["at_s"], timeout_s, why_ended))
 
     def failed(self, actor: Actor, error: Exception) -> None:
         """A call of it has failed."""

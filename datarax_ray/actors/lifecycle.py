@@ -178,8 +178,7 @@ class ActorState:
     """One actor. `now` is the time of any clock, as are the fields that end in _at.
 
     process: the last that answered, or nobody. requests: sent and not done, in order. asked_at: since when an answer is
-    expected; None where none is. heard_at: the last answer of any kind. progress_at: when a request was last seen to
-    end, or the first was sent. num_ended: of the requests, as last seen. num_failures: losses and failed starts since a
+    expected; None where none is. heard_at: the last answer of any kind. num_failures: losses and failed starts since a
     request was done. due_at: when patience with its phase is over. loss: until it runs again. why_not: why it could not
     start, "" once it runs.
     """
@@ -190,8 +189,6 @@ class ActorState:
     requests: list[Any] = field(default_factory=list)
     asked_at: float | None = None
     heard_at: float = 0.0
-    progress_at: float = 0.0
-    num_ended: int = 0
     num_failures: int = 0
     due_at: float = -math.inf
     loss: Loss | None = None
@@ -219,9 +216,9 @@ class ActorState:
 
     @_event
     def answered(
-        self, process: Process, now: float, num_ended: int = 0, may_take_s: float = math.inf, why_ended: str = ""
+        self, process: Process, now: float, at_s: float = 0.0, may_take_s: float = math.inf, why_ended: str = ""
     ) -> Commands:
-        """It says who it is. num_ended: of its requests. may_take_s: to be at one of these.
+        """It says who it is. at_s: how long it is at a request, be it of another pool. may_take_s: to be at one.
 
         why_ended: what is known of the end of the process before, where this is another one.
         """
@@ -232,9 +229,7 @@ class ActorState:
             return []
         if self.phase == "running" and is_same:
             self.heard_at = now
-            if num_ended != self.num_ended or num_ended == len(self.requests):
-                self.num_ended, self.progress_at = num_ended, now
-            elif now - self.progress_at > may_take_s:
+            if at_s > may_take_s:
                 return self._kill(
                     f"a request took longer than the {may_take_s:g} s that request_timeout_s gives it", now
                 )
@@ -247,7 +242,7 @@ class ActorState:
                 kind = "answered" if is_same else "restarted"
             commands.append(TellReturn(kind, self.loss.reason, now - self.loss.since))
         self.phase, self.process, self.loss, self.why_not = "running", process, None, ""
-        self.heard_at, self.progress_at, self.due_at = now, now, math.inf
+        self.heard_at, self.due_at = now, math.inf
         return commands
 
     @_event
@@ -274,7 +269,7 @@ class ActorState:
     @_event
     def sent(self, request: Any, now: float) -> Commands:
         if not self.requests:
-            self.heard_at = self.progress_at = now
+            self.heard_at = now
         self.requests.append(request)
         return []
 
@@ -282,8 +277,7 @@ class ActorState:
     def done(self, request: Any, now: float) -> Commands:
         """The request's answer is here."""
         self.requests.remove(request)
-        self.heard_at = self.progress_at = now
-        self.num_ended, self.num_failures = max(0, self.num_ended - 1), 0
+        self.heard_at, self.num_failures = now, 0
         return []
 
     @_event
@@ -328,5 +322,5 @@ class ActorState:
             self.loss = replace(self.loss, kind=kind)
         if self.phase != "silent" or kind != "hung":  # that is one failure
             self.num_failures += 1
-        self.phase, self.requests, self.asked_at, self.num_ended, self.due_at = phase, [], None, 0, now + wait_s
+        self.phase, self.requests, self.asked_at, self.due_at = phase, [], None, now + wait_s
         return commands

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import pickle
 import resource
@@ -52,6 +53,7 @@ class ReaderActor:
         self._shared = BlockCache(_SHARED_NBYTES)
         self._reading = threading.Lock()
         self._has_ended = False
+        self._at_since, self._is_trial = math.inf, False  # since when a read goes on
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
     def read(self, boxed: list[ray.ObjectRef | bytes], request: ReadRequest, trial: Trial | None = None) -> Block:
@@ -65,6 +67,7 @@ class ReaderActor:
         in flight, where the driver raises it once, when the stream comes to it.
         """
         begin = time.perf_counter()
+        self._at_since, self._is_trial = begin, trial is not None
         try:
             with self._reading:
                 if self._has_ended:
@@ -81,6 +84,8 @@ class ReaderActor:
             if not (isinstance(error, Exception) or is_of_data(error)):
                 raise
             block = Block(np.empty(0, np.int64), None, failure=portable(error), failure_position=request.start)
+        finally:
+            self._at_since = math.inf
         if block.failure is not None:
             block.failure.add_note(self._who())
         self._counters["num_blocks"] += 1
@@ -93,7 +98,8 @@ class ReaderActor:
     def stats(self, user: str | None = None) -> dict[str, Any]:
         """Who this is and what it has done since it started; answers while a read runs.
 
-        user: the pool that asks, where it reads with this actor.
+        user: the pool that asks, where it reads with this actor. at_s: how long it is at what it reads now, for
+        whomever; is_trial: whether that is tried in a process of its own.
         """
         if user is not None:
             self._users.add(user)
@@ -103,6 +109,8 @@ class ReaderActor:
             "node_id": context.get_node_id(),
             "host": ray.util.get_node_ip_address(),
             "worker_id": context.get_worker_id(),
+            "at_s": max(0.0, time.perf_counter() - self._at_since),
+            "is_trial": self._is_trial,
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,
         }

@@ -131,6 +131,23 @@ def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(
         assert before - set(pids(source).values())
 
 
+def sleep(element: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(0.1)
+    return element
+
+
+def test_a_shared_actor_that_is_at_what_others_ask_for_is_not_taken_for_hung(files: list[Path]) -> None:
+    source = make(files, [decode, sleep, AddNoise()])
+    options = {"name": "busy", "chunk_size": 5, "request_timeout_s": 3.0, "thresholds": Thresholds(quiet_s=0.5)}
+    want = rows(source.batches(0, StreamOptions(5, stop=10)))
+    with ray_source(source, 1, **options) as one, ray_source(source, 1, **options) as other:
+        stream = one.batches(0, StreamOptions(5))
+        rows(itertools.islice(stream, 3))  # and has 16 requests in flight, of half a second each
+        assert rows(other.batches(0, StreamOptions(5, stop=10))) == want
+        stream.close()
+        assert (one.recoveries.num_lost, other.recoveries.num_lost) == (0, 0)
+
+
 def test_the_option_answers_to_its_former_name(files: list[Path]) -> None:
     with (
         pytest.warns(FutureWarning, match="ticket_timeout_s is called request_timeout_s now"),

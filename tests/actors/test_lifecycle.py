@@ -38,7 +38,7 @@ INF = math.inf
 # All at the time 100, and asked since 99 where they are asked.
 WAITING = ActorState(LIMITS, due_at=100)
 STARTING = ActorState(LIMITS, "starting", asked_at=99, due_at=INF)
-RUNNING = ActorState(LIMITS, "running", HERE, ["r", "s"], heard_at=98, progress_at=98, due_at=INF)
+RUNNING = ActorState(LIMITS, "running", HERE, ["r", "s"], heard_at=98, due_at=INF)
 ASKED = replace(RUNNING, asked_at=99)
 SILENT = ActorState(
     LIMITS, "silent", HERE, asked_at=90, num_failures=1, due_at=155, loss=Loss("answered", 95, "no word")
@@ -46,7 +46,7 @@ SILENT = ActorState(
 LOST = ActorState(LIMITS, "lost", HERE, asked_at=99, num_failures=1, due_at=107, loss=Loss("restarted", 95, "killed"))
 HUNG = ActorState(LIMITS, "hung", HERE, asked_at=99, num_failures=1, due_at=155, loss=Loss("hung", 95, "too long"))
 GONE = ActorState(LIMITS, "gone", HERE)
-RUNS = ActorState(LIMITS, "running", HERE, heard_at=100, progress_at=100, due_at=INF)
+RUNS = ActorState(LIMITS, "running", HERE, heard_at=100, due_at=INF)
 BOTH = ("r", "s")
 
 REMOVED = {"phase": "gone", "asked_at": None, "requests": []}
@@ -70,7 +70,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         STARTING,
         "answered",
         (HERE, 100),
-        {"phase": "running", "process": HERE, "asked_at": None, "heard_at": 100, "progress_at": 100},
+        {"phase": "running", "process": HERE, "asked_at": None, "heard_at": 100},
         [],
     ),
     (STARTING, "unavailable", ("busy", 100), {"asked_at": None}, []),
@@ -137,28 +137,26 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
     ),
     (RUNNING, "sent", ("t", 100), {"requests": ["r", "s", "t"]}, []),
     (
-        replace(RUNS, heard_at=5, progress_at=5),
+        replace(RUNS, heard_at=5),
         "sent",
         ("r", 100),
-        {"requests": ["r"], "heard_at": 100, "progress_at": 100},
+        {"requests": ["r"], "heard_at": 100},
         [],
     ),
     (
-        replace(RUNNING, num_ended=1, num_failures=4),
+        replace(RUNNING, num_failures=4),
         "done",
         ("s", 100),
-        {"requests": ["r"], "heard_at": 100, "progress_at": 100, "num_ended": 0, "num_failures": 0},
+        {"requests": ["r"], "heard_at": 100, "num_failures": 0},
         [],
     ),
     (RUNNING, "dropped", ("r",), {"requests": ["s"]}, []),
     # it lives; is it at work?
-    (ASKED, "answered", (HERE, 100, 0, 2), {"asked_at": None, "heard_at": 100}, []),
-    (ASKED, "answered", (HERE, 300, 1, 2), {"asked_at": None, "heard_at": 300, "progress_at": 300, "num_ended": 1}, []),
-    (ASKED, "answered", (HERE, 300, 2, 2), {"asked_at": None, "heard_at": 300, "progress_at": 300, "num_ended": 2}, []),
+    (ASKED, "answered", (HERE, 100, 2, 2), {"asked_at": None, "heard_at": 100}, []),
     (
         ASKED,
         "answered",
-        (HERE, 300, 0, 60),
+        (HERE, 300, 61, 60),
         {
             "phase": "hung",
             "requests": [],
@@ -174,13 +172,12 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
     (
         ASKED,
         "answered",
-        (NEXT, 100, 0, 60, "out of memory"),
+        (NEXT, 100, 61, 60, "out of memory"),
         {
             "process": NEXT,
             "requests": [],
             "asked_at": None,
             "heard_at": 100,
-            "progress_at": 100,
             "num_failures": 1,
         },
         [LoseRequests(BOTH, "out of memory", HERE), TellReturn("restarted", "out of memory", 0)],
@@ -448,6 +445,7 @@ class Host:
     num_lost_kills: int = 0  # so many have no effect
     ends_at: float = INF  # of a process that Ray has asked to
     at_work: dict[Ref, float] = field(default_factory=dict)  # when each ends, one after the other
+    at_since: float = 0.0  # when it came to the first of these
     starts: list[float] = field(default_factory=list)  # since it last ran
 
     def is_silent(self, now: float) -> bool:
@@ -551,6 +549,7 @@ class World:
         if host.worker_id and not host.is_silent(self.now):
             for ref in [ref for ref, ends_at in host.at_work.items() if ends_at <= self.now]:
                 del host.at_work[ref]
+                host.at_since = self.now
                 self.ended.add(ref)
 
     def tend(self, index: int) -> None:
@@ -565,8 +564,8 @@ class World:
             if state.phase != "hung":
                 host.starts.clear()
             process = Process(host.worker_id, index, host.name, host.name)
-            num_ended = len(self.ended.intersection(state.requests))
-            self.do(index, state.answered(process, self.now, num_ended, 30, "another one answers"))
+            at_s = self.now - host.at_since if host.at_work else 0.0
+            self.do(index, state.answered(process, self.now, at_s, 30, "another one answers"))
         elif self.random.random() < 0.3:  # else the call waits with Ray for the next process
             self.do(index, state.unavailable("not yet", self.now))
         else:
@@ -598,6 +597,7 @@ class World:
                 self.num_sent += 1
                 self.do(index, state.sent(ref, self.now))
                 if host.worker_id:
+                    host.at_since = host.at_since if host.at_work else self.now
                     begins_at = max(self.now, *host.at_work.values(), host.frozen_until, host.cut_until)
                     host.at_work[ref] = begins_at + self.random.uniform(0.1, 3)
                 else:  # nobody is there, and nobody has noticed
