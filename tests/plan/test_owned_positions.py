@@ -16,7 +16,7 @@ GROUPS = RecordGroups(np.random.default_rng(0).integers(100, 3000, 60))
 ORDERS = {
     "global": order_of(50_001, seed=2**32 - 1, shuffle="global"),
     "grain's": order_of(40_000, seed=1, shuffle="global", rounds=4),
-    "groups": order_of(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=16),
+    "groups": order_of(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=30),
 }
 
 

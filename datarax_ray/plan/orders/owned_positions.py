@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 
 # 32 MiB for the two arrays of a span, of which two are remembered; it takes half a second to make.
@@ -20,8 +21,6 @@ _MAX_HELD = 2**21
 # A chunk may lie across the border of two spans.
 _MAX_SPANS = 2
 _MAX_ASKED = 64
-# Of small domains the cipher has a table, and the forward way is a lookup.
-_MIN_SIZE = 2**13
 # Forwards is as cheap for whoever holds nearly everything.
 _MAX_SHARE = 0.75
 
@@ -63,7 +62,8 @@ class OwnedPositions:
         if share > _MAX_SHARE:
             return None
         keys = {span: (owner, span) for span in spans}
-        if any(span.size <= _MIN_SIZE or span.size * share > _MAX_HELD for span in keys):
+        # of small spans the cipher has a table, and the forward way is a lookup
+        if any(span.size <= cipher.TABLE_LIMIT or span.size * share > _MAX_HELD for span in keys):
             return None
         if not all(key in self._asked for key in keys.values()):
             _remember(self._asked, dict.fromkeys(keys.values()), _MAX_ASKED)
