@@ -101,8 +101,8 @@ def _decode(progress: Progress, step: Step) -> Columns:
     """All records at once; where that fails, each alone, to find the one that is to blame."""
     if not len(progress.positions):
         return None
-    records, decoder = progress.elements, getattr(step.call, "__self__", None)
-    if isinstance(records, FixedRecords) and not getattr(decoder, "takes_fixed_records", False):
+    records = progress.elements
+    if isinstance(records, FixedRecords) and not _takes_fixed_records(step):
         records = records.tolist()
     try:
         return _call(step, records, len(records))
@@ -153,6 +153,11 @@ def _each_alone(progress: Progress, step: Step, whole: BaseException, together: 
     return _call(step, together(kept), len(kept)) if kept else None
 
 
+def _takes_fixed_records(step: Step) -> bool:
+    """Whether it is a decoder that says so: its arrays are ours without a copy (see FixedRecords)."""
+    return step.kind == "decode" and getattr(getattr(step.call, "__self__", None), "takes_fixed_records", False)
+
+
 def _call(step: Step, given: Any, count: int) -> Columns:
     try:
         held = [step.call(given)]
@@ -162,7 +167,7 @@ def _call(step: Step, given: Any, count: int) -> Columns:
         raise
     if held[0] is None:
         raise UnfitError("None", "; does it end without `return`?")
-    columns = own_columns(held, given if step.kind == "map_columns" else {})
+    columns = held[0] if _takes_fixed_records(step) else own_columns(held, given if step.kind == "map_columns" else {})
     found = list(leaves(columns))
     if not found:
         raise ValueError("its result has no fields; an element needs at least one")

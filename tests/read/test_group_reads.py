@@ -12,6 +12,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.requests import EVERYTHING
 from datarax_ray.plan.state import StreamState
+from datarax_ray.read import block
 from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats import array_record
@@ -259,3 +260,12 @@ def test_files_of_single_records_are_read_as_ever(tmp_path):
     reader = ArrayRecordReader.of(path).with_room_for(1000)
     assert reader.read(np.array([3, 2])) == [record(3), record(2)]
     assert reader._decoded is None
+
+
+@pytest.mark.parametrize("decoder", [DecodeRaw("<i4", (5,)), DecodeFields({"data": ("<i4", (5,))})])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_our_decoders_give_is_not_copied(paths, decoder, is_kept, monkeypatch):
+    monkeypatch.setattr(block, "own_columns", None)
+    reader = ArrayRecordReader.of(paths)
+    stream = IndexedStream(reader.with_room_for(100) if is_kept else reader, order_of(N), 1, (decoder,))
+    assert stream.block_at(np.arange(40), np.arange(40)).columns["data"][:, 0].tolist() == list(range(40))

@@ -12,7 +12,8 @@ import numpy.typing as npt
 class FixedRecords(Sequence[bytes]):
     """Records that all have `size` bytes. rows: uint8 (k, size), contiguous. As a sequence, bytes that are made then.
 
-    A decoder that says `takes_fixed_records = True` is given these in place of a list of bytes.
+    A decoder that says `takes_fixed_records = True` is given these in place of a list of bytes, and gives arrays that
+    nobody else holds, of new memory or of the writable rows: they are not copied, as those of others are.
     """
 
     def __init__(self, rows: npt.NDArray[np.uint8]) -> None:
