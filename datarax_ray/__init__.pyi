@@ -16,6 +16,7 @@ from .read.decode import DecodeRaw as DecodeRaw
 from .read.decode import FixedLen as FixedLen
 from .read.decode import PadTo as PadTo
 from .read.decode import VarLen as VarLen
+from .read.formats.image_folder import ImageFolder as ImageFolder
 from .sources import ArrayRecordSourceConfig as ArrayRecordSourceConfig
 from .sources import ArrayRecordSourceModule as ArrayRecordSourceModule
 from .sources import CSVSource as CSVSource

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 from datarax_ray.actors.source import RaySource
+from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
@@ -23,6 +25,8 @@ from datarax_ray.sources import (
     JSONLinesSourceConfig,
     ParquetSource,
     ParquetSourceConfig,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
     WebDatasetSource,
     WebDatasetSourceConfig,
     from_hf,
@@ -41,6 +45,9 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
     "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
 }
 
+# Read by name, and not by what files begin with.
+_KINDS = ("hf", "imagefolder")
+
 
 def load(
     paths: Any,
@@ -50,12 +57,13 @@ def load(
     num_epochs: int = 1,
     transforms: Any = (),
     num_actors: int | None = None,
-    split: str = "train",
+    split: str | None = None,
 ) -> Any:
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
 
     paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, WebDataset's tar, CSV or JSON
-    lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read. shuffle, seed, transforms: as of
+    lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or
+    "imagefolder:DIR", a folder of images for each class (ImageFolder has their names). shuffle, seed, transforms: as of
     the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to read in this process, a number
     for a RaySource with so many actors. What else can be said, the source's own config says.
 
@@ -68,18 +76,35 @@ def load(
     {'x': array([1, 3]), 'y': array([2, 4])}
     """
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
-    if isinstance(paths, str) and paths.startswith("hf:") and not paths.startswith("hf://"):
-        source = from_hf(paths.removeprefix("hf:"), split, transforms=transforms, **order)
+    kind, name = _kind_of(paths)
+    if split is not None and kind != "hf":
+        raise ValueError(
+            f"split={split!r} is of a dataset of the hub, and {paths!r} is none; give the paths of its files"
+        )
+    if kind == "hf":
+        source = from_hf(name, split or "train", transforms=transforms, **order)
+    elif kind == "imagefolder":
+        source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
         paths = kept(paths)
-        name, head = _found(paths)
-        kind, config = _SOURCES[name]
-        if name == "CSV":
+        format_name, head = _found(paths)
+        source_type, config = _SOURCES[format_name]
+        if format_name == "CSV":
             header = _QUOTED.sub(b"", head).replace(b"\r", b"\n").partition(b"\n")[0]
             order["delimiter"] = max(",\t;|", key=header.decode("utf-8", "replace").count)
-        source = kind(config(**order), paths, transforms=transforms)
+        source = source_type(config(**order), paths, transforms=transforms)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
+
+
+def _kind_of(paths: Any) -> tuple[str | None, str]:
+    """What stands before the colon, and the name behind it; None for paths. Raises: ValueError for a mistyped one."""
+    named = re.fullmatch(r"(\w+):(?!//)(.+)", paths) if isinstance(paths, str) else None
+    if named is None or os.path.exists(paths):
+        return None, ""
+    if named[1] not in _KINDS and (hint := nearest([named[1]], _KINDS)):
+        raise ValueError(f"{named[1]!r} names no kind of data; those are {', '.join(_KINDS)}.{hint}")
+    return (named[1], named[2]) if named[1] in _KINDS else (None, "")
 
 
 def _found(paths: Any) -> tuple[str, bytes]:

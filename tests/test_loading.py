@@ -3,17 +3,21 @@
 import gzip
 import json
 import logging
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from datarax_ray import load
+from datarax_ray import ImageFolder, load
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError
 
 
 def write(folder: Path) -> None:
@@ -118,3 +122,59 @@ def test_a_compressed_file_beside_the_others_of_a_directory_is_said_to_be_left_o
     (tmp_path / "csv/y.csv.gz").write_bytes(gzip.compress(b"x,y\n7,a\n"))
     assert len(list(load(tmp_path / "csv"))) == 10
     assert f"{tmp_path}/csv: left out 1 compressed files, {tmp_path}/csv/y.csv.gz the first" in caplog.text
+
+
+def write_image(path: Path, value: int, size: tuple[int, int] = (4, 6)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), np.full((*size, 3), value, np.uint8))
+
+
+def test_an_image_folder_is_read_class_by_class_in_the_order_of_names(tmp_path: Path) -> None:
+    for index, name in enumerate(["dog/b.png", "cat/x/2.png", "cat/10.PNG", "cat/9.png", "dog/a.png"]):
+        write_image(tmp_path / name, index)
+    (tmp_path / "cat/notes.txt").write_text("left out")
+    (tmp_path / "README").write_text("left out")
+    folder = ImageFolder(tmp_path)
+    assert folder.class_names == ("cat", "dog")
+    read = [(int(element["image"][0, 0, 0]), int(element["label"])) for element in load(f"imagefolder:{tmp_path}")]
+    assert read == [(2, 0), (3, 0), (1, 0), (4, 1), (0, 1)]
+    assert folder[0]["image"].shape == (4, 6, 3)
+    shuffled = load(f"imagefolder:{tmp_path}", shuffle=True, seed=3).get_batch(5)
+    assert sorted(shuffled["label"].tolist()) == [0, 0, 0, 1, 1]
+
+
+def test_a_state_of_an_image_folder_moves_with_it_and_is_refused_where_its_files_are_others(tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/2.png"):
+        write_image(tmp_path / "one" / name, 7)
+    source = load(f"imagefolder:{tmp_path / 'one'}")
+    source.get_batch(1)
+    state = source.get_state()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    again = load(f"imagefolder:{tmp_path / 'two'}")
+    again.set_state(state)
+    assert again.get_batch(2)["label"].tolist() == [1]
+    write_image(tmp_path / "two/b/2.png", 7, size=(40, 60))
+    with pytest.raises(DriftError, match="files"):
+        load(f"imagefolder:{tmp_path / 'two'}").set_state(state)
+
+
+def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load(f"imagefolder:{tmp_path / 'nowhere'}")
+    with pytest.raises(ValueError, match=r"has no folders; images are in one for each class, directory/CLASS/NAME.jpg"):
+        load(f"imagefolder:{tmp_path}")
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ValueError, match=r"/a has no images \(.*\.webp\), and would be the class 0"):
+        load(f"imagefolder:{tmp_path}")
+    (tmp_path / "a/1.jpg").write_text("no image")
+    with pytest.raises(
+        RecordError, match=r"ImageFolder\(num_images=1.*\)\[0\] .*a/1.jpg: 8 bytes that begin b'no image'"
+    ):
+        load(f"imagefolder:{tmp_path}").get_batch(1)
+
+
+def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'imagfolder' names no kind of data; .* Did you mean 'imagefolder'\?"):
+        load("imagfolder:/data")
+    with pytest.raises(ValueError, match="split='test' is of a dataset of the hub"):
+        load(tmp_path, split="test")

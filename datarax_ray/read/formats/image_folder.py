@@ -1,0 +1,82 @@
+"""Images in a folder for each class, as torchvision's ImageFolder and the Hugging Face `imagefolder` take them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.decode.image import DecodeImage
+from datarax_ray.read.identity.sampled_rows import spread
+
+# Source: torchvision.datasets.folder.IMG_EXTENSIONS
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+_MAX_SIZES = 1000  # files whose size is asked for, one by one, to tell a folder from another one
+
+
+class ImageFolder:
+    """The images of directory/CLASS/**/NAME by index, class by class in the order of their names, decoded.
+
+    An element is {"image": uint8 (height, width, 3), "label": int}. class_names: by label, sorted. A class is a folder
+    that is there, with images in it; files beside the folders, and others in them, are left out.
+
+    Raises: FileNotFoundError where there is no such directory; ValueError where it has no folders of images, or one has
+    none.
+
+    Source: torchvision.datasets.ImageFolder, whose order and labels these are.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = os.path.abspath(os.path.expanduser(os.fspath(directory)))
+        with os.scandir(self.directory) as found:
+            self.class_names = tuple(sorted(entry.name for entry in found if entry.is_dir()))
+        if not self.class_names:
+            raise ValueError(
+                f"{self.directory} has no folders; images are in one for each class, directory/CLASS/NAME.jpg"
+            )
+        names: list[bytes] = []
+        labels: list[int] = []
+        for label, name in enumerate(self.class_names):
+            mine = _images_in(os.path.join(self.directory, name))
+            if not mine:
+                raise ValueError(
+                    f"{os.path.join(self.directory, name)} has no images ({', '.join(_SUFFIXES)}), and would be the "
+                    f"class {label}; take the folder away, or put its images there"
+                )
+            names += (os.fsencode(os.path.relpath(path, self.directory)) for path in mine)
+            labels += [label] * len(mine)
+        self._names = np.array(names, "S")  # a few MB for a million, where they travel to the actors
+        self._labels = np.array(labels, np.int32)
+        sizes = [os.path.getsize(self.path(index)) for index in spread(len(names), _MAX_SIZES).tolist()]
+        self._digest = digest([os.fsdecode(b"\n".join(names)), sizes])
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def path(self, index: int) -> str:
+        """The file of this image."""
+        return os.path.join(self.directory, os.fsdecode(bytes(self._names[index])))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Raises: ValueError with the file's path for what is no image."""
+        path = self.path(index)
+        with open(path, "rb") as file:
+            encoded = file.read()
+        try:
+            return DecodeImage().map(encoded) | {"label": int(self._labels[index])}
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def __repr__(self) -> str:  # without the directory: the folder may move
+        return f"ImageFolder(num_images={len(self)}, num_classes={len(self.class_names)}, digest={self._digest!r})"
+
+
+def _images_in(folder: str) -> list[str]:
+    walked = sorted(os.walk(folder, followlinks=True))
+    return [os.path.join(root, name) for root, _, names in walked for name in sorted(names) if _is_image(name)]
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES)
