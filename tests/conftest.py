@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,11 @@ os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets there
     atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
+
+# In the background of a shell that is no terminal's SIGINT is ignored, by whatever is started there as well: tests of
+# Ctrl-C would wait for ever. With a handler here the programs that tests start have Python's own.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a test of each folder needs: `pytest -m "not ray"` takes a minute or two. See tests/README.md.
 MARKS = {

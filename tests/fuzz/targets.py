@@ -31,8 +31,9 @@ _PARQUET = {
     "parquet plain": ("none", False),
     "parquet snappy": ("snappy", False),
 }
+_ROWS = ("csv", "jsonl", "tar")
 _DECODERS = ("json", "msgpack", "tf.Example", "image", "raw", "fields")
-NAMES = (*_ARRAY_RECORD, *_PARQUET, "checkpoint", *(f"decoder {name}" for name in _DECODERS))
+NAMES = (*_ARRAY_RECORD, *_PARQUET, *_ROWS, "checkpoint", *(f"decoder {name}" for name in _DECODERS))
 
 
 def make(name: str, directory: Path) -> Target:
@@ -48,6 +49,10 @@ def make(name: str, directory: Path) -> Target:
         from tests.fuzz.parquet_target import ParquetTarget
 
         made = ParquetTarget(directory, *_PARQUET[name])
+    elif name in _ROWS:
+        from tests.fuzz.rows_target import RowsTarget
+
+        made = RowsTarget(directory, name)
     elif name == "checkpoint":
         from tests.fuzz.checkpoint_target import CheckpointTarget
 

@@ -7,7 +7,9 @@ transforms, depends on a release, so of that only the names are compared.
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,14 +26,20 @@ from datarax_ray.read.formats.hugging_face.shards import Portions
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
+    CSVSource,
+    CSVSourceConfig,
     HFEagerConfig,
     HFEagerSource,
     HFStreamingConfig,
+    JSONLinesSource,
+    JSONLinesSourceConfig,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
     RandomAccessSource,
     RandomAccessSourceConfig,
+    WebDatasetSource,
+    WebDatasetSourceConfig,
 )
 from tests.data import Squares, record, write_file
 from tests.tables import write_tables
@@ -104,6 +112,27 @@ def going_on(new: Pipeline, old: Pipeline, num_batches: int) -> Pipeline:
     return new
 
 
+def texts(directory: Path, suffix: str) -> Path:
+    """Two files of several blocks, or tars, of the numbers below N."""
+    for part, (start, stop) in enumerate([(0, 20), (20, N)]):
+        path, width = directory / f"part-{part}{suffix}", 400
+        if suffix == ".csv":
+            path.write_text("index,text\n" + "".join(f'{i},"{"x" * width}\n"\n' for i in range(start, stop)))
+        elif suffix == ".jsonl":
+            path.write_text("".join(f'{{"index": {i}, "text": "{"x" * width}"}}\n' for i in range(start, stop)))
+        else:
+            with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+                for i in range(start, stop):
+                    info = tarfile.TarInfo(f"{i}.index.cls")
+                    info.size = len(str(i))
+                    tar.addfile(info, io.BytesIO(str(i).encode()))
+    return directory
+
+
+def of_tar(element: dict[str, Any]) -> dict[str, Any]:
+    return {"index": element["index.cls"]}
+
+
 def piped(source: Any, batch_size: int = 7, **options: Any) -> Pipeline:
     return Pipeline(source=source, batch_size=batch_size, prefetch=0, **options)
 
@@ -135,6 +164,21 @@ KINDS: dict[str, Callable[[Path], Pipeline]] = {
     "parquet": lambda d: piped(ParquetSource(ParquetSourceConfig(num_epochs=2), write_tables(d, (20, N - 20)))),
     "parquet in blocks": lambda d: piped(
         ParquetSource(ParquetSourceConfig(shuffle=True, num_epochs=2), write_tables(d, (20, N - 20)))
+    ),
+    "csv": lambda d: piped(CSVSource(CSVSourceConfig(num_epochs=2), texts(d, ".csv"))),
+    "csv in blocks": lambda d: piped(CSVSource(CSVSourceConfig(num_epochs=2, shuffle=True), texts(d, ".csv"))),
+    "json lines in blocks": lambda d: piped(
+        JSONLinesSource(JSONLinesSourceConfig(num_epochs=2, shuffle=True), texts(d, ".jsonl"))
+    ),
+    "tar": lambda d: piped(
+        WebDatasetSource(WebDatasetSourceConfig(num_epochs=2, shuffle=True), texts(d, ".tar"), transforms=[of_tar])
+    ),
+    "tar in blocks": lambda d: piped(
+        WebDatasetSource(
+            WebDatasetSourceConfig(num_epochs=2, shuffle=True, shuffle_block_size=3),
+            texts(d, ".tar"),
+            transforms=[of_tar],
+        )
     ),
     "hugging face": lambda d: piped(
         HFEagerSource(

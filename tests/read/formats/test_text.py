@@ -258,6 +258,12 @@ def test_text_that_is_no_utf_8_is_refused_and_never_bytes_of_itself(tmp_path: Pa
         TextReader.of(path, CSV())
 
 
+def test_a_name_of_a_field_that_is_no_utf_8_is_refused_with_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, b'{"a": 1, "\xff": 2}\n', "a.jsonl")
+    with pytest.raises(ValueError, match=rf"{path}: the name of a field .*not UTF-8"):
+        TextReader.of(path, JSONLines())
+
+
 def test_bytes_that_are_said_to_be_some_are_read_so(tmp_path: Path) -> None:
     path = write(tmp_path, b"x,y\n1,\xe9\n")
     assert everything(TextReader.of(path, CSV(), column_types={"y": "binary"})) == {"x": [1], "y": [b"\xe9"]}

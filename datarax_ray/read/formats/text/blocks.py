@@ -178,6 +178,8 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
         for name, kind in given.items():  # that the first objects lack
             schema = schema.append(pa.field(name, kind))
         return schema, inferred if schema == inferred.schema else syntax.parse(data, file.names, schema)
+    except UnicodeDecodeError as error:  # of Arrow's names, which it does not look at
+        raise ValueError(f"{file.path}: the name of a field is not to be read: {error}{_NO_UTF_8}") from error
     except pa.ArrowException as error:
         with filesystem.open_input_file(file.path) as raw:
             advice = sniff.advice(raw, file.path, syntax.name)

@@ -1,0 +1,228 @@
+"""Mutated CSV, JSON lines and tar files, read through what an actor reads with, against what others make of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import tarfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import webdataset
+from pyarrow import csv as arrow_csv
+from pyarrow import json as arrow_json
+
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.read.elements.columns import unstack
+from datarax_ray.read.formats.text.reader import TextReader
+from datarax_ray.read.formats.text.syntax import CSV, JSONLines
+from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
+from datarax_ray.read.streams.indexed import IndexedStream
+from tests.fuzz import outcomes
+from tests.fuzz.mutations import MUTATIONS, Mutation, splice
+from tests.fuzz.reading import read_through
+
+_ROWS = 200
+_ALLOWED = (ValueError, OSError)
+# What decides where rows, values and members begin and end.
+_MARKS = (
+    b'"',
+    b"\n",
+    b"\r",
+    b",",
+    b"{",
+    b"}",
+    b"[",
+    b"\\",
+    b"\xef\xbb\xbf",
+    b"\xff",
+    b"\0",
+    b"null",
+    b"1e999",
+    b"0" * 20,
+)
+
+
+class RowsTarget:
+    """One file. None of these formats has a checksum of its data, so another oracle says what is in a mutant."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        suffix, written, self._open, self._oracle = _FORMATS[name]
+        self._path = directory / f"mutant{suffix}"
+        self._file, other = written(0), written(5000)
+        self.mutations: dict[str, Mutation] = MUTATIONS | {
+            "spliced": splice(other),
+            "marks put in": _marks,
+            "header made anew": _resummed,
+        }
+        self.live = ("overwritten in place", "cut in place", "replaced", "deleted")
+        self.kinds = (*self.mutations, *(f"while read: {how}" for how in self.live))
+
+    def check(self, kind: str, rng: random.Random) -> tuple[str, str]:
+        self._path.unlink(missing_ok=True)
+        is_live = kind.startswith("while read: ")
+        mutant = self.mutations[rng.choice(list(self.mutations)) if is_live else kind](self._file, rng)
+        self._path.write_bytes(self._file if is_live else mutant)
+        try:
+            reader = self._open(str(self._path))
+        except Exception as error:
+            return outcomes.refusal(error, str(self._path), _ALLOWED)
+        try:
+            want = self._oracle(self._path)
+            if is_live:
+                reader.read(np.arange(rng.choice([1, 50])))
+                self._change(kind.removeprefix("while read: "), mutant, rng)
+            # what the oracle refuses may have good rows, and tells nothing of them
+            wrong = outcomes.OTHER if is_live or want is None else outcomes.WRONG
+            if want is not None and reader.num_records != len(want):
+                return wrong, f"{reader.num_records} rows instead of {len(want)}"
+            return self._outcome(reader, want, rng, wrong)
+        finally:
+            reader.close()
+
+    def _change(self, how: str, mutant: bytes, rng: random.Random) -> None:
+        if how == "overwritten in place":
+            self._path.write_bytes(mutant)
+        elif how == "cut in place":
+            os.truncate(self._path, rng.randrange(len(self._file)))
+        elif how == "deleted":
+            self._path.unlink()
+        else:
+            new = self._path.with_suffix(".new")
+            new.write_bytes(mutant)
+            new.replace(self._path)
+
+    def _outcome(self, reader: Any, want: list[Any] | None, rng: random.Random, wrong: str) -> tuple[str, str]:
+        count = reader.num_records
+        description = IndexedStream(reader, order_of(count), 1, (), rng.choice(["raise", "skip"]))
+        step = rng.choice([7, 50, count])
+        requests = [ReadRequest(at, min(at + step, count)) for at in range(0, count, step)]
+
+        def difference(block: Any) -> str:
+            if block.columns is None or want is None:
+                return ""
+            rows = unstack(block.columns, len(block.positions))
+            for position, row in zip(block.positions.tolist(), rows, strict=True):
+                if repr(_plain(row)) != repr(_plain(want[position])):
+                    return f"{position} is {_plain(row)!r:.200} instead of {_plain(want[position])!r:.200}"
+            return ""
+
+        return read_through(description, requests, str(self._path), _ALLOWED, difference, wrong)
+
+
+def _plain(value: Any) -> Any:
+    """As Python has it, whatever arrays and scalars it came in; times by what they are counted from."""
+    if isinstance(value, dict):
+        return {name: _plain(value[name]) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    return value
+
+
+def _csv(start: int) -> bytes:
+    rows = [f'{i},{i * 0.5},"r{i}, ""x""\nnext",t{i}\n' for i in range(start, start + _ROWS)]
+    return ("index,half,quoted,text\n" + "".join(rows)).encode()
+
+
+def _jsonl(start: int) -> bytes:
+    rows = [
+        {"index": i, "half": i + 0.5, "text": f"é{i}", "list": [i, i], "in": {"b": i % 2 == 0}}
+        for i in range(start, start + _ROWS)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _tar(start: int) -> bytes:
+    file = io.BytesIO()
+    formats = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for i in range(start, start + _ROWS):
+            tar.format = formats[i % 3]
+            name = f"d/{i}" if i % 3 == 0 else f"d/{'long' * 40}{i}"
+            for extension, data in (("txt", f"text {i}".encode()), ("cls", str(i).encode())):
+                info = tarfile.TarInfo(f"{name}.{extension}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def _by_arrow(read: Callable[[Any], Any]) -> Callable[[Path], list[Any] | None]:
+    def oracle(path: Path) -> list[Any] | None:
+        try:
+            table = read(pa.py_buffer(path.read_bytes()))
+            rows: list[Any] = table.to_pylist()
+        except (pa.ArrowException, ValueError):
+            return None
+        # what is a time or a list of nulls is in other words in Arrow; the types that were written are compared
+        plain = all(str(field.type) in _WRITTEN for field in table.schema)
+        return rows if plain else None
+
+    return oracle
+
+
+_WRITTEN = ("int64", "double", "string", "bool", "list<item: int64>", "struct<b: bool>")
+
+
+def _by_webdataset(path: Path) -> list[Any] | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = list(webdataset.WebDataset(str(path), shardshuffle=False, empty_check=False))
+        except Exception:  # of many kinds, for what it does not take either
+            return None
+    return [{name: part for name, part in sample.items() if name not in _OF_WEBDATASET} for sample in found]
+
+
+_OF_WEBDATASET = ("__url__", "__local_path__")
+
+
+def _read_csv(data: Any) -> Any:
+    return arrow_csv.read_csv(
+        pa.BufferReader(data),
+        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=1 << 24),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+    )
+
+
+def _read_json(data: Any) -> Any:
+    for line in data.to_pybytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        if line.strip(b" \t\r") and not isinstance(json.loads(line), dict | None):
+            raise ValueError("no object on a line, which Arrow may read together with others")
+    return arrow_json.read_json(
+        pa.BufferReader(data), read_options=arrow_json.ReadOptions(use_threads=False, block_size=1 << 24)
+    )
+
+
+# suffix, what writes a file, what opens it, what says what is in it
+_FORMATS: dict[str, tuple[str, Callable[[int], bytes], Callable[[str], Any], Callable[[Path], list[Any] | None]]] = {
+    "csv": (".csv", _csv, lambda path: TextReader.of(path, CSV()), _by_arrow(_read_csv)),
+    "jsonl": (".jsonl", _jsonl, lambda path: TextReader.of(path, JSONLines()), _by_arrow(_read_json)),
+    "tar": (".tar", _tar, WebDatasetReader.of, _by_webdataset),
+}
+
+
+def _marks(file: bytes, rng: random.Random) -> bytes:
+    """Some of what the formats are made of, put in or over what was there."""
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at, mark = rng.randrange(len(file)), rng.choice(_MARKS)
+        file = file[:at] + mark + file[at + rng.choice([0, 0, len(mark)]) :]
+    return file
+
+
+def _resummed(file: bytes, rng: random.Random) -> bytes:
+    """A byte of a tar's header changed, under a checksum made anew."""
+    at = rng.randrange(len(file) // 512) * 512
+    block = bytearray(file[at : at + 512])
+    if len(block) == 512:
+        block[rng.randrange(512)] = rng.choice([0, 0x80, 0xFF, ord("9"), ord("L"), ord("x"), rng.randrange(256)])
+        block[148:156] = b"%06o\0 " % (sum(block[:148]) + sum(block[156:]) + 256)
+    return file[:at] + bytes(block) + file[at + 512 :]
