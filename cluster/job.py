@@ -28,6 +28,7 @@ from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from learner import Learner, learn
+from only_job import only_job
 from report import Report, progress
 from restarts import COMES_AGAIN
 from stop_request import StopRequest
@@ -68,6 +69,8 @@ def run(options: argparse.Namespace, asked: StopRequest | None = None) -> str:
         values = jax.tree.map(np.asarray, nnx.state(learner))  # the same everywhere, by the seed
         nnx.update(learner, jax.device_put(values, NamedSharding(_mesh(), PartitionSpec())))
     with contextlib.ExitStack() as stack:
+        if is_first:
+            stack.enter_context(only_job(options.checkpoint_dir))
         manager = stack.enter_context(checkpoints(options.checkpoint_dir))
         pipeline = stack.enter_context(make_pipeline(options))
         step = restore(manager, learner, pipeline)

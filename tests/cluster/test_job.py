@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import doctest
+import functools
 import hashlib
 import json
 import os
 import re
 import signal
+import threading
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import job
 import numpy as np
 import pytest
+from only_job import only_job
 from stop_request import StopRequest
 from stream_log import StreamLog
 
@@ -139,6 +142,41 @@ def test_after_a_crash_the_steps_since_the_checkpoint_are_done_again_and_logged_
     assert len(lines(run.log)) == 3
     run()
     assert lines(run.log) == lines(uninterrupted.log)
+
+
+def test_a_second_job_is_refused_while_one_trains_into_the_directory(
+    run: Run, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit_again(learner: Any, batch: Any) -> Any:
+        where = rf"another job \(process {os.getpid()} on .*\) trains into {run.directory}/checkpoints"
+        with pytest.raises(RuntimeError, match=where):
+            run()
+        return learn(learner, batch)
+
+    learn = job.learn
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "learn", submit_again)
+        patch.setattr(job, "only_job", functools.partial(only_job, wait_s=0))
+        run(steps=2)
+    run()
+    assert lines(run.log) == lines(uninterrupted.log)
+
+
+def test_a_job_waits_for_the_last_trainer_of_the_one_before(tmp_path: Path) -> None:
+    is_waiting, order = threading.Event(), []
+
+    def second() -> None:
+        is_waiting.set()
+        with only_job(tmp_path):
+            order.append("second")
+
+    waiter = threading.Thread(target=second)
+    with only_job(tmp_path):
+        waiter.start()
+        assert is_waiting.wait(30)
+        order.append("first")
+    waiter.join(30)
+    assert order == ["first", "second"]
 
 
 def test_another_seed_is_refused_with_the_step_and_its_place(run: Run) -> None:
