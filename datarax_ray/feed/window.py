@@ -11,7 +11,8 @@ overhead, or takes a second to read: what is in flight is what a lost actor cost
 A part that is lost says nothing of its records: who kills actors from outside kills them at something. So it is asked
 for again as often as it takes, in smaller and smaller pieces, until what ends its process stands alone; that is then
 read in a process of its own, whose end is told by the actor that lives on (see actors.trial), as any other failure.
-What of its chunk is behind such a failure is then asked for no more.
+What of its chunk is behind such a failure is then asked for no more. Until that is found nothing new is asked for, nor
+again what was lost of others' partitions or of later chunks: more than one thing may end actors.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class _Chunk:
     """A chunk in flight.
 
     size: positions that may have an element. arrived: bytes of each part that is there. read_s: of the slowest of them.
+    suspects: parts that were lost twice, or are pieces of such, and have not arrived.
     """
 
     number: int
@@ -81,6 +83,7 @@ class _Chunk:
     parts: list[Part]
     arrived: dict[int, int] = field(default_factory=dict)
     read_s: float = 0.0
+    suspects: set[int] = field(default_factory=set)
 
     @property
     def is_complete(self) -> bool:
@@ -125,6 +128,12 @@ class Window:
     def asks(self) -> list[Part]:
         """The parts to send now, in order: lost ones first, then those of the chunks that may be opened."""
         asks, self._waiting = sorted(self._waiting, key=lambda part: (part.chunk, part.request.start)), []
+        chunk = next((chunk for chunk in self._chunks if chunk.suspects), None)
+        if chunk is not None:
+            owned = min(chunk.parts[index].request.first_partition for index in chunk.suspects)
+            last = chunk.number, owned
+            self._waiting = [part for part in asks if (part.chunk, part.request.first_partition) > last]
+            return [part for part in asks if (part.chunk, part.request.first_partition) <= last]
         while self._may_open():
             asks += self._open().parts
         return asks
@@ -161,6 +170,7 @@ class Window:
         """Event: the block of an asked part is here. read_s: what reading it took, 0 where that is not known."""
         chunk = self._find(part, "arrived")
         chunk.arrived[part.index] = nbytes
+        chunk.suspects.discard(part.index)
         chunk.read_s = max(chunk.read_s, read_s)
 
     def lost(self, part: Part, *, was_read: bool = True, whole: Part | None = None) -> None:
@@ -187,6 +197,7 @@ class Window:
         found = self._chunks[chunk - self._chunks[0].number]
         behind = [part for part in found.parts if part.index not in found.arrived and part.request.start > position]
         found.arrived |= dict.fromkeys((part.index for part in behind), 0)
+        found.suspects -= found.arrived.keys()
         self._waiting = [part for part in self._waiting if part not in behind]
         return behind
 
@@ -259,6 +270,8 @@ class Window:
             return [part]
         is_to_split = not part.is_single and part.attempt + 1 >= SPLIT_AFTER
         requests = self.scheduler.split(part.request) if is_to_split else ()
+        if part.attempt + 1 >= SPLIT_AFTER:
+            chunk.suspects.add(part.index)
         if not requests:
             return [replace(part, attempt=part.attempt + 1)]
         indexes = [part.index, *range(len(chunk.parts), len(chunk.parts) + len(requests) - 1)]
@@ -267,6 +280,7 @@ class Window:
             for index, request in zip(indexes, requests, strict=True)
         ]
         chunk.parts += pieces[1:]
+        chunk.suspects.update(indexes)
         return pieces
 
     def _ask_owner(self, part: Part) -> Part:

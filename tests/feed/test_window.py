@@ -212,6 +212,48 @@ def test_a_single_position_is_tried_apart_every_other_time_and_never_given_up():
     machine.arrived(part, 1)
 
 
+def deaths_until_found(lethal: set[int], num_actors: int = 3, chunk_size: int = 32) -> int:
+    """How many actors end before the first of these positions has been tried, where each ends whoever reads it.
+
+    Actors read what they are sent in order, one position after the other in turns, and are back at once.
+    """
+    machine = window(tuple(range(num_actors)), n=512, stop=512, chunk_size=chunk_size)
+    order = order_of(512, shuffle="none")
+    queues: dict[int, list[Part]] = {actor: [] for actor in range(num_actors)}
+    deaths = 0
+    while deaths < 1000:
+        while not machine.head:
+            if machine.num_open:
+                machine.release()
+            for part in machine.asks():
+                queues[part.actor].append(part)
+        for part in machine.asks():
+            queues[part.actor].append(part)
+        for queue in queues.values():
+            if not queue:
+                continue
+            part = queue.pop(0)
+            ends = lethal.intersection(part.request.select(order)[0].tolist())
+            if not ends:
+                machine.arrived(part, 1)
+            elif part.is_trial:
+                assert ends == {min(lethal)}
+                return deaths
+            else:
+                deaths += 1
+                machine.lost(part)
+                for other in queue:
+                    machine.lost(other, was_read=False)
+                queue.clear()
+    raise AssertionError("it is never found")
+
+
+@pytest.mark.parametrize("lethal", [{40}, {40, 43, 44}, {40, 75, 110}, {40, 43, 44, 75, 110, 140, 170, 200}])
+def test_while_what_ends_actors_is_looked_for_nothing_else_ends_many(lethal):
+    deaths = deaths_until_found(lethal)
+    assert deaths <= deaths_until_found({40}) + 2 * (len(lethal) - 1), deaths
+
+
 def illegal_events():
     def twice(machine, part):
         machine.arrived(part, 1)
