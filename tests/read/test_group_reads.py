@@ -1,4 +1,4 @@
-"""Block order over files whose records are stored in groups: how much is decoded, counted where array_record is asked.
+"""Block order over files whose records are stored in groups: how much is decoded, counted where that is asked for.
 
 Actors are copies of the stream here, each with a reader of its own, which answer the requests that a scheduler deals.
 """
@@ -6,6 +6,8 @@ Actors are copies of the stream here, each with a reader of its own, which answe
 import pickle
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
@@ -17,6 +19,7 @@ from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats import array_record
 from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_file, write_files
 
@@ -94,6 +97,29 @@ def run(stream, num_actors, chunk_size, start=0, moves=None):
         number += 1
     assert sorted(found) == list(range(start, stream.stop))
     return [found[position] for position in range(start, stream.stop)], list(actors.values())
+
+
+@pytest.mark.parametrize("num_actors", [1, 2, 3])
+@pytest.mark.parametrize("chunk_size", [7, 100, 1000])
+def test_an_epoch_of_parquet_decodes_each_row_group_once(tmp_path, num_actors, chunk_size, monkeypatch):
+    """With room for two windows of row groups, as its source gives it."""
+    rows = [*[16] * 50, 3, *[16] * 33, 1]
+    for part, cut in enumerate([slice(0, 51), slice(51, None)]):
+        table = pa.table({"index": np.arange(sum(rows[: cut.start]), sum(rows[: cut.stop]))})
+        with pq.ParquetWriter(tmp_path / f"{part}.parquet", table.schema) as writer:
+            for start in range(0, len(table), 16):
+                writer.write_table(table.slice(start, 16))
+    num_rows = sum(rows)
+    reader = ParquetReader.of(tmp_path)
+    decoded = []
+    decode = ParquetReader._decode
+    monkeypatch.setattr(ParquetReader, "_decode", lambda self, group: decoded.append(group) or decode(self, group))
+    largest = 8 * int(np.diff(reader.groups.starts).max())
+    order = order_of(num_rows, 7, "block", groups=reader.groups, window_blocks=WINDOW)
+    stream = IndexedStream(reader._with(max_nbytes=2 * WINDOW * largest), order, 2)
+    found, _ = run(stream, num_actors, chunk_size)
+    assert [element["index"] for element in found] == order.records(np.arange(2 * num_rows)).tolist()
+    assert len(decoded) <= 2 * len(rows)
 
 
 def expected(stream, start=0):
