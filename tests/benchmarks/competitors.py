@@ -112,7 +112,8 @@ class _Clock:
 def raw(task: Task) -> Delivery:
     """ArrayRecordReader alone, in `workers` processes that own whole files: what the disk format can give.
 
-    setting: call "list" (one read(list) for a batch) or "single" (read(i, i + 1) for each), batch: records in one.
+    setting: call "list" (one read(list) for a batch), "single" (read(i, i + 1) for each) or "groups" (read(i, j) of
+    each whole group, in a random order of these), batch: records in one.
     Raw reads sort what they ask for within a batch, as it is faster. With "+decode", batches are decoded and dropped.
     """
     context = multiprocessing.get_context("spawn")
@@ -145,14 +146,10 @@ def _read_raw(task: Task, worker: int) -> dict[str, Any]:
         ArrayRecordReader(task.paths[index], "readahead_buffer_size:0", file_reader_buffer_size=8 * 1024)
         for index in mine
     ]
-    starts = np.cumsum([0, *(reader.num_records() for reader in readers)])
     identities: list[int] = []
     clock = _Clock(task, task.records // task.workers, time.process_time)
     while not clock.is_over:
-        order = rng.permutation(int(starts[-1]))
-        for start in range(0, len(order), task.setting["batch"]):
-            chosen = np.sort(order[start : start + min(task.setting["batch"], clock.num_left)])
-            records = _read_chosen(readers, starts, chosen, task.setting["call"])
+        for records in _raw_batches(task, readers, rng, clock):
             if decode:
                 _decode_block(kind, records)
             if task.identify:
@@ -168,6 +165,26 @@ def _read_raw(task: Task, worker: int) -> dict[str, Any]:
         "cpu_s": clock.cpu_s,
         "identities": identities,
     }
+
+
+def _raw_batches(task: Task, readers: list[Any], rng: np.random.Generator, clock: _Clock) -> Iterator[list[bytes]]:
+    """An epoch of these files; asks the clock how many records are wanted still."""
+    counts, batch = [reader.num_records() for reader in readers], task.setting["batch"]
+    if task.setting["call"] == "groups":
+        groups = [
+            (reader, start, min(start + batch, count))
+            for reader, count in zip(readers, counts, strict=True)
+            for start in range(0, count, batch)
+        ]
+        for index in rng.permutation(len(groups)).tolist():
+            reader, start, stop = groups[index]
+            yield reader.read(start, stop)[: clock.num_left]
+        return
+    starts = np.cumsum([0, *counts])
+    order = rng.permutation(int(starts[-1]))
+    for start in range(0, len(order), batch):
+        chosen = np.sort(order[start : start + min(batch, clock.num_left)])
+        yield _read_chosen(readers, starts, chosen, task.setting["call"])
 
 
 def _read_chosen(readers: list[Any], starts: np.ndarray, chosen: np.ndarray, call: str) -> list[bytes]:
@@ -336,7 +353,12 @@ def _import_sources() -> None:
 def _source(task: Task) -> Any:
     from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
-    config = ArrayRecordSourceConfig(seed=SEED, shuffle_files=True, num_epochs=_num_epochs(task))
+    config = ArrayRecordSourceConfig(
+        seed=SEED,
+        shuffle_files=True,
+        num_epochs=_num_epochs(task),
+        shuffle_block_size="auto" if KINDS[task.kind].group_size > 1 else None,
+    )
     return ArrayRecordSourceModule(config, task.paths, transforms=[KINDS[task.kind].decoder()])
 
 

@@ -1,4 +1,4 @@
-"""The benchmark's datasets: three kinds of records in ArrayRecord files, written once and kept in a cache directory.
+"""The benchmark's datasets: kinds of records in ArrayRecord files, written once and kept in a cache directory.
 
 Record i of a dataset is a function of i alone. Every record can be told from the others by `identify`.
 """
@@ -23,7 +23,10 @@ _IMAGE_SIDE = 256
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of records. num_records: in the dataset by default. nbytes: of one decoded. field: its name there."""
+    """One kind of records. num_records: in the dataset by default. nbytes: of one decoded. field: its name there.
+
+    group_size: records that are stored together; of those that are, the groups are shuffled, not single records.
+    """
 
     name: str
     num_records: int
@@ -31,14 +34,15 @@ class Kind:
     nbytes: int
     field: str
     write: Callable[[int, int], Iterator[bytes]]
+    group_size: int = 1
 
     def decoder(self) -> Any:
         """The transform that decodes a record, the same work for everyone who decodes."""
         from datarax_ray.read.decode import DecodeImage, DecodeRaw
 
-        if self.name == "small":
+        if self.write is _small:
             return DecodeRaw("int64", (8,), field=self.field)
-        if self.name == "tokens":
+        if self.write is _tokens:
             return DecodeRaw("int32", (1024,), field=self.field)
         return DecodeImage((_IMAGE_SIDE, _IMAGE_SIDE, 3), field=self.field)
 
@@ -47,7 +51,7 @@ class Kind:
         if self.name == "jpeg":
             decoded: np.ndarray = self.decoder().map(record)[self.field]
             return decoded
-        return np.frombuffer(record, np.int64 if self.name == "small" else np.int32)
+        return np.frombuffer(record, np.int64 if self.write is _small else np.int32)
 
     def identify(self, rows: np.ndarray) -> np.ndarray:
         """A number for each decoded record, int64 (k,): its index where it holds one, else the sum of its pixels."""
@@ -96,6 +100,8 @@ KINDS = {
     for kind in (
         Kind("small", 400_000, 1024, 64, "data", _small),
         Kind("tokens", 40_000, 256, 4096, "data", _tokens),
+        Kind("small256", 1_600_000, 8192, 64, "data", _small, 256),
+        Kind("tokens256", 60_000, 1024, 4096, "data", _tokens, 256),
         Kind("jpeg", 3_000, 64, _IMAGE_SIDE**2 * 3, "image", _jpeg),
     )
 }
@@ -132,7 +138,7 @@ def _write(kind: Kind, num_records: int, directory: Path) -> None:
     cuts = [num_records * index // NUM_FILES for index in range(NUM_FILES + 1)]
     for index, (start, stop) in enumerate(pairwise(cuts)):
         path = directory / f"{kind.name}.array_record-{index:05d}-of-{NUM_FILES:05d}"
-        writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+        writer = array_record_module.ArrayRecordWriter(str(path), f"group_size:{kind.group_size}")
         for record in kind.write(start, stop):
             writer.write(record)
         writer.close()

@@ -1,8 +1,9 @@
 """The ingestion benchmark, run by hand: records/s that reach the process that trains, beside raw reads and Grain.
 
-    python -m tests.benchmarks.ingest [--kinds small,tokens,jpeg] [--actors 1,2,4] [--repeats 3] [--json FILE]
+    python -m tests.benchmarks.ingest [--kinds small256,tokens256] [--actors 1,2,4] [--repeats 3] [--json FILE]
 
-Globally shuffled, decoded and batched records from files in the page cache. Each run is a process of its own; runs of
+Globally shuffled, decoded and batched records from files in the page cache; small256 and tokens256 are stored in groups
+of 256, which are read whole and shuffled as blocks, as Grain does not. Each run is a process of its own; runs of
 the competitors take turns (A B C, A B C), so that a busy spell of the machine meets all of them. What counts is the
 rate after three seconds of warm-up; the time to the first batch is told apart. Raw reads and Grain run in the best of a
 small grid of settings, measured first. Nothing here is a test: only a person can say whether the machine was quiet.
@@ -87,21 +88,22 @@ def _choose(base: Task, options: argparse.Namespace) -> tuple[list[Task], list[d
         return candidates[max(found, key=found.__getitem__)]
 
     tasks = []
+    is_grouped = KINDS[base.kind].group_size > 1
     for actors in options.actors:
         # both calls stay in the main runs: which is faster depends on idle cores, and raw is what others are held to
-        raws = [
-            best(_raw_grid(replace(base, competitor="raw", workers=actors), call, options.quick))
-            for call in (("single",) if options.quick else ("list", "single"))
-        ]
+        calls = ("groups",) if is_grouped else ("single",) if options.quick else ("list", "single")
+        raws = [best(_raw_grid(replace(base, competitor="raw", workers=actors), call, options.quick)) for call in calls]
         tasks += [*raws, replace(raws[-1], competitor="raw+decode")]
-    tasks += [best(_loader_grid(base, options.quick)), best(_dataset_grid(base, options.quick))]
+    if not is_grouped:
+        tasks += [best(_loader_grid(base, options.quick)), best(_dataset_grid(base, options.quick))]
     tasks.append(replace(base, competitor="in-process"))
     tasks += [replace(base, competitor="RaySource", workers=actors) for actors in options.actors]
     return tasks, grids
 
 
 def _raw_grid(base: Task, call: str, quick: bool) -> Iterator[Task]:
-    for batch in _RAW_BATCHES[base.kind][: 1 if quick else None]:
+    batches = _RAW_BATCHES.get(base.kind, (KINDS[base.kind].group_size,))
+    for batch in batches[: 1 if quick else None]:
         yield replace(base, setting={"call": call, "batch": batch})
 
 
@@ -154,7 +156,7 @@ def _run(task: Task, what: str) -> Delivery:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.benchmarks.ingest", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--records", type=int, help="in each dataset (default: 400,000 small, 40,000 tokens, 3,000 jpeg)"
+        "--records", type=int, help="in each dataset (default: 400,000 small, 40,000 tokens, 3,000 jpeg, ...)"
     )
     parser.add_argument("--repeats", type=int, default=3, help="runs of each competitor (default: 3)")
     parser.add_argument("--seconds", type=float, default=8.0, help="at most this long a run (default: 8)")

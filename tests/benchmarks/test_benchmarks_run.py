@@ -32,6 +32,14 @@ def test_every_competitor_delivers_each_record_once(found: dict) -> None:
     assert came == {competitor: list(range(640)) for competitor in came}
 
 
+def test_groups_are_read_whole_by_everyone_who_reads_groups(tmp_path: Path) -> None:
+    options = ["--records", "2000", "--repeats", "1", "--kinds", "tokens256", "--actors", "2", "--quick", "--identify"]
+    found = ingest.main([*options, "--cache-dir", str(tmp_path)])
+    came = {run["competitor"]: sorted(run["deliveries"][0]["identities"]) for run in found["runs"]}
+    assert list(came) == ["raw", "raw+decode", "in-process", "RaySource"]
+    assert came == {competitor: list(range(2000)) for competitor in came}
+
+
 def test_the_file_says_what_was_measured_where(found: dict) -> None:
     assert found.keys() == {"version", "machine", "options", "results", "runs", "grids", "verdicts"}
     assert found["machine"].keys() >= {"cpu", "num_cpus", "memory_nbytes", "python", "versions", "load_average"}
