@@ -17,7 +17,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read import block
 from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
-from datarax_ray.read.formats import array_record
+from datarax_ray.read.formats import array_record, decoded_groups
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -128,7 +128,10 @@ def expected(stream, start=0):
 
 @pytest.mark.parametrize("num_actors", [1, 2, 3])
 @pytest.mark.parametrize("chunk_size", [7, 48, 100, WINDOW * GROUP, 1000])
-def test_an_epoch_decodes_each_group_once(paths, decoded, num_actors, chunk_size):
+@pytest.mark.parametrize("is_small", [True, False])
+def test_an_epoch_decodes_each_group_once(paths, decoded, num_actors, chunk_size, is_small, monkeypatch):
+    if not is_small:
+        monkeypatch.setattr(decoded_groups, "_SMALL_NBYTES", 0)
     stream = stream_of(paths, num_epochs=2)
     found, _ = run(stream, num_actors, chunk_size)
     assert found == expected(stream)

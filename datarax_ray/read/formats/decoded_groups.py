@@ -12,7 +12,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
+from datarax_ray.read.elements.columns import Columns, concatenate, leaves, map_leaves, nbytes
 
 # Of decoded groups that wait for the rest of their rows to be asked for: two windows of shuffled ones.
 DEFAULT_MAX_NBYTES = 512 * 2**20
@@ -20,6 +20,10 @@ DEFAULT_MAX_NBYTES = 512 * 2**20
 # 64 of them are 256 MiB.
 _GROUP_NBYTES = 4 * 2**20
 _MIN_GROUPS = 64  # of a small dataset, so that it can be shuffled, and dealt to actors, all the same
+# To look into a group costs some microseconds, whatever is taken of it, and to copy one of this size as much. Measured,
+# 64-byte records in groups of 256: 16 of each a read, 510 to 640 ns a record for all that reading does, 316 to 374 with
+# groups joined first; the same for 256 of each.
+_SMALL_NBYTES = 64 * 2**10
 _MAX_SLICES = 1024  # runs of rows that are looked at one by one; more are sorted
 
 
@@ -57,6 +61,7 @@ class DecodedGroups:
         self._keep = keep
         self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
         self._nbytes = self._rows = 0  # of those
+        self._largest_nbytes = 0  # of all so far; 0 before there is one
         self._failures: dict[int, str] = {}
 
     def read(self, records: Indices, decode: Callable[[int], Columns]) -> Columns:
@@ -74,6 +79,8 @@ class DecodedGroups:
             columns = self._columns(group, decode)
             self._served(group, len(rows))
             return map_leaves(lambda column: _take(column, rows), columns)
+        if 0 < self._largest_nbytes <= _SMALL_NBYTES and isinstance(parts[0][1], np.ndarray):
+            return self._gather_small(records, parts, decode)
         return self._gather(records, parts, decode)
 
     def clear(self) -> None:
@@ -97,6 +104,22 @@ class DecodedGroups:
             self._served(group, len(rows))
         return found
 
+    def _gather_small(
+        self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns]
+    ) -> Columns:
+        """As _gather, out of all of the groups at once: to look at a few rows of each would cost more than its copy."""
+        columns = []
+        for group, where in parts:
+            columns.append(self._columns(group, decode))
+            self._served(group, len(where))
+        groups = np.fromiter((group for group, _ in parts), np.int64, len(parts))
+        starts, ends = self._groups.starts[groups], self._groups.starts[groups + 1]
+        shift = np.concatenate([[0], np.cumsum(ends - starts)[:-1]]) - starts
+        places = np.concatenate([where for _, where in parts])
+        rows = np.empty_like(records)
+        rows[places] = records[places] + np.repeat(shift, [len(where) for _, where in parts])
+        return map_leaves(lambda column: column.take(rows, axis=0), concatenate(columns))
+
     def _columns(self, group: int, decode: Callable[[int], Columns]) -> Columns:
         if group in self._decoded:
             self._decoded.move_to_end(group)
@@ -110,6 +133,7 @@ class DecodedGroups:
             raise
         rows = int(self._groups.starts[group + 1] - self._groups.starts[group])
         decoded = self._decoded[group] = _Decoded(columns, nbytes(columns), rows, rows)
+        self._largest_nbytes = max(self._largest_nbytes, decoded.nbytes)
         self._nbytes += decoded.nbytes
         self._rows += rows
         while not self._keep and len(self._decoded) > 1 and not self._has_room():
