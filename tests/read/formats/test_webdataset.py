@@ -29,7 +29,8 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats import file_spans
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import BrokenSampleError, WebDatasetReader
-from datarax_ray.read.formats.webdataset.shards import expand_braces, find_shards
+from datarax_ray.read.formats.webdataset.shards import _member_of, _plain_member, expand_braces, find_shards
+from datarax_ray.read.identity.code import code_fingerprint
 from tests.tars import write_tar, write_tars
 
 
@@ -521,3 +522,87 @@ def test_members_names_and_data_are_in_the_fingerprint(tmp_path: Path) -> None:
     ]
     assert len({fingerprint(*base), *(fingerprint(*other) for other in others)}) == 5
     assert len(fingerprint(*base)) < 300
+
+
+@given(
+    text=st.text(st.sampled_from("{},.019-a"), max_size=14)
+    | st.from_regex(r"x\{[0-9]{1,2}\.\.[0-9]{1,2}(\.\.[0-3])?\}")
+)
+def test_braces_are_expanded_as_braceexpand_does_it(text: str) -> None:
+    try:
+        want = list(braceexpand.braceexpand(text, escape=False))
+    except braceexpand.UnbalancedBracesError:
+        return
+    assert expand_braces(text) == want
+
+
+@pytest.mark.parametrize(
+    "pattern", ["{a..e}{x,y{1..3..2},{p,q}r}", "{07..-2}", "{a,b{1..3}}-{{c,d},e}.tar", "{C..a}", "{9..1..4}"]
+)
+def test_braces_in_braces_ranges_of_letters_and_steps_are_expanded(pattern: str) -> None:
+    assert expand_braces(pattern) == list(braceexpand.braceexpand(pattern))
+
+
+def test_a_pipe_is_refused_with_what_to_give_instead() -> None:
+    for paths in ("pipe:curl -s x/{1..2}.tar", ["a.tar", "pipe:cat b.tar"]):
+        with pytest.raises(ValueError, match="is a command, and nothing here runs one.*Give the URL"):
+            find_shards(paths, None)
+
+
+@pytest.mark.parametrize(
+    ("extension", "data"),
+    [
+        ("txt.gz", gzip.compress(bytes(10**6))),
+        ("npz", npz(a=np.zeros(10**6, np.uint8))),
+        ("bin.gz", gzip.compress(bytes(10**6)) * 3),
+    ],
+)
+def test_what_unpacks_to_more_than_it_may_is_refused_by_name(extension: str, data: bytes) -> None:
+    sample = {"__key__": "k", extension: data}
+    assert len(DecodeExtensions().map(sample)) == 2
+    with pytest.raises(ValueError, match=rf"'k\.{extension}', .* it unpacks to .* or more, and max_unpacked_nbytes is"):
+        DecodeExtensions(max_unpacked_nbytes=10**5).map(sample)
+
+
+def test_the_decoder_counts_in_states_as_it_did_before_it_had_a_bound() -> None:
+    assert code_fingerprint([DecodeExtensions()])["digest"] == "dc62dfb830306584"
+    assert code_fingerprint([DecodeExtensions(5)])["digest"] != "dc62dfb830306584"
+
+
+def test_a_file_that_a_source_holds_is_not_indexed_again_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write_tars(tmp_path, (5,))
+    held = find_shards(path, None)[1]
+    assert find_shards([path, path], None)[1] == held * 2
+    assert find_shards(path, None)[1][0] is held[0]
+    write_tar(path, [("other.txt", b"1")])
+    (new,) = find_shards(path, None)[1]
+    assert len(new.spans) == 1
+    assert len(held[0].spans) == 5
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_header_that_is_read_without_tarfile_is_read_as_by_it(format: int) -> None:
+    """Of headers with bytes changed, most of them under a checksum made anew; and usual ones are read so."""
+    rng = random.Random(7)
+    num_plain = 0
+    for number in range(3000):
+        info = tarfile.TarInfo(rng.choice(["a.txt", "d/é.b.jpg", "x" * 99, f"{'d' * 80}/{'y' * 60}.txt"]))
+        info.size, info.mtime, info.mode = rng.choice([0, 5, 10**9]), rng.choice([0, 1700000000]), 0o644
+        block = bytearray(info.tobuf(format, "utf-8", "surrogateescape")[-512:])
+        if number % 4:
+            fields = (0, 99, 100, 107, 123, 124, 135, 147, 155, 156, 257, 262, 328, 330, 345, 400, rng.randrange(512))
+            for _ in range(rng.choice([1, 1, 3])):
+                block[rng.choice(fields)] = rng.choice([0, 32, 0x80, 0xFF, *b"0789/LxgS", rng.randrange(256)])
+            if rng.random() < 0.8:
+                block[148:156] = b"%06o\0 " % (sum(block[:148]) + sum(block[156:]) + 256)
+        found = _plain_member(bytes(block), 512)
+        if found is not None:
+            num_plain += 1
+            want = tarfile.TarInfo.frombuf(bytes(block), "utf-8", "surrogateescape")
+            want.offset, want.offset_data = 512, 1024
+            assert found == _member_of(want)
+        else:
+            assert number % 4
+    assert num_plain > 1000

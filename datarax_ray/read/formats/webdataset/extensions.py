@@ -25,17 +25,27 @@ def _npy(data: bytes) -> np.ndarray:
     return array
 
 
-def _npz(data: bytes) -> dict[str, np.ndarray]:
+def _npz(data: bytes, max_nbytes: int) -> dict[str, np.ndarray]:
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        if (nbytes := sum(info.file_size for info in arrays.zip.infolist())) > max_nbytes:
+            raise ValueError(_TOO_LARGE.format(nbytes, max_nbytes))
         return dict(arrays)
 
 
+def _unpacked(data: bytes, max_nbytes: int) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        found = file.read(max_nbytes + 1)
+    if len(found) > max_nbytes:
+        raise ValueError(_TOO_LARGE.format(len(found), max_nbytes))
+    return found
+
+
+_TOO_LARGE = "it unpacks to {:,} bytes or more, and max_unpacked_nbytes is {:,}"
 _READERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("txt", "text", "transcript"), lambda data: data.decode("utf-8")),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
     **dict.fromkeys(("json", "jsn"), _json),
     "npy": _npy,
-    "npz": _npz,
 }
 
 
@@ -46,21 +56,34 @@ class DecodeExtensions:
     a dict of arrays. Before ".gz", what is in it. All others stay bytes: pictures are for DecodeImage(field="jpg"), and
     pickles, torch's among them, are never loaded, as nothing in data is to be run.
 
+    max_unpacked_nbytes: what a member in gz or npz may unpack to, at most; else it is refused before memory is full.
+
     >>> DecodeExtensions().map({"__key__": "7", "cls": b"3", "seg.txt": b"abc", "jpg": b"..."})
     {'__key__': '7', 'cls': 3, 'seg.txt': 'abc', 'jpg': b'...'}
     """
 
+    max_unpacked_nbytes = 2**30  # far above a sample's, and what a few MB of zeros in gz would exceed
+
+    def __init__(self, max_unpacked_nbytes: int | None = None) -> None:
+        if max_unpacked_nbytes is not None:
+            self.max_unpacked_nbytes = max_unpacked_nbytes
+
     def map(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Raises: ValueError for bytes that are not what their extension says, naming the member."""
-        return {name: value if name == KEY else _decoded(sample[KEY], name, value) for name, value in sample.items()}
+        limit = self.max_unpacked_nbytes
+        return {
+            name: value if name == KEY else _decoded(sample[KEY], name, value, limit) for name, value in sample.items()
+        }
 
 
-def _decoded(key: str, name: str, data: bytes) -> Any:
+def _decoded(key: str, name: str, data: bytes, max_unpacked_nbytes: int) -> Any:
     kind = name.rpartition(".")[2]
     try:
         if kind == "gz":
-            data = gzip.decompress(data)
+            data = _unpacked(data, max_unpacked_nbytes)
             kind = name[:-3].rpartition(".")[2]
+        if kind == "npz":
+            return _npz(data, max_unpacked_nbytes)
         return _READERS[kind](data) if kind in _READERS else data
     except Exception as error:  # of the readers' many kinds; all are about these bytes
         raise ValueError(
