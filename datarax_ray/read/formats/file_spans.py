@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,15 +32,27 @@ class IndexedFile(Protocol):
     def content(self) -> str: ...
 
 
+@dataclass
+class _OpenFile:
+    """raw: pyarrow's. seen: its stamp. num_readers: that read now. is_dropped: the last of them closes it."""
+
+    raw: Any
+    seen: tuple[Any, Any]
+    num_readers: int = 0
+    is_dropped: bool = False
+
+
 class FileSpans:
-    """Several threads may read, and close. Reading again opens again."""
+    """Several threads may read, at the same time, and close. Reading again opens again."""
 
     def __init__(self, filesystem: Any, files: Sequence[IndexedFile]) -> None:
         self._filesystem = filesystem
         self._files = files
-        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
         self._seen: dict[int, tuple[Any, Any]] = {}  # stamps of files that were found to be those indexed
-        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+        self._lock = (
+            ThreadLock()
+        )  # of what is open, not of reading: pipelines over one source have threads of their own
 
     def read(self, index: int, spans: Indices) -> list[bytes]:
         """The bytes [start, stop) of a file, for each of these; of those without a gap between them, by one read.
@@ -53,38 +66,53 @@ class FileSpans:
         """Close every open file. Reading again opens them again, and looks whether they are the same."""
         with self._lock:
             self._seen.clear()
-            while self._open:
-                self._open.popitem()[1].close()
+            for index in list(self._open):
+                self._drop(index)
 
     def _read(self, index: int, spans: Indices) -> list[bytes]:
-        with self._lock:  # no other thread may close the file meanwhile
-            raw, path = self._raw(index), self._files[index].path
-            found: list[bytes] = []
-            try:
-                for run in np.split(spans, np.flatnonzero(spans[1:, 0] != spans[:-1, 1]) + 1):
-                    begin, end = int(run[0, 0]), int(run[-1, 1])
-                    held = raw.read_at(end - begin, begin)
-                    found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
-                now = self._stamp(path)
-            except Exception:
-                self._open.pop(index).close()  # a connection that failed may fail for good
-                raise
-            if now != self._seen[index]:
-                raise ValueError(
-                    f"{path} changed while it was read: it had (bytes, time of change in ns) {self._seen[index]}, and "
-                    f"has {now}. What it gives now may be cut, or of two files, so nothing of this read is taken. Put "
-                    "the original back (by renaming, never in place) and go on from the last state, or make a new "
-                    "source."
-                )
-            return found
+        path = self._files[index].path
+        with self._lock:
+            file = self._opened(index)
+            file.num_readers += 1  # no other thread may close it meanwhile: its descriptor could be another file's then
+        found: list[bytes] = []
+        try:
+            for run in np.split(spans, np.flatnonzero(spans[1:, 0] != spans[:-1, 1]) + 1):
+                begin, end = int(run[0, 0]), int(run[-1, 1])
+                held = file.raw.read_at(end - begin, begin)  # moves no position: Arrow's files allow it in any thread
+                found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
+            now = self._stamp(path)
+        except Exception:
+            with self._lock:
+                if self._open.get(index) is file:
+                    self._drop(index)  # a connection that failed may fail for good
+            raise
+        finally:
+            with self._lock:
+                file.num_readers -= 1
+                if file.is_dropped and not file.num_readers:
+                    file.raw.close()
+        if now != file.seen:
+            raise ValueError(
+                f"{path} changed while it was read: it had (bytes, time of change in ns) {file.seen}, and has {now}. "
+                "What it gives now may be cut, or of two files, so nothing of this read is taken. Put the original "
+                "back (by renaming, never in place) and go on from the last state, or make a new source."
+            )
+        return found
 
-    def _raw(self, index: int) -> Any:
-        """The opened file, found to be the one that was indexed."""
+    def _drop(self, index: int) -> None:
+        """Close a file, or leave that to the last that reads it now."""
+        file = self._open.pop(index)
+        file.is_dropped = True
+        if not file.num_readers:
+            file.raw.close()
+
+    def _opened(self, index: int) -> _OpenFile:
+        """The file, found to be the one that was indexed."""
         if index in self._open:
             self._open.move_to_end(index)
             return self._open[index]
         while len(self._open) >= _MAX_OPEN_FILES:
-            self._open.popitem(last=False)[1].close()
+            self._drop(next(iter(self._open)))
         file = self._files[index]
         seen = self._stamp(file.path)
         raw = self._filesystem.open_input_file(file.path)
@@ -99,9 +127,8 @@ class FileSpans:
         except BaseException:
             raw.close()
             raise
-        self._seen.setdefault(index, seen)
-        self._open[index] = raw
-        return raw
+        self._open[index] = _OpenFile(raw, self._seen.setdefault(index, seen))
+        return self._open[index]
 
     def _stamp(self, path: str) -> tuple[Any, Any]:
         """Size, and time of change in ns where the filesystem tells one."""

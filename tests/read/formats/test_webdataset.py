@@ -508,6 +508,46 @@ def test_threads_read_and_close_at_the_same_time(tmp_path: Path) -> None:
     assert not errors
 
 
+def test_threads_read_files_at_the_same_time_and_one_that_closes_waits_for_none(tmp_path: Path) -> None:
+    from fsspec.implementations.local import LocalFileSystem
+
+    class Meeting(LocalFileSystem):
+        """Whose reads wait for one another, once there is a place to meet."""
+
+        protocol = "meeting"
+        place: threading.Barrier | None = None
+
+        def _open(self, path: str, *args: Any, **options: Any) -> Any:
+            file = super()._open(path, *args, **options)
+            read = file.f.read
+
+            def meet(*size: int) -> bytes:
+                if type(self).place is not None:
+                    type(self).place.wait(30)
+                return read(*size)
+
+            file.read = meet
+            return file
+
+    paths = write_tars(tmp_path, (5, 5))
+    reader = WebDatasetReader.of(list(map(str, paths)), filesystem=Meeting(skip_instance_cache=True))
+    want = reader.read(np.arange(10))
+    Meeting.place, found = threading.Barrier(3), {}
+    threads = [
+        threading.Thread(target=lambda part=part: found.update({part: reader.read(np.arange(5) + 5 * part)}))
+        for part in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    while not all(file.num_readers for file in reader._files._open.values()):
+        pass
+    reader.close()  # both wait in the middle of a read
+    Meeting.place.wait(30)
+    for thread in threads:
+        thread.join()
+    assert found[0] + found[1] == want
+
+
 def test_members_names_and_data_are_in_the_fingerprint(tmp_path: Path) -> None:
     def fingerprint(*members: tuple[str, bytes]) -> str:
         return json.dumps(WebDatasetReader.of(write_tar(tmp_path / "a.tar", members)).fingerprint())

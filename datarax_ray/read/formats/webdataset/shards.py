@@ -3,7 +3,8 @@
 Source: the webdataset package, tariterators.py: a name is split at the first dot behind the last slash into key and
 extension, consecutive members of one key are a sample, and what is no regular file, or below `__name__`, is left out.
 Headers of plain files are read here, all others (GNU's and PAX's long names among them) by Python's tarfile, one at a
-time: its own loop ends in silence at a damaged one. A sample's bytes, cut out of the file, are a tar again, so that reading is the same walk.
+time: its own loop ends in silence at a damaged one. A sample's bytes, cut out of the file, are a tar again, so that
+reading is the same walk.
 """
 
 from __future__ import annotations
