@@ -86,12 +86,18 @@ class RayPool:
         if (decision := self._scaler.tick(now, self.num_running, num_actors)) is None:
             return
         more = decision.num_actors - num_actors
+        if not more:
+            logger.info("reader actors: stay %d; %s", num_actors, decision.reason)
+            return
         if more > 0:
             self._set.add(more)
-        elif more < 0:
+        else:
             self._set.remove(-more)
-        change = f"{num_actors} -> {decision.num_actors}" if more else f"stay {num_actors}"
-        logger.info("reader actors: %s; %s", change, decision.reason)
+        self.recoveries.resized(num_actors, decision.num_actors, decision.reason)
+
+    def stalled(self, said: str) -> None:
+        """A stream has waited long."""
+        self.recoveries.stalled(said)
 
     def nodes(self) -> dict[int, str]:
         """Where each actor is that runs, those of benched nodes last."""
@@ -186,7 +192,9 @@ class RayPool:
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start more actors; they take their share of the partitions once they run. Returns their ids."""
         with self._held():
-            return self._set.add(num_actors)
+            added = self._set.add(num_actors)
+            self.recoveries.resized(len(self) - num_actors, len(self), "they were added")
+            return added
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End actors, those that do not run first, then the newest; others read what they were at. Returns their ids.
@@ -194,7 +202,9 @@ class RayPool:
         Raises: ValueError where none would be left.
         """
         with self._held():
-            return self._set.remove(num_actors)
+            removed = self._set.remove(num_actors)
+            self.recoveries.resized(len(self) + num_actors, len(self), "they were removed")
+            return removed
 
     def rebalance(self) -> dict[int, float]:
         """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""

@@ -1,4 +1,8 @@
-"""Recoveries: what was lost, said when it is, and what came back, one record and one log line each."""
+"""Recoveries: what was lost, said when it is, what came back, and what else befell a pool.
+
+Each is one log line, one count, and one more of Ray's metric `datarax_ray_recoveries` by its kind, which Prometheus
+knows as ray_datarax_ray_recoveries_total. But for a loss, of which the line that ends it tells again, each is listed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ray.util.metrics import Counter as Metric
 
 logger = logging.getLogger("datarax_ray")
 
@@ -15,13 +21,14 @@ _MAX_LISTED = 1000
 
 @dataclass(frozen=True)
 class Recovery:
-    """One loss and its end.
+    """One loss and its end, or what needs none.
 
     kind: "restarted" where Ray brought the actor back, "replaced" where another one took its place, "answered" where it
     had only been silent, "hung" where it was killed for a request that took too long, "reread" where only an object was
-    gone, "benched" where its node failed at what others could read. where: the actor, its process and node. reason:
-    what Ray, the clock or the node said. took_s: from the notice to the return; the others read meanwhile. num_retried:
-    requests asked for again.
+    gone, "benched" where its node failed at what others could read, "stalled" where a stream has waited long, "resized"
+    where actors were added or removed. actor: -1 for none alone. where: the actor, its process and node. reason: what
+    Ray, the clock, the node or who resizes said. took_s: from the notice to the return; the others read meanwhile.
+    num_retried: requests asked for again.
     """
 
     kind: str
@@ -40,6 +47,9 @@ class Recoveries:
         self.num_retried = 0
         self.num_lost = 0
         self.last: deque[Recovery] = deque(maxlen=_MAX_LISTED)
+        self._metric = Metric(
+            "datarax_ray_recoveries", "What befell readers of datarax_ray: losses, returns, stalls", ("kind",)
+        )
 
     def __repr__(self) -> str:
         return f"Recoveries(num_lost={self.num_lost}, num_retried={self.num_retried}, counts={dict(self.counts)})"
@@ -47,13 +57,14 @@ class Recoveries:
     def lost(self, actor: int, where: str, reason: str, num_running: int, num_actors: int) -> None:
         """An actor has gone; what it is called when it is back is not known yet."""
         self.num_lost += 1
+        self._metric.inc(tags={"kind": "lost"})
         logger.warning(
             "reader actor %d (%s) is lost, %d of %d still run: %s", actor, where, num_running, num_actors, reason
         )
 
     def benched(self, actors: Sequence[int], node: str, reason: str, lasts_s: float) -> None:
         """A node failed at what another could read, and its actors are asked for nothing for so long."""
-        self.counts["benched"] += 1
+        self._count("benched")
         self.last += [Recovery("benched", actor, f"node {node}", reason, 0.0, 0) for actor in actors]
         logger.warning(
             "node %s is benched for %.0f s: it failed at what another node could read; others read for its actors %s; "
@@ -64,8 +75,20 @@ class Recoveries:
             reason,
         )
 
+    def stalled(self, said: str) -> None:
+        """A stream has waited long for a batch."""
+        self._count("stalled")
+        self.last.append(Recovery("stalled", -1, "", said, 0.0, 0))
+        logger.warning(said)
+
+    def resized(self, num_before: int, num_actors: int, reason: str) -> None:
+        """There are to be more actors, or fewer."""
+        self._count("resized")
+        self.last.append(Recovery("resized", -1, "", f"{num_before} -> {num_actors}; {reason}", 0.0, 0))
+        logger.info("reader actors: %d -> %d; %s", num_before, num_actors, reason)
+
     def add(self, recovery: Recovery) -> None:
-        self.counts[recovery.kind] += 1
+        self._count(recovery.kind)
         self.num_retried += recovery.num_retried
         self.last.append(recovery)
         logger.warning(
@@ -77,3 +100,7 @@ class Recoveries:
             recovery.where,
             recovery.reason,
         )
+
+    def _count(self, kind: str) -> None:
+        self.counts[kind] += 1
+        self._metric.inc(tags={"kind": kind})

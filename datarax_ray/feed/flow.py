@@ -70,6 +70,10 @@ class Pool(Protocol):
         """Forget these parts, sent and not received."""
         ...
 
+    def stalled(self, said: str) -> None:
+        """The stream has waited long for these: tell."""
+        ...
+
 
 class LocalPool:
     """Reads in this process, and only when a part is waited for."""
@@ -104,6 +108,9 @@ class LocalPool:
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
         pass
+
+    def stalled(self, said: str) -> None:
+        logger.warning(said)
 
 
 class Flow:
@@ -157,7 +164,7 @@ class Flow:
         event = self._pool.receive(going) if going else None
         if event is None:
             if message := self._stall.waited(self._clock(), self._window.head):
-                logger.warning(message)
+                self._pool.stalled(message)
             return
         flow = self if other is None or event.part not in others else other
         if isinstance(event, Lost):

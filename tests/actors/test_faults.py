@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from datarax_ray import RaySource
 from datarax_ray.actors import actor_set as actor_set_module
@@ -80,6 +82,28 @@ def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files: list[Path], cap
         until_all_run(source)
         assert "num_actors=2, num_running=2" in repr(source)
         assert (source.recoveries.num_lost, source.recoveries.counts.total()) == (1, 1)
+
+
+def metric(name: str) -> dict[str, float]:
+    """What Prometheus would read on this node, by kind, of all processes."""
+    node = ray.nodes()[0]
+    url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    with urllib.request.urlopen(url) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [re.match(rf'{name}{{.*kind="(\w+)".*}} (\S+)', line) for line in lines]
+    return {line[1]: float(line[2]) for line in found if line is not None}
+
+
+@pytest.mark.slow  # Ray sends metrics every 10 s
+def test_what_befell_the_actors_is_a_metric_by_kind(files: list[Path]) -> None:
+    with ray_source(make(files, num_epochs=-1), 2, chunk_size=5) as source:
+        until_all_run(source)
+        stream = source.batches(0, StreamOptions(8))
+        os.kill(pids(source)[1], signal.SIGKILL)
+        until(lambda: next(stream) and source.recoveries.counts["restarted"])
+        source.add_actors(1)
+        wanted = {"lost": 1.0, "restarted": 1.0, "resized": 1.0}
+        until(lambda: metric("ray_datarax_ray_recoveries_total").items() >= wanted.items())
 
 
 def test_an_actor_whose_next_process_answers_before_its_loss_is_seen_is_told_as_restarted(files: list[Path]) -> None:
@@ -250,7 +274,8 @@ def test_where_no_actor_can_start_again_the_error_says_why(files: list[Path], tm
             rows(stream)
 
 
-def test_actors_join_and_leave_a_running_stream(files: list[Path]) -> None:
+def test_actors_join_and_leave_a_running_stream(files: list[Path], caplog: Any) -> None:
+    caplog.set_level("INFO", "datarax_ray")
     want = rows(make(files, num_epochs=12).batches(0, StreamOptions(4)))
     with ray_source(make(files, num_epochs=12), 2, chunk_size=10) as source:
         stream = source.batches(0, StreamOptions(4))
@@ -270,7 +295,10 @@ def test_actors_join_and_leave_a_running_stream(files: list[Path]) -> None:
             source.remove_actors(1)
         with pytest.raises(ValueError, match="num_actors must be at least 1, got 0"):
             source.add_actors(0)
-        assert source.recoveries.counts == {}
+        assert source.recoveries.counts == {"resized": 2}
+        said = ["2 -> 4; they were added", "4 -> 1; they were removed"]
+        assert [event.reason for event in source.recoveries.last] == said
+        assert [f"reader actors: {each}" in caplog.messages for each in said] == [True, True]
     assert got == want
 
 
@@ -311,6 +339,8 @@ def test_a_long_wait_says_for_whom_and_what(files: list[Path], tmp_path: Path, c
             source.close()
             with pytest.raises(RuntimeError, match="this RaySource is closed"):
                 rest.result()
+    assert any(re.search(wanted, event.reason) for event in source.recoveries.last)
+    assert set(source.recoveries.counts) == {"stalled"}
 
 
 SCRIPT = """

@@ -64,8 +64,7 @@ class SimulatedPool:
             return
         if index in self._pings and actor.is_there and not actor.is_frozen:
             self._pings.discard(index)
-            num_ended = sum(flight.read_at < now for flight in state.requests)
-            self._do(index, state.answered(Process(f"{index}.{actor.process}", 1), now, num_ended))
+            self._do(index, state.answered(Process(f"{index}.{actor.process}", 1), now))
         else:
             self._do(index, state.tick(now))
         self._know()
