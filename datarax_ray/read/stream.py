@@ -40,7 +40,9 @@ class Reader(Protocol):
         ...
 
     def read(self, records: Indices) -> Any:
-        """The record at each index, in the order asked: a list, or a dict of columns where they are stored as such."""
+        """The record at each index, in the order asked: a list, or FixedRecords; a dict of columns where they are
+        stored as such.
+        """
         ...
 
     def locate(self, record: int) -> str:
