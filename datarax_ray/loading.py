@@ -108,18 +108,25 @@ def _kind_of(paths: Any) -> tuple[str | None, str]:
 
 
 def _found(paths: Any) -> tuple[str, bytes]:
-    """The one format of what lies there, and how its first file begins. Of each suffix one file is looked at."""
+    """The one format of what lies there, and how its first file begins. Of each suffix one is looked at."""
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     if isinstance(named, Iterable) and not isinstance(named, Set):
         named = [found for path in named for found in (expand_braces(path) if isinstance(path, str) else [path])]
     filesystem, files = find_on(named, None, ("",))
     found: dict[str | None, tuple[str, bytes]] = {}
-    for suffix, path in {os.path.splitext(path)[1]: path for path in reversed(files)}.items():
+    looked_at: set[str] = set()  # suffixes
+    for path in files:
+        suffix = os.path.splitext(path)[1]
+        if suffix in looked_at:
+            continue
         with filesystem.open_input_file(path) as file:
             head, tail = sniff.ends(file)
+        if head:  # else another one may tell
+            looked_at.add(suffix)
         name = sniff.file_format(head, tail)
         # one column, a newline in quotes: the first lines tell of a text, and the name of which
-        found["CSV" if name == "text" and suffix.lower() in CSV.suffixes else name] = (path, head)
+        name = "CSV" if name == "text" and suffix.lower() in CSV.suffixes else name
+        found.setdefault(name, (path, head))
     known = [name for name in found if name in _SOURCES]
     if len(known) == 1:
         assert known[0] is not None

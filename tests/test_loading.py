@@ -178,3 +178,9 @@ def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path: Path) -> Non
         load("imagfolder:/data")
     with pytest.raises(ValueError, match="split='test' is of a dataset of the hub"):
         load(tmp_path, split="test")
+
+
+def test_an_empty_file_before_the_others_is_one_without_rows(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "jsonl/a.jsonl").write_text("")
+    assert len(list(load(tmp_path / "jsonl"))) == 10

@@ -109,8 +109,9 @@ class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
     in this order; without those that take single elements, rows stay whole columns from the file to the batch.
 
     pyarrow parses them. The first 4 MiB of the first file decide the types of all columns, and a row that does not fit
-    is broken: name the types that they do not show in column_types. What a column becomes then stands in the table of
-    datarax_ray.read.formats.arrow.column_types.
+    is broken: name the types that they do not show in column_types, and "string" for texts that are to stay what they
+    are: zip codes with zeros in front are numbers to pyarrow, and dates are times. What a column becomes then stands in
+    the table of datarax_ray.read.formats.arrow.column_types.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing, files whose columns differ, or
     whose first rows do not parse; RecordError from reading, for a row that does not parse or a transform that raises;

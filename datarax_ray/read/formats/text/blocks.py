@@ -165,7 +165,7 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
             return found
 
     data = retried(read, file.path)
-    given = {name: pa.type_for_alias(kind) if isinstance(kind, str) else kind for name, kind in column_types.items()}
+    given = {name: _type_of(name, kind) for name, kind in column_types.items()}
     try:
         inferred = syntax.parse(data, file.names, None)
         _refuse_other_values(file.path, data, file.names, syntax, inferred.schema, given)
@@ -186,6 +186,18 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
         raise ValueError(
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
+        ) from error
+
+
+def _type_of(name: str, kind: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.type_for_alias(kind) if isinstance(kind, str) else kind
+    except ValueError as error:
+        raise ValueError(
+            f"column_types gives {kind!r} for {name!r}, which is no type of Arrow; it knows names as 'int64', "
+            "'float32', 'string', 'bool', 'date32', 'timestamp[s]', and takes its own types"
         ) from error
 
 
