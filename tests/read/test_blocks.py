@@ -1,6 +1,7 @@
 """A request in, a block out: by value, whatever is read together."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -309,6 +310,49 @@ def test_a_failing_transform_of_columns_is_located_and_what_is_before_it_is_good
     block = describe(transforms=[decode, stored_index, Halve(broken=2)], on_error="skip").read(ReadRequest(0, 4))
     assert block.columns["half"].tolist() == [0, 0.5, 1.5]
     assert [skip.position for skip in block.skipped] == [2]
+
+
+@pytest.mark.parametrize(
+    "mixes",
+    [
+        lambda index: index - index.mean(),
+        lambda index: index[::-1],
+        np.cumsum,
+        lambda index: index.astype(np.int8) if len(index) < 3 else index,
+        lambda index: np.random.default_rng().random(len(index)),
+        lambda index: index / (len(index) - 1) if len(index) > 1 else [][1],
+    ],
+)
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_transform_of_columns_whose_rows_depend_on_each_other_is_refused(mixes, on_error):
+    class Mixes:
+        def map_columns(self, columns):
+            return {"index": mixes(columns["index"])}
+
+    block = describe(transforms=[decode, stored_index, Mixes()], on_error=on_error).read(ReadRequest(2, 6))
+    assert (len(block.positions), block.skipped, block.failure_position) == (0, (), 2)
+    assert re.search(
+        r"Mixes maps the last of 4 rows, and gives .* for that row alone.*of its own row", str(block.failure)
+    )
+
+
+def test_a_transform_of_columns_may_round_otherwise_in_larger_arrays_and_is_tried_on_a_row_alone_once():
+    sizes = []
+
+    class Sum:
+        def map_columns(self, columns):
+            index = columns["index"]
+            sizes.append(len(index))
+            error = 1e-6 * len(index)
+            names = np.array([str(i) for i in index])
+            return {"sum": (index * 0.1 + error).astype(np.float32), "name": names, "list": names.astype(object)}
+
+    stream = describe(transforms=[decode, stored_index, Sum()])
+    for _ in range(3):
+        block = stream.read(ReadRequest(8, 12))
+        assert block.failure is None
+        assert block.columns["name"].tolist() == ["8", "9", "10", "11"]
+    assert sizes == [4, 1, 4, 4]
 
 
 def test_a_transform_of_columns_gives_a_row_for_each_row():
