@@ -7,23 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.extend
+from flax.nnx.tracers import current_jax_trace  # it stands elsewhere in every other release of JAX
 
 from datarax_ray.read.copying import Uncopied
 
-
-def _trace() -> Any:
-    return jax.extend.core.get_opaque_trace_state(convention="nnx")
-
-
 # Of a thread that has just begun: this module may be imported under a trace.
 with ThreadPoolExecutor(1) as _executor:
-    _OUTSIDE = _executor.submit(_trace).result()
+    _OUTSIDE = _executor.submit(current_jax_trace).result()
 
 
 def is_traced() -> bool:
     """Whether JAX traces what runs here: what the host does then is done once, and not when the program runs."""
-    return _trace() != _OUTSIDE
+    return bool(current_jax_trace() != _OUTSIDE)
 
 
 class Opaque:
