@@ -224,6 +224,8 @@ def _one_by_one(
                     if options is one:
                         break
             options = many
+        except GeneratorExit:  # also at the program's end, when the names below are gone
+            raise
         except (RecordError, OverflowError):
             if options is one:
                 raise

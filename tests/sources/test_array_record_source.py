@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -379,3 +381,17 @@ class TestModule:
         from datarax_ray.sources import array_record_source
 
         assert array_record_source.ArrayRecordSourceModule is ArrayRecordSourceModule
+
+
+def test_a_program_that_ends_with_a_source_open_says_nothing():
+    """Python takes the names of modules away before it ends what still runs."""
+    program = """
+import numpy as np
+import datarax_ray  # its names are what goes first
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+
+source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(1000)})
+next(source)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
