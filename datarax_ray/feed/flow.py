@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from datarax_ray.feed.backups import Ask, Backups
 from datarax_ray.feed.opinions import Opinions
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import Part, Window
@@ -15,6 +18,9 @@ from datarax_ray.read.block import Block, timed
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
+
+# Between two looks at all that is in flight, for each 64 actors begun: a look at these takes a millisecond.
+LOOK_EVERY_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class Pool(Protocol):
         """Those of these parts that are known to be lost now. Does not wait."""
         ...
 
+    def ended(self, sent: Mapping[Part, Any]) -> Sequence[Part]:
+        """Those of these parts that are known to be read, and were not told of before. Does not wait."""
+        ...
+
     def discard(self, sent: Mapping[Part, Any]) -> None:
         """Forget these parts, sent and not received."""
         ...
@@ -103,6 +113,9 @@ class LocalPool:
     def read(self, request: Any) -> Block:
         return self._description.read(request)
 
+    def ended(self, sent: Mapping[Part, Any]) -> Sequence[Part]:
+        return ()
+
     def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
         return ()
 
@@ -125,9 +138,13 @@ class Flow:
         self._stall = stall
         self._clock = clock
         self._asked_of: Any = None
-        self._sent: dict[Part, Any] = {}
+        self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, what has not come
+        self._backups = Backups()
+        self._copies: dict[tuple[int, int], tuple[Part, Part]] = {}  # what the window asked for, and the copy of it
+        self._left: dict[Part, Any] = {}  # what actors may be at for nobody
         self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
         self._opinions = Opinions()
+        self._look_at = 0.0
 
     @property
     def is_finished(self) -> bool:
@@ -142,7 +159,7 @@ class Flow:
     @property
     def is_ready(self) -> bool:
         """Whether the first chunk is complete."""
-        return not self.is_idle and not self._window.head
+        return self._window.is_ready
 
     def poll(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
         """Ask these actors for what may be asked for. Does not wait.
@@ -154,13 +171,28 @@ class Flow:
             self._window.reassign(actors, weights)
         if actors:  # or parts would be asked of those who cannot answer
             for part in self._window.asks():
-                self._sent[part] = self._pool.send(part)
-        return self._lose_others()
+                self._send(part)
+        now = self._clock()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_EVERY_S * (1 + len(actors) // 64)
+        for part in self._pool.ended(self._all_sent()):
+            self._backups.read(part, now)
+            if part in self._left:
+                self._hear_out(part)
+            elif part in self._sent[part.chunk]:  # of two that are read at once, one is dropped
+                self._drop_others(part)
+        if self._lose_others():
+            return True
+        if self._window.scheduler.limits.is_anywhere:
+            for ask in self._backups.asks(actors, now):
+                self._ask_another(ask)
+        return False
 
     def receive(self, other: Flow | None = None) -> None:
         """Wait a moment for a part of the first chunk; or of the other's first chunk, which has another number."""
         others = {} if other is None else other._going()
-        going = self._going() | others
+        going = self._going() | others if others else self._going()
         event = self._pool.receive(going) if going else None
         if event is None:
             if message := self._stall.waited(self._clock(), self._window.head):
@@ -180,39 +212,95 @@ class Flow:
 
     def release(self) -> None:
         """The first chunk is done with."""
+        self._sent.pop(self._window.head_number, None)
         self._window.release()
 
     def close(self) -> None:
         """Forget what is in flight."""
-        self._pool.discard(self._sent)
+        self._pool.discard(self._all_sent())
+
+    def _send(self, part: Part) -> None:
+        self._sent[part.chunk][part] = self._pool.send(part)
+        self._backups.sent(part, self._clock())
+
+    def _ask_another(self, ask: Ask) -> None:
+        part, copy = ask.part, ask.copy
+        if ask.is_begun:
+            self._copies[part.chunk, part.index] = part, copy
+        else:
+            self._pool.discard({part: self._sent[part.chunk].pop(part)})
+            self._backups.dropped(part)
+            if (part.chunk, part.index) in self._copies:
+                first, _ = self._copies[part.chunk, part.index]
+                self._copies[part.chunk, part.index] = first, copy
+            else:
+                self._window.moved(part, copy)
+        self._send(copy)
+
+    def _all_sent(self) -> dict[Part, Any]:
+        return {part: handle for sent in (*self._sent.values(), self._left) for part, handle in sent.items()}
 
     def _going(self) -> dict[Part, Any]:
         """The parts of the first chunk that are on their way."""
-        return {part: self._sent[part] for part in self._window.head if part in self._sent}
+        return self._sent[self._window.head_number] if self._window.num_open else {}
 
     def _lose(self, loss: Lost) -> None:
-        del self._sent[loss.part]
-        whole = self._opinions.lost(loss.part)
-        self._window.lost(loss.part, was_read=loss.was_read, whole=whole)
+        part = loss.part
+        if self._left.pop(part, None) is not None:
+            self._backups.lost(part)
+            return
+        del self._sent[part.chunk][part]
+        self._backups.lost(part)
+        if any(each in self._sent[part.chunk] for each in self._copies.get((part.chunk, part.index), ())):
+            return  # another one is at it
+        asked = self._settle(part)
+        whole = self._opinions.lost(part)
+        self._window.lost(asked, was_read=loss.was_read, whole=whole)
 
     def _lose_others(self) -> bool:
         """Whether something is known to be lost: all that an actor had at once, as it is asked for again in order."""
-        losses = self._pool.lost(self._sent)
+        losses = self._pool.lost(self._all_sent())
         for loss in losses:
             self._lose(loss)
         return bool(losses)
 
+    def _settle(self, part: Part) -> Part:
+        """The part as the window has asked for it, which is over. Whoever is asked for it is so no more."""
+        self._drop_others(part)
+        self._backups.over(part)
+        return self._copies.pop((part.chunk, part.index), (part,))[0]
+
+    def _hear_out(self, part: Part) -> None:
+        """What was read for nobody says how fast its actor is."""
+        sent = {part: self._left.pop(part)}
+        with contextlib.suppress(Exception):  # nobody waits for it, and what another one read is here
+            self._pool.receive(sent)
+        self._pool.discard(sent)
+
+    def _drop_others(self, part: Part) -> None:
+        """The part is read. Whoever else is asked for it is so no more."""
+        asked, sent = self._copies.get((part.chunk, part.index), ()), self._sent[part.chunk]
+        for each in asked:
+            if each != part and each in sent:
+                handle = sent.pop(each)
+                if self._backups.dropped(each):
+                    self._left[each] = handle  # it cannot be ended, and until it is read its actor has no time
+                else:
+                    self._pool.discard({each: handle})
+
     def _arrive(self, event: Arrived) -> None:
-        del self._sent[event.part]
+        del self._sent[event.part.chunk][event.part]
+        self._backups.read(event.part, self._clock())
+        asked = self._settle(event.part)
         self._stall.over()
         found = self._opinions.heard(event.part, event.block, event.node, self._pool.nodes())
         if isinstance(found, Part):
-            self._window.doubted(event.part, found)
+            self._window.doubted(asked, found)
             return
         for node, said in found.blamed.items():
             self._pool.blame(node, said)
         part, block = found.part, found.block
-        self._window.arrived(event.part, block.whole_nbytes or block.nbytes, block.read_s)
+        self._window.arrived(asked, block.whole_nbytes or block.nbytes, block.read_s)
         self._window.scheduler.arrived(part.request, block.learned)
         self._arrived.append((part, block))
         if part.is_trial and block.failure is not None:
@@ -222,8 +310,10 @@ class Flow:
         """Ask for nothing of the chunk that is behind what ends its process: of a shard, which is read forwards, all
         that is behind it would end others as well.
         """
-        behind = self._window.failed(chunk, failed.failure_position)
-        self._pool.discard({part: self._sent.pop(part) for part in behind if part in self._sent})
-        for part in behind:
+        for part in self._window.failed(chunk, failed.failure_position):
+            self._settle(part)
+            if part in self._sent[chunk]:
+                self._backups.dropped(part)
+                self._pool.discard({part: self._sent[chunk].pop(part)})
             self._opinions.lost(part)
             self._arrived.append((part, replace(failed, positions=failed.positions[:0], columns=None, skipped=())))

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-# Of a new reading in the average: what is 10 readings old counts 3 %.
-_NEW = 0.3
+# Of a new reading in the average: what is 30 readings old counts 4 %. A reading may be ten times the usual.
+_NEW = 0.1
 # What is read in less is put together: short reads say more about their fixed costs than about the actor.
 MIN_READ_S = 0.02
 # Readings before an actor is compared, and that must agree in a row before its weight changes.
@@ -19,7 +19,7 @@ NUM_AGREEING = 8
 # A weight stays as long as it is within this factor of what was measured.
 TOLERANCE = 1.5
 # No actor gets less, or it would be measured no more; none gets more, where most of the others are ill for a while.
-MIN_WEIGHT, MAX_WEIGHT = 1 / 8, 2.0
+MIN_WEIGHT, MAX_WEIGHT = 1 / 16, 2.0
 
 
 class LoadBalance:
@@ -86,4 +86,4 @@ class LoadBalance:
         if 1 / TOLERANCE <= measured <= TOLERANCE:
             self._weights.pop(actor, None)
         else:
-            self._weights[actor] = round(measured, 3)
+            self._weights[actor] = round(measured, 4)

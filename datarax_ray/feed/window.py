@@ -31,6 +31,8 @@ from datarax_ray.plan.scheduling import MAX_PART_RECORDS, Scheduler
 TARGET_BLOCK_NBYTES = 16 * 2**20
 # Chunks that the window's bytes are divided into: one delivered, the others read meanwhile. More, and blocks get small.
 DEPTH = 4
+# As many more of many actors, in blocks that are smaller by that: the slowest of them take longer, by their usual time.
+MANY_ACTORS, DEPTH_OF_MANY = 16, 8
 MAX_OPEN_CHUNKS = 16
 GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, and no guess is far off
 # Two of them are asked for before anything is known: 16 decoded images are 10 MB, 16 slow transforms a few seconds.
@@ -57,6 +59,9 @@ class Part:
     request: Request
     attempt: int = 0
 
+    def __hash__(self) -> int:
+        return hash((self.chunk, self.index, self.actor, self.attempt))  # not of the request: it names many partitions
+
     @property
     def is_single(self) -> bool:
         """Whether it is one position, and cannot be made smaller."""
@@ -72,8 +77,9 @@ class Part:
 class _Chunk:
     """A chunk in flight.
 
-    size: positions that may have an element. arrived: bytes of each part that is there. read_s: of the slowest of them.
-    suspects: parts that were lost twice, or are pieces of such, and have not arrived.
+    size: positions that may have an element. arrived: bytes of each part that is there. nbytes: of all these. read_s:
+    that reading these took, together. suspects: parts that were lost twice, or are pieces of such, and have not
+    arrived.
     """
 
     number: int
@@ -82,6 +88,7 @@ class _Chunk:
     size: int
     parts: list[Part]
     arrived: dict[int, int] = field(default_factory=dict)
+    nbytes: int = 0
     read_s: float = 0.0
     suspects: set[int] = field(default_factory=set)
 
@@ -122,7 +129,7 @@ class Window:
         self._owners: tuple[int, ...] = ()  # of each partition
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
-        self._read_s_per_position = 0.0  # likewise, of the slowest part
+        self._read_s_per_position = 0.0  # likewise, of a part on average
         self.num_retried = 0
 
     def asks(self) -> list[Part]:
@@ -139,6 +146,11 @@ class Window:
         return asks
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the first chunk is complete."""
+        return bool(self._chunks) and self._chunks[0].is_complete
+
+    @property
     def head(self) -> list[Part]:
         """The parts of the first chunk that have not arrived; [] when it is complete or nothing is open."""
         if not self._chunks:
@@ -150,6 +162,11 @@ class Window:
     def num_open(self) -> int:
         """Chunks in flight or complete, and not released."""
         return len(self._chunks)
+
+    @property
+    def head_number(self) -> int:
+        """Of the first chunk."""
+        return self._chunks[0].number
 
     @property
     def head_range(self) -> tuple[int, int]:
@@ -171,7 +188,8 @@ class Window:
         chunk = self._find(part, "arrived")
         chunk.arrived[part.index] = nbytes
         chunk.suspects.discard(part.index)
-        chunk.read_s = max(chunk.read_s, read_s)
+        chunk.nbytes += nbytes
+        chunk.read_s += read_s
 
     def lost(self, part: Part, *, was_read: bool = True, whole: Part | None = None) -> None:
         """Event: an asked part will not come. It is asked again, of whoever owns it now; split, if that may help.
@@ -183,6 +201,10 @@ class Window:
         again = self._again(chunk, whole or part, was_read)
         self._waiting += [self._ask_owner(each) for each in again]
         self.num_retried += 1
+
+    def moved(self, part: Part, other: Part) -> None:
+        """Event: another actor was asked for it instead."""
+        self._find(part, "moved").parts[part.index] = other
 
     def doubted(self, part: Part, other: Part) -> None:
         """Event: what an asked part brought is not believed, or not yet; this is asked for in its place."""
@@ -215,9 +237,11 @@ class Window:
         if not chunk.is_complete:
             raise RuntimeError(f"chunk {chunk.number} was released before its parts {self.head} had arrived")
         self._chunks.popleft()
-        nbytes = sum(chunk.arrived.values()) / chunk.size
+        nbytes = chunk.nbytes / chunk.size
         self._nbytes_per_position = max(nbytes, DECAY * self._nbytes_per_position)
-        self._read_s_per_position = max(chunk.read_s / chunk.size, DECAY * self._read_s_per_position)
+        self._read_s_per_position = max(
+            chunk.read_s / max(1, len(chunk.parts)) / chunk.size, DECAY * self._read_s_per_position
+        )
         if self._chunk_size is None:
             limits = self.scheduler.limits
             size = next_chunk_size(
@@ -290,16 +314,15 @@ class Window:
         return asked
 
     def _estimate(self, chunk: _Chunk) -> int:
-        arrived = sum(chunk.arrived.values())
         if chunk.is_complete:
-            return arrived
+            return chunk.nbytes
         # Not per part: parts are of any size, and the one that is missing may hold nearly all of the chunk.
-        return max(arrived, math.ceil(chunk.size * self._nbytes_per_position))
+        return max(chunk.nbytes, math.ceil(chunk.size * self._nbytes_per_position))
 
     def _find(self, part: Part, event: str) -> _Chunk:
         index = part.chunk - self._chunks[0].number if self._chunks else -1
         chunk = self._chunks[index] if 0 <= index < len(self._chunks) else None
-        if chunk is None or part not in chunk.parts or part in self._waiting:
+        if chunk is None or chunk.parts[part.index : part.index + 1] != [part] or part in self._waiting:
             numbers = [chunk.number for chunk in self._chunks]
             raise RuntimeError(f"{event} {part}, which is not in flight; the open chunks are {numbers}")
         if part.index in chunk.arrived:
@@ -317,10 +340,12 @@ def next_chunk_size(
     max_part_size: int = MAX_PART_RECORDS,
     block_nbytes: int = TARGET_BLOCK_NBYTES,
 ) -> int:
-    """Positions in the next chunk: block_nbytes for each actor, at most a quarter of the window and 4x the last one.
+    """Positions in the next chunk: block_nbytes for each actor, at most a quarter of the window (an eighth of that
+    of many actors) and 4x the last one.
 
-    read_s_per_position: seconds that the slowest part took, for each position of the whole chunk; at most a second is
-    asked of an actor.
+    read_s_per_position: seconds that a part took on average, for each position of the whole chunk; at most a second is
+    asked of an actor. Not of the slowest part: of a thousand some are always slow, and others are asked for what they
+    are late with (feed.backups).
 
     >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
     1024
@@ -331,7 +356,7 @@ def next_chunk_size(
     >>> next_chunk_size(256, 64.0, 0.1, num_actors=2, max_nbytes=2**30)
     10
     """
-    target = min(num_actors * block_nbytes, max_nbytes // DEPTH)
+    target = min(num_actors * block_nbytes, max_nbytes // (DEPTH if num_actors <= MANY_ACTORS else DEPTH_OF_MANY))
     ideal = int(target / max(nbytes_per_position, 1.0))
     if read_s_per_position > 0:
         ideal = min(ideal, round(TARGET_READ_S / read_s_per_position))

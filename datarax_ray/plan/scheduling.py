@@ -35,7 +35,8 @@ class ChunkLimits:
     max_size: positions in the largest that makes sense. first_size: likewise of the first, whose records nobody has
     seen. max_part_size: positions in the largest part that one actor should get. max_actors: that may read at a time,
     None for all. is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their
-    sizes, which are powers of two, if not given.
+    sizes, which are powers of two, if not given. is_anywhere: whether a request costs any actor about the same, so
+    that another one than the owner may be asked for it.
     """
 
     max_size: int = 2**62
@@ -43,6 +44,7 @@ class ChunkLimits:
     max_part_size: int = MAX_PART_RECORDS
     max_actors: int | None = None
     is_aligned: bool = False
+    is_anywhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class RecordScheduler:
             first_size,
             MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
             is_aligned=wanted.sharing is not None,
+            is_anywhere=not any(each.by_group for each in (partitioning, *partitioning.components)),
         )
         self._order = order
         self._next = start

@@ -147,7 +147,7 @@ class SimulatedPool:
             flight = self._here[chunk].pop(part)
             self.num_told += 1
             nbytes = int(flight.num_records * self._costs.record_nbytes)
-            self._spend(self._costs.request_s / 2 + nbytes * self._costs.driver_s_per_nbyte)
+            self._spend(self._costs.request_s / 2)
             state = self._states.get(flight.part.actor)
             if state is not None and flight in state.requests:
                 state.done(flight, self._world.now)
@@ -162,7 +162,7 @@ class SimulatedPool:
         self._lost.clear()
         return losses
 
-    def read(self, sent: Mapping[Part, Flight]) -> list[Part]:
+    def ended(self, sent: Mapping[Part, Flight]) -> list[Part]:
         parts, self._seen = [flight.part for flight in self._seen if flight.part in sent], []
         return parts
 

@@ -133,13 +133,16 @@ class Trainer:
         self.world.at(at, self.step)
 
     def _take(self) -> None:
-        """Train on a chunk, then be done with it."""
+        """Copy a chunk to batches, while the trainer trains on them; then be done with it."""
         start, stop, _, blocks = self.flow.first()
         self.waited.append((self._asked_at, self.pool.now))
-        need = self._scenario.need
-        self.pool.now += (stop - start) / need if need else 0.0
+        nbytes = sum(block.whole_nbytes for block in blocks)
+        copying_s = nbytes * self._scenario.costs.driver_s_per_nbyte
+        training_s = (stop - start) / self._scenario.need if self._scenario.need else 0.0
+        self.pool.cpu_s += copying_s
+        self.pool.now += max(copying_s, training_s)
         self._is_due = True
-        self.world.at(self.pool.now, self._release, stop, sum(block.whole_nbytes for block in blocks))
+        self.world.at(self.pool.now, self._release, stop, nbytes)
 
     def _release(self, stop: int, nbytes: int) -> None:
         self.pool.nbytes -= nbytes

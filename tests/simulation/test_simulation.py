@@ -31,6 +31,16 @@ def test_a_trainer_that_is_slow_does_not_wait():
     assert found.wait < 0.05
 
 
+def test_requests_that_take_unevenly_long_leave_nobody_idle():
+    found = run(dataclasses.replace(SMALL, num_actors=16, sigma=1.0))
+    assert found.efficiency > 0.85
+    assert found.idle < 0.1
+
+
+def test_one_slow_actor_costs_no_more_than_what_it_does_not_read():
+    assert run(dataclasses.replace(SMALL, num_actors=16, slow=1, sigma=0.3)).efficiency > 0.9
+
+
 def test_trainers_share_actors_evenly():
     found = run(dataclasses.replace(SMALL, num_trainers=4))
     assert 0.9 <= found.efficiency <= 1.02

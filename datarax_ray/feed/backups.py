@@ -1,0 +1,130 @@
+"""Backups: what is late at one actor is asked of another one. Nothing here waits.
+
+An actor reads what it is asked for in order, one after the other: it is at the first, and the others stand in line.
+Another one is asked
+
+    for what stands in line     instead: an actor that has nothing to do, or any where the first takes long
+    for the first, if it        too: an actor that has nothing to do. The first answer counts, and the other one is
+    takes long                  dropped
+
+where long is by what requests take on average. The stream does not depend on it, as a request is a pure function: it is
+only about who reads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from datarax_ray.feed.window import Part
+
+# Times what requests take, before one takes long: that of a hundredth of all where noise has a sigma of 0.3. And at
+# least so long: a look at what is read may be 0.02 s old.
+LATE, MIN_LATE_S = 2.0, 0.2
+# What another actor must do sooner by, or asking it (1 ms, and files that it may have to open) is not worth it.
+MIN_GAIN_S = 0.1
+# Of those that stand in line at one actor, looked at at a time: thousands of actors have 16 each.
+MAX_SEEN = 4
+# Readings that the average of what requests take is over, about.
+NUM_READINGS = 64
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Another actor is to be asked for a part. is_begun: whether its actor may be at it, and is to go on meanwhile."""
+
+    part: Part
+    copy: Part
+    is_begun: bool
+
+
+class Backups:
+    """What is asked of whom, since when, and who is to be asked too. `now` is the time of any clock."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, dict[Part, float]] = {}  # of each actor, when each part was sent; without what is read
+        self._free_at: dict[int, float] = {}  # when an actor was seen to have read something
+        self._dropped: set[Part] = set()  # of these, what is read for nobody
+        self._copied: set[tuple[int, int]] = set()
+        self._num_readings = 0
+        self._takes_s = 0.0  # for each position of a chunk, on average; 0 until something is read
+
+    def sent(self, part: Part, now: float) -> None:
+        """Event: an actor was asked for it, the first or the second one."""
+        self._queues.setdefault(part.actor, {})[part] = now
+
+    def read(self, part: Part, now: float) -> None:
+        """Event: it was seen that it is read, now or before."""
+        sent_at = self._queues.get(part.actor, {}).get(part)
+        if sent_at is None:
+            return
+        self.lost(part)
+        seconds = (now - self._since(part.actor, sent_at)) / (part.request.stop - part.request.start)
+        self._num_readings = min(NUM_READINGS, self._num_readings + 1)
+        self._takes_s += (seconds - self._takes_s) / self._num_readings
+        self._free_at[part.actor] = now
+
+    def lost(self, part: Part) -> None:
+        """Event: whoever was asked for it will not answer."""
+        self._queues.get(part.actor, {}).pop(part, None)
+        self._dropped.discard(part)
+
+    def dropped(self, part: Part) -> bool:
+        """Event: nobody waits for it any more. Returns whether its actor may be at it, and goes on until it is read."""
+        is_begun = next(iter(self._queues.get(part.actor, ())), None) == part
+        if is_begun:
+            self._dropped.add(part)
+        else:
+            self.lost(part)
+        return is_begun
+
+    def over(self, part: Part) -> None:
+        """Event: nobody needs it any more."""
+        self._copied.discard((part.chunk, part.index))
+
+    def asks(self, actors: Sequence[int], now: float) -> list[Ask]:
+        """What is to be asked of another actor now."""
+        late = {actor: wait_s for actor in self._queues if (wait_s := self._late_s(actor, now))}
+        free = [(len(self._queues.get(actor, ())), actor) for actor in actors if actor not in late]
+        heapq.heapify(free)
+        if not self._num_readings or not free or not (late or free[0][0] == 0):
+            return []
+        asks = []
+        for part, num_before in sorted(self._waiting(late), key=lambda each: (each[0].chunk, each[0].index)):
+            (num_asked, actor), takes_s = free[0], self._usual_s(part)
+            # who is late for long will be so for long: for as long again, say
+            sooner_s = (num_before - num_asked) * takes_s + late.get(part.actor, 0.0)
+            if (num_asked and (part.actor not in late or not num_before)) or sooner_s < MIN_GAIN_S:
+                continue
+            asks.append(Ask(part, replace(part, actor=actor), is_begun=not num_before))
+            if not num_before:
+                self._copied.add((part.chunk, part.index))
+            heapq.heapreplace(free, (num_asked + 1, actor))
+        return asks
+
+    def _late_s(self, actor: int, now: float) -> float:
+        """How long it is at something, where that is long; else 0."""
+        part, sent_at = next(iter(self._queues[actor].items()), (None, 0.0))
+        if part is None:
+            return 0.0
+        at_it_s = now - self._since(actor, sent_at)
+        return at_it_s if at_it_s > max(MIN_LATE_S, LATE * self._usual_s(part)) else 0.0
+
+    def _waiting(self, late: Mapping[int, float]) -> Iterator[tuple[Part, int]]:
+        """What another actor may do sooner, each with how many its actor was asked for before."""
+        for actor, queue in self._queues.items():
+            for num_before, part in enumerate(itertools.islice(queue, MAX_SEEN)):
+                if part.attempt or part in self._dropped:
+                    continue  # what was lost before may be what ends an actor
+                if num_before or (actor in late and (part.chunk, part.index) not in self._copied):
+                    yield part, num_before
+
+    def _usual_s(self, part: Part) -> float:
+        """What a request for as many positions usually takes."""
+        return self._takes_s * (part.request.stop - part.request.start)
+
+    def _since(self, actor: int, sent_at: float) -> float:
+        """Since when the actor may be at what it was sent then."""
+        return max(sent_at, self._free_at.get(actor, sent_at))
