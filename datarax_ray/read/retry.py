@@ -139,7 +139,7 @@ def _told(error: BaseException) -> bool | None:
         return False
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
         return None if error.__cause__ else False  # fsspec's HTTP takes what a busy server says for a missing file
-    status = _status(error)
+    status = status_of(error)
     if status is not None:
         return status in _BUSY
     if isinstance(error, ConnectionError | TimeoutError | asyncio.TimeoutError):
@@ -154,7 +154,7 @@ def _told(error: BaseException) -> bool | None:
     return None
 
 
-def _status(error: BaseException) -> int | None:
+def status_of(error: BaseException) -> int | None:
     """The status of HTTP that an error of an HTTP library carries."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # botocore's

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from flax import nnx
 
-from datarax_ray.plan.arguments import flag
+from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_window
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
+from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
@@ -35,7 +36,8 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     "auto" takes the groups in which the files store their records for the blocks, and windows of 8 MiB of them, or of
     64 where that is more: each group is decoded once in an epoch, and two windows, up to 512 MiB, are kept in an actor.
     Where files store single records, "auto" shuffles these.
-    local_files_only: accepted for datarax's sake: files are always local, and always checked at construction.
+    local_files_only: accepted for datarax's sake: files are always checked at construction, wherever they are.
+    remote_nbytes: of files behind URLs, what is kept in memory of them in each process; one block's where that is more.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed
     7
@@ -45,6 +47,7 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     shuffle: bool = None  # type: ignore[assignment]
     local_files_only: bool = False
     shuffle_block_size: int | Literal["auto"] | None = None
+    remote_nbytes: int = Remote.nbytes
 
     def __post_init__(self) -> None:
         given = {name: flag(name, getattr(self, name)) for name in _SHUFFLES if getattr(self, name) is not None}
@@ -55,6 +58,9 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
             )
         for name in _SHUFFLES:
             object.__setattr__(self, name, any(given.values()))
+        object.__setattr__(self, "remote_nbytes", whole("remote_nbytes", self.remote_nbytes))
+        if self.remote_nbytes < 0:
+            raise ValueError(f"remote_nbytes must be at least 0, got {self.remote_nbytes}")
         super().__post_init__()
         check_shuffled(self, "shuffle_block_size", or_auto=True)
 
@@ -110,9 +116,10 @@ def _warn_of_waste(reader: ArrayRecordReader, block_size: int | None) -> None:
 class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of ArrayRecord files, in an order that is a pure function of the position.
 
-    paths: a path, glob or directory, "path[start:stop]", pathlib.Path, an object with filename, skip, take and
-    examples_in_shard (Grain's FileInstruction), or a list of these. transforms: applied in this order to each record's
-    bytes; see datarax_ray.read.elements.transforms. Without any, elements are the records' bytes.
+    paths: a path or URL (s3://, gs://, az://, https://, ...), a glob or directory, "path[start:stop]",
+    pathlib.Path, an object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or a list of
+    these. transforms: applied in this order to each record's bytes; see datarax_ray.read.elements.transforms. Without
+    any, elements are the records' bytes.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing or what is no whole ArrayRecord
     file; RecordError from reading, for a record that cannot be read, decoded or transformed.
@@ -129,7 +136,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        reader, order = _in_groups(config, ArrayRecordReader.of(paths))
+        reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=Remote(config.remote_nbytes)))
         super().__init__(
             config,
             {"paths": paths},
@@ -147,4 +154,6 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         """A new ArrayRecordDataSource of Grain's: the same records, in the order of the files, as they are stored."""
         from grain.sources import ArrayRecordDataSource
 
+        if far := [file.name for file in self._files if file.version]:
+            raise ValueError(f"Grain opens local files only, and {far[0]} is none; read it by this source")
         return ArrayRecordDataSource([_Instruction(file) for file in self._files])

@@ -124,12 +124,17 @@ def test_a_broken_link_is_not_left_out_in_silence(folder):
     assert names(f"{folder}/e*") == ["e.array_record"]
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/a.array_record", "gs://bucket/*.array_record", "http://x/y[0:3]"])
-def test_a_url_is_refused_at_once_with_the_remedy(url):
-    for paths in (url, [url], FileInstruction(url, 0, 1, 1)):
-        with pytest.raises(ValueError, match="local paths only.*Mount the bucket") as caught:
-            find(paths)
-        assert url in str(caught.value)
+@pytest.mark.parametrize(
+    "url", ["http://x/a.array_record", "https://x/y/part?X-Amz-Signature=1", "memory://x/a.riegeli"]
+)
+def test_a_url_of_a_file_is_taken_as_it_is_and_nobody_asked(url):
+    assert find([url, f"{url}[2:3]"]) == (FileSlice(url), FileSlice(url, 2, 1))
+    assert find(FileInstruction(url, 0, 1, 1)) == (FileSlice(url, 0, 1, 1),)
+
+
+def test_a_file_url_is_a_path(folder):
+    assert find(f"file://{folder}/*") == find(f"{folder}/*")
+    assert find(f"file://{folder}") == find(folder)
 
 
 @pytest.mark.parametrize("paths", [[], (), iter([])])

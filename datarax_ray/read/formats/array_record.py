@@ -7,6 +7,7 @@ raises (a broken file has ok() False), `read(list)` builds a table over the whol
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import itertools
@@ -16,8 +17,8 @@ import re
 import resource
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,8 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.formats.remote.mirrors import Mirrors, looked_at
+from datarax_ray.read.formats.remote.ranges import Remote, is_url, shown
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.retry import retried
 
@@ -48,6 +51,7 @@ _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of the
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
 _BUFFER_SIZE = 8 * 1024
+_REMOTE = Remote()
 _THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
 # "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
 _SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
@@ -75,7 +79,8 @@ class RecordFile:
     """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
 
     head, content: digests of its first bytes, and of these and more (read.identity.contents): files are padded to 64
-    KiB, so those of one dataset often have one size and count. "" where nobody took them.
+    KiB, so those of one dataset often have one size and count. "" where nobody took them. version, footer: of one
+    behind a URL, what its storage calls this state of it, and where its footer begins; "" of one on this machine.
     """
 
     path: str
@@ -86,6 +91,13 @@ class RecordFile:
     take: int
     head: str = ""
     content: str = ""
+    version: str = ""
+    footer: int = 0
+
+    @property
+    def name(self) -> str:
+        """The path for people: of a URL, without what may be a secret in it."""
+        return shown(self.path) if self.version else self.path
 
     @property
     def index_nbytes(self) -> int:
@@ -103,14 +115,20 @@ class ArrayRecordReader:
     Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
     first reader counts them). Several threads may read, and close.
 
-    keep: how many files stay open. room: for so many records of decoded groups, which then wait for the rest of their
-    records to be asked for; 0 where that is not to be expected, and a group is decoded for what is asked of it now.
+    keep: how many files stay open. remote: how those behind URLs are read. room: for so many records of decoded groups,
+    which then wait for the rest of their records to be asked for; 0 where that is not to be expected, and a group is
+    decoded for what is asked of it now.
     """
 
     broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
 
-    def __init__(self, files: Sequence[RecordFile], keep: OpenFiles = OpenFiles(), room: int = 0) -> None:
+    def __init__(
+        self, files: Sequence[RecordFile], keep: OpenFiles = OpenFiles(), room: int = 0, remote: Remote = _REMOTE
+    ) -> None:
         self.files = tuple(files)
+        self._remote = remote
+        self._mirrors = Mirrors(self.files, remote)
+        self._has_remote = any(file.version for file in self.files)
         self._keep = keep
         self._room = room if self.group_size > 1 else 0
         self._decoded: DecodedGroups | None = None  # made with the first read
@@ -127,21 +145,23 @@ class ArrayRecordReader:
         _READERS[id(self)] = self
 
     @classmethod
-    def of(cls, paths: Any, keep: OpenFiles = OpenFiles()) -> ArrayRecordReader:
+    def of(cls, paths: Any, keep: OpenFiles = OpenFiles(), remote: Remote = _REMOTE) -> ArrayRecordReader:
         """Open everything that `paths` names (see files.find), count it in parallel, and check it.
 
         Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
         slices outside their file, and where there is no record in all files together.
         """
         slices = find(paths)
-        files = inspect_all(lambda part: retried(lambda: _inspect(part), f"{part.path} while it was opened"), slices)
+        files = inspect_all(
+            lambda part: retried(lambda: _inspect(part, remote), f"{shown(part.path)} while it was opened"), slices
+        )
         if not sum(file.take for file in files):
             raise ValueError(
-                f"there are 0 records in {files[0].path}"
+                f"there are 0 records in {files[0].name}"
                 + (f" and {len(files) - 1} more files" if len(files) > 1 else "")
                 + "; a stream needs at least one. Check that the writer wrote records and was closed."
             )
-        return cls(files, keep)
+        return cls(files, keep, remote=remote)
 
     @property
     def num_records(self) -> int:
@@ -170,7 +190,7 @@ class ArrayRecordReader:
 
     def with_room_for(self, num_records: int) -> ArrayRecordReader:
         """A reader of the same records that keeps decoded groups with so many, up to 512 MiB."""
-        return ArrayRecordReader(self.files, self._keep, num_records)
+        return ArrayRecordReader(self.files, self._keep, num_records, self._remote)
 
     def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -187,10 +207,11 @@ class ArrayRecordReader:
                 return self._read_kept(records)
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
-        bounds = np.searchsorted(wanted, self._starts)
-        touched = np.flatnonzero(np.diff(bounds))
-        for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
-            found += self._read_chosen(index, wanted[lo:hi] - self._offsets[index])
+        with self._decoding if self._has_remote else contextlib.nullcontext():
+            parts = list(self._by_file(wanted))
+            self._fetch(parts)
+            for index, chosen in parts:
+                found += self._read_chosen(index, chosen)
         if len(where) < 2:
             return found
         return list(operator.itemgetter(*where.tolist())(found))
@@ -199,7 +220,7 @@ class ArrayRecordReader:
         """Where a record is, for people: "path[index in the file]"."""
         index = int(np.searchsorted(self._starts, record, side="right")) - 1
         file = self.files[index]
-        return f"{file.path}[{record - int(self._starts[index]) + file.skip}]"
+        return f"{file.name}[{record - int(self._starts[index]) + file.skip}]"
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories (a dataset may move), slices, sizes, counts, contents."""
@@ -208,7 +229,7 @@ class ArrayRecordReader:
             "num_records": self.num_records,
             "nbytes": sum(file.nbytes for file in self.files),
             "digest": digest(
-                [[os.path.basename(f.path), f.skip, f.take, f.num_records, f.nbytes, f.head] for f in self.files]
+                [[os.path.basename(f.name), f.skip, f.take, f.num_records, f.nbytes, f.head] for f in self.files]
             ),
             "content": digest([file.content for file in self.files]),
         }
@@ -220,9 +241,10 @@ class ArrayRecordReader:
             self._seen.clear()
             while self._open:
                 self._shut(next(iter(self._open)))
+            self._mirrors.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files, "keep": self._keep, "room": self._room}
+        return {"files": self.files, "keep": self._keep, "room": self._room, "remote": self._remote}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -231,6 +253,10 @@ class ArrayRecordReader:
         """As read, out of decoded groups."""
         if (decoded := self._decoded) is None:
             decoded = self._decoded = DecodedGroups(self.groups, max_rows=self._room)
+        if self._has_remote:
+            starts = self.groups.starts
+            groups = [np.arange(starts[group], starts[group + 1]) for group in decoded.missing(records).tolist()]
+            self._fetch(list(self._by_file(np.concatenate(groups))) if groups else [])
         try:
             found = decoded.read(records, self._decode)
         except _UnevenError:
@@ -247,7 +273,7 @@ class ArrayRecordReader:
         start, stop = self.groups.starts[group : group + 2].tolist()
         index = int(np.searchsorted(self._starts, start, side="right")) - 1
         first, end = start - self._offsets[index], stop - self._offsets[index]
-        found = self._read_file(index, first, end - 1, end - first, lambda reader: reader.read(first, end))
+        found = self._read_file(index, np.arange(first, end), lambda reader: reader.read(first, end))
         if len(self._sizes) < 2:
             self._sizes |= set(map(len, found))
             if len(self._sizes) > 1:
@@ -257,6 +283,18 @@ class ArrayRecordReader:
         rows = np.empty(len(found), object)
         rows[:] = found
         return {"": rows}
+
+    def _by_file(self, wanted: Indices) -> Iterator[tuple[int, Indices]]:
+        """Each file that has some of these records, with the indices of those within it. wanted: ascending."""
+        bounds = np.searchsorted(wanted, self._starts)
+        touched = np.flatnonzero(np.diff(bounds))
+        for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
+            yield index, wanted[lo:hi] - self._offsets[index]
+
+    def _fetch(self, parts: Sequence[tuple[int, Indices]]) -> None:
+        """Have in memory what all of these are decoded from, of files behind URLs: by requests at once, not in turn."""
+        remote = [(index, wanted) for index, wanted in parts if self.files[index].version]
+        self._mirrors.fetch(dict(remote[: _max_open_readers() // 4]))  # two descriptors each; the others in their turn
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
@@ -272,36 +310,40 @@ class ArrayRecordReader:
                     found = _read_groups(reader.read, wanted, group_size)
             return found
 
-        return self._read_file(index, int(wanted[0]), int(wanted[-1]), len(wanted), read)
+        return self._read_file(index, wanted, read)
 
-    def _read_file(
-        self, index: int, first: int, last: int, count: int, read: Callable[[Any], list[bytes]]
-    ) -> list[bytes]:
-        """What read(reader) gives: so many records of the file, from the first to the last of these indices in it."""
+    def _read_file(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
+        """What read(reader) gives: the records with these indices in the file, ascending."""
 
         def alone() -> list[bytes]:
             with self._lock:  # no other thread may close the file; it may while a failed read waits to be tried again
-                return self._read_once(index, first, last, count, read)
+                return self._read_once(index, wanted, read)
 
-        return retried(alone, self.files[index].path)
+        return retried(alone, self.files[index].name)
 
-    def _read_once(
-        self, index: int, first: int, last: int, count: int, read: Callable[[Any], list[bytes]]
-    ) -> list[bytes]:
-        file, reader = self.files[index], self._reader(index)
+    def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
+        file, reader, count = self.files[index], self._reader(index), len(wanted)
+        self._fetch([(index, wanted)])  # again where another thread closed it meanwhile
         try:
-            found = read(reader)
+            try:
+                found = read(reader)
+            except RuntimeError:
+                if not file.version:
+                    raise
+                self._mirrors.forget(index)  # bytes that were bent on their way are no broken record: once more
+                self._fetch([(index, wanted)])
+                found = read(reader)
         except RuntimeError as error:
             self._check_unchanged(index)
-            if failed := _system_error(error, file.path, f" for records {first} to {last}"):
+            if failed := _system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
                 self._shut(index)
                 raise failed from error
-            error.add_note(f"while reading {count} records of {file.path}")
+            error.add_note(f"while reading {count} records of {file.name}")
             raise
         # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
         self._check_unchanged(index)
         if len(found) != count:
-            raise ValueError(f"{file.path}: asked for {count} records, got {len(found)}")
+            raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
         return found
 
     def _reader(self, index: int) -> Any:
@@ -310,7 +352,7 @@ class ArrayRecordReader:
             return self._open[index]
         while self._open and self._is_full():
             self._shut(next(iter(self._open)))
-        reader = _open(self.files[index].path)
+        reader = self._opened(index)
         try:
             self._check_replaced(index, reader)
         except Exception:
@@ -320,21 +362,31 @@ class ArrayRecordReader:
         self._index_nbytes += self.files[index].index_nbytes
         return reader
 
+    def _opened(self, index: int) -> Any:
+        if not self.files[index].version:
+            return _open(self.files[index].path)
+        self._mirrors.open([index])
+        with self._mirrors.opening(index) as path:
+            return _open(path)
+
     def _shut(self, index: int) -> None:
         self._open.pop(index).close()
+        self._mirrors.shut(index)
         self._index_nbytes -= self.files[index].index_nbytes
 
     def _is_full(self) -> bool:
         """Whether one more file is to be opened only when another was closed."""
         readers = [found for reference in _READERS.valuerefs() if (found := reference()) is not None]
         most = _max_open_readers() if self._keep.most is None else self._keep.most
-        return sum(len(reader._open) for reader in readers) >= most or (
+        return sum(len(reader._open) + reader._mirrors.num_open for reader in readers) >= most or (
             len(self._open) >= self._keep.always and self._index_nbytes >= self._keep.index_nbytes
         )
 
     def _check_replaced(self, index: int, reader: Any) -> None:
-        """Refuse a file that is not the one that was counted; once, later its stamp tells."""
-        if index in self._seen:
+        """Refuse a file that is not the one that was counted; once, later its stamp tells, and of one behind a URL
+        every answer.
+        """
+        if index in self._seen or self.files[index].version:
             return
         file = self.files[index]
         seen = stamp(file.path)
@@ -351,6 +403,8 @@ class ArrayRecordReader:
 
     def _check_unchanged(self, index: int) -> None:
         """Refuse what was read of a file that is no longer what it was when it was opened."""
+        if self.files[index].version:
+            return
         path, seen = self.files[index].path, self._seen[index]
         now = stamp(path)
         if now != seen:
@@ -464,7 +518,19 @@ def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | N
     return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
 
 
-def _inspect(part: FileSlice) -> RecordFile:
+def _inspect(part: FileSlice, remote: Remote) -> RecordFile:
+    if not is_url(part.path):
+        return _counted(part)
+    _THREADS.check()
+    with looked_at(part.path, remote) as (image, version, footer):
+        try:
+            found = _counted(replace(part, path=image.path))
+        except ValueError as error:
+            raise ValueError(str(error).replace(image.path, shown(part.path))) from error
+    return replace(found, path=part.path, version=version, footer=footer)
+
+
+def _counted(part: FileSlice) -> RecordFile:
     reader = _open(part.path)
     try:
         num_records = reader.num_records()

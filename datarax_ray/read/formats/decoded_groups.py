@@ -83,6 +83,10 @@ class DecodedGroups:
             return self._gather_small(records, parts, decode)
         return self._gather(records, parts, decode)
 
+    def missing(self, records: Indices) -> Indices:
+        """The groups of these rows that would have to be decoded, ascending."""
+        return np.array([g for g in np.unique(self._groups.of(records)).tolist() if g not in self._decoded], np.int64)
+
     def clear(self) -> None:
         """Forget every decoded group, and which do not decode."""
         self._decoded.clear()

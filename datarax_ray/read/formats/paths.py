@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.remote.listing import listed
+from datarax_ray.read.formats.remote.ranges import is_url
 
 # What ArrayRecord writers call their files (TFDS: name.array_record-00000-of-00008; datarax: name.riegeli).
 _NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
@@ -30,8 +32,6 @@ class FileSlice:
     expected: int | None = None
 
     def __post_init__(self) -> None:
-        if "://" in self.path:
-            raise _url_error(self.path)
         if self.skip < 0 or (self.take is not None and self.take < 0):
             raise ValueError(f"{self.path}: skip and take must not be negative, got {self.skip} and {self.take}")
 
@@ -39,12 +39,13 @@ class FileSlice:
 def find(paths: Any) -> tuple[FileSlice, ...]:
     """The files that `paths` names, in order, each once for each time that it is named.
 
-    paths: a path (str or os.PathLike), a glob, a directory, "path[start:stop]", an object with filename, skip, take
-    and examples_in_shard (Grain's FileInstruction), or an iterable of these. What a glob or a directory holds comes in
-    sorted order; a list keeps its own. In a directory, the files that are named like ArrayRecord files are taken.
+    paths: a path (str or os.PathLike) or URL, a glob or directory of either, "path[start:stop]", an object with
+    filename, skip, take and examples_in_shard (Grain's FileInstruction), or an iterable of these. What a glob or a
+    directory holds comes in sorted order; a list keeps its own. In a directory, the files that are named like
+    ArrayRecord files are taken.
 
-    Raises: FileNotFoundError where nothing is found; ValueError for a URL, which array_record does not open; TypeError
-    for what is no path, and for a set of paths.
+    Raises: FileNotFoundError where nothing is found; ImportError for a URL whose client is not installed; TypeError for
+    what is no path, and for a set of paths.
     """
     files = tuple(_each(paths))
     if not files:
@@ -74,7 +75,7 @@ def _each(paths: Any) -> Iterator[FileSlice]:
     elif hasattr(paths, "filename"):
         take = _integer(getattr(paths, "take", None))
         yield FileSlice(
-            os.fspath(paths.filename),
+            os.fspath(paths.filename).removeprefix("file://"),
             _integer(getattr(paths, "skip", 0)) or 0,
             None if take == -1 else take,  # TFDS writes -1 for all that follow
             _integer(getattr(paths, "examples_in_shard", None)),
@@ -86,21 +87,14 @@ def _each(paths: Any) -> Iterator[FileSlice]:
         raise TypeError(f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}")
 
 
-def _url_error(path: str) -> ValueError:
-    return ValueError(
-        f"{path}: array_record opens local paths only, and waits for minutes on others. "
-        "Mount the bucket (gcsfuse, mountpoint-s3) or copy the files, and give the local path."
-    )
-
-
 def _integer(value: Any) -> int | None:
     return None if value is None else operator.index(value)  # a plain one: NumPy's are not JSON
 
 
 def _from_path(path: str) -> Iterator[FileSlice]:
     if "://" in path:
-        raise _url_error(path)
-    if os.path.isdir(path):
+        yield from _from_url(path)
+    elif os.path.isdir(path):
         yield from _from_directory(path)
     elif os.path.exists(path):
         yield FileSlice(path)
@@ -116,13 +110,26 @@ def _from_path(path: str) -> Iterator[FileSlice]:
         raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")
 
 
+def _from_url(url: str) -> Iterator[FileSlice]:
+    if not is_url(url):
+        yield from _from_path(url.removeprefix("file://"))
+    elif match := _SLICE.fullmatch(url):
+        yield _cut(url, **match.groupdict())
+    else:
+        yield from map(FileSlice, listed(url, _NAME))
+
+
 def _from_slice(text: str, path: str, start: str, stop: str) -> Iterator[FileSlice]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{text}: no such file as {path} (seen from {os.getcwd()})")
+    yield _cut(text, path, start, stop)
+
+
+def _cut(text: str, path: str, start: str, stop: str) -> FileSlice:
     skip = int(start or 0)
     if stop and int(stop) < skip:
         raise ValueError(f"{text}: the slice ends before it starts")
-    yield FileSlice(path, skip, int(stop) - skip if stop else None)
+    return FileSlice(path, skip, int(stop) - skip if stop else None)
 
 
 def _from_directory(path: str) -> Iterator[FileSlice]:

@@ -1,0 +1,51 @@
+"""From a URL that names many files (a glob, a directory) to the URLs of these."""
+
+from __future__ import annotations
+
+import glob
+from re import Pattern
+from typing import Any
+
+from datarax_ray.read.formats.remote.ranges import cause, filesystem_of, refusal, shown
+from datarax_ray.read.retry import retried
+
+
+def listed(url: str, named: Pattern[str]) -> list[str]:
+    """The URLs of the files that a URL names: of a glob all that match, of a directory those with such a name, sorted.
+
+    One that is named so itself is a file, and nobody is asked; so is one of http that does not end in "/".
+
+    Raises: FileNotFoundError where there are none; PermissionError; ImportError where its client is not installed.
+    """
+    client = filesystem_of(url)
+    path = client._strip_protocol(url)
+    is_http = url.startswith(("http://", "https://"))
+    plain = url.partition("?")[0] if is_http else url  # there it begins a query, elsewhere it is a glob's
+    is_glob = glob.has_magic(plain)
+    name = plain.rpartition("/")[2]
+
+    def ask() -> Any:
+        if is_glob:
+            return list(client.glob(path, detail=True).values())
+        return client.ls(path, detail=True) if not name or client.isdir(path) else None
+
+    if not is_glob and name and (is_http or named.search(name)):
+        return [url]
+    try:
+        infos = retried(ask, shown(url))
+    except Exception as error:
+        raise refusal(url, shown(url), error) from cause(url, error)
+    if infos is None:
+        return [url]
+    names = sorted(info["name"] for info in infos if info["type"] == "file")
+    names = [name for name in names if not name.rpartition("/")[2].startswith(".")]
+    found = [name for name in names if is_glob or named.search(name.rpartition("/")[2])]
+    if not found and is_glob:
+        raise FileNotFoundError(f"{shown(url)}: no file matches this glob")
+    if not found:
+        raise FileNotFoundError(
+            f"{shown(url)}: none of the {len(names)} files in this directory is named *.array_record*, *.arrayrecord* "
+            f"or *.riegeli* ({', '.join(names[:3]) or 'it is empty'}). Give a glob to take files of other names, or "
+            "one of the directories below it."
+        )
+    return [client.unstrip_protocol(name) for name in found]

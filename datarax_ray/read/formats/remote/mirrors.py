@@ -1,0 +1,275 @@
+"""Local images of remote files in which only the pages are there that are wanted, for array_record to read.
+
+An image is as long as its file and empty at first; array_record opens it, and decodes and checks what it reads of it as
+of any file. What was not fetched is zeros: a checksum that is wrong, never other data. It lies in memory that only this
+process has (memfd_create), so nothing is left behind, however the process ends; pages are given back by punching holes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.remote.chunks import Chunks, NoArrayRecordError, chunks, footer_offset
+from datarax_ray.read.formats.remote.ranges import Remote, read_ranges, read_tail, shown
+from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
+
+PAGE = mmap.PAGESIZE
+_TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class RemoteFile(Protocol):
+    """A file behind a URL that was counted. footer: the offset at which its footer begins."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def footer(self) -> int: ...
+
+
+class Image:
+    """A file of this many bytes in memory, of which those are there that were filled in. path: to open it by."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._fd = os.memfd_create("datarax_ray")
+        self.path = f"/proc/self/fd/{self._fd}"
+        os.ftruncate(self._fd, nbytes)
+
+    def fill(self, start: int, data: bytes) -> None:
+        view = memoryview(data)
+        while len(view):
+            done = os.pwrite(self._fd, view, start)
+            start, view = start + done, view[done:]
+
+    def read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._fd, stop - start, start)
+
+    def drop(self, start: int, stop: int) -> None:
+        """Give these bytes back; both are multiples of PAGE, or stop is the end."""
+        length = -(-(stop - start) // PAGE) * PAGE
+        if _LIBC.fallocate(self._fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length)):
+            number = ctypes.get_errno()
+            raise OSError(number, f"no memory could be given back: {os.strerror(number)}")
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass
+class _Mirror:
+    """end: the file's from its footer on, until array_record has opened the image."""
+
+    image: Image
+    chunks: Chunks
+    end: bytes
+
+
+class Mirrors:
+    """The images of those of a reader's files that are remote. Fetches many files' bytes at once.
+
+    A page is kept until those that were wanted later need its room. Pages of what is fetched now are never given back
+    before the next fetch. Several threads may close files; one at a time fetches.
+    """
+
+    def __init__(self, files: Sequence[RemoteFile], remote: Remote) -> None:
+        self._files = files
+        self._remote = remote
+        self._open: dict[int, _Mirror] = {}
+        self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
+        self._lock = ThreadLock()
+
+    @property
+    def nbytes(self) -> int:
+        """Of the pages in memory."""
+        return len(self._pages) * PAGE
+
+    @property
+    def num_open(self) -> int:
+        """Images, a descriptor each."""
+        return len(self._open)
+
+    def open(self, indices: Iterable[int]) -> dict[int, Chunks]:
+        """Have an image, with its end, of each of these files: one request for each that has none. Gives their chunks,
+        which stay right where another thread closes an image.
+        """
+        with self._lock:
+            found = {index: self._open[index].chunks for index in indices if index in self._open}
+        missing = [index for index in indices if index not in found]
+        files = [self._files[index] for index in missing]
+        footers = read_ranges([(file.path, file.version, file.footer, file.nbytes) for file in files], self._remote)
+        for index, file, footer in zip(missing, files, footers, strict=True):
+            found[index] = chunks(footer, file.footer)
+            with self._lock:
+                self._open[index] = _Mirror(Image(file.nbytes), found[index], footer)
+        return found
+
+    @contextlib.contextmanager
+    def opening(self, index: int) -> Iterator[str]:
+        """Where array_record opens the image of a file; its end is in memory for so long."""
+        mirror, file = self._open[index], self._files[index]
+        mirror.image.fill(file.footer, mirror.end)
+        yield mirror.image.path
+        mirror.end = b""
+        first = file.footer // PAGE
+        with self._lock:
+            first += (index, first) in self._pages  # it begins in the last page of the records
+            mirror.image.drop(first * PAGE, file.nbytes)
+
+    def fetch(self, wanted: Mapping[int, Indices]) -> None:
+        """Have everything in memory that these records of these files are decoded from.
+
+        wanted: for each file ascending indices within it. Raises: as ranges.read_ranges.
+        """
+        opened = self.open(wanted)
+        needed = [
+            (index, page) for index, records in wanted.items() for page in _pages_of(opened[index].of(records)).tolist()
+        ]
+        with self._lock:
+            held = [key for key in needed if key in self._pages]
+            for key in held:
+                self._pages.move_to_end(key)
+            missing = [key for key in needed if key not in self._pages]
+            runs = list(_runs(missing, self._remote.gap_nbytes // PAGE, self._pages))
+            if not runs:
+                return
+            self._make_room(sum(last - first + 1 for _, first, last in runs), keep=len(held))
+        spans = [
+            (self._files[index].path, self._files[index].version, first * PAGE, self._end(index, last))
+            for index, first, last in runs
+        ]
+        found = read_ranges(spans, self._remote)
+        with self._lock:
+            for (index, first, last), data in zip(runs, found, strict=True):
+                if index in self._open:  # no other thread closed it
+                    self._open[index].image.fill(first * PAGE, data)
+                    self._pages.update(dict.fromkeys((index, page) for page in range(first, last + 1)))
+
+    def forget(self, index: int) -> None:
+        """Have everything of a file fetched again."""
+        with self._lock:
+            self._give_back([key for key in self._pages if key[0] == index])
+
+    def shut(self, index: int) -> None:
+        """Close the image of a file."""
+        with self._lock:
+            mirror = self._open.pop(index, None)
+            for key in [key for key in self._pages if key[0] == index]:
+                del self._pages[key]
+        if mirror is not None:
+            mirror.image.close()
+
+    def close(self) -> None:
+        for index in list(self._open):
+            self.shut(index)
+
+    def _end(self, index: int, last: int) -> int:
+        return min((last + 1) * PAGE, self._files[index].nbytes)
+
+    def _make_room(self, num_pages: int, keep: int) -> None:
+        """Give back the pages wanted longest ago, until so many more have room; but none of the `keep` last."""
+        surplus = len(self._pages) + num_pages - self._remote.nbytes // PAGE
+        self._give_back(list(itertools.islice(self._pages, max(0, min(surplus, len(self._pages) - keep)))))
+
+    def _give_back(self, keys: list[tuple[int, int]]) -> None:
+        for key in keys:
+            del self._pages[key]
+        for index, first, last in _runs(keys, 0, {}):
+            self._open[index].image.drop(first * PAGE, self._end(index, last))
+
+
+def _pages_of(spans: Indices) -> Indices:
+    """The pages that these byte ranges touch, ascending, each once. spans: int64 (k, 2), ascending.
+
+    >>> _pages_of(np.array([[0, 10], [20, PAGE + 1], [5 * PAGE, 6 * PAGE]])).tolist()
+    [0, 1, 5]
+    """
+    first, last = spans[:, 0] // PAGE, (spans[:, 1] - 1) // PAGE
+    counts = last - first + 1
+    behind = np.repeat(np.cumsum(counts) - counts, counts)
+    return np.unique(np.repeat(first, counts) + np.arange(len(behind)) - behind)
+
+
+def _runs(
+    keys: Iterable[tuple[int, int]], gap: int, held: Mapping[tuple[int, int], None]
+) -> Iterator[tuple[int, int, int]]:
+    """(file, first, last) of pages that stand in a row, or with at most so many between, which are not held already.
+
+    >>> list(_runs([(0, 1), (0, 2), (0, 4), (1, 5)], 1, {}))
+    [(0, 1, 4), (1, 5, 5)]
+    """
+    run: tuple[int, int, int] | None = None
+    for index, page in sorted(keys):
+        if run is not None:
+            between = range(run[2] + 1, page)
+            if index == run[0] and len(between) <= gap and not any((index, other) in held for other in between):
+                run = (index, run[1], page)
+                continue
+            yield run
+        run = (index, page, page)
+    if run is not None:
+        yield run
+
+
+@contextlib.contextmanager
+def looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
+    """An image with what tells a file from others: its end, its footer, and what identity.contents digests of it; with
+    its version and the offset of its footer. By one request, and those for some pages and a long footer at once.
+
+    Raises: ValueError for what is no ArrayRecord file; as ranges.read_ranges.
+    """
+    tail = read_tail(url, _TAIL_NBYTES, remote)
+    nbytes, begin = tail.nbytes, tail.nbytes - len(tail.data)
+    image = Image(nbytes)
+    try:
+        image.fill(begin, tail.data)
+        spans = [(start, min(stop, begin)) for start, stop in sampled_spans(nbytes) if start < begin]
+        problem = None
+        try:
+            footer = footer_offset(tail.data, nbytes)
+            spans += [(footer, begin)] if footer < begin else []
+        except NoArrayRecordError as error:
+            problem = error
+            spans = spans[:1]  # the head tells what it is instead
+        found = read_ranges([(url, tail.version, start, stop) for start, stop in spans], remote)
+        for (start, _), data in zip(spans, found, strict=True):
+            image.fill(start, data)
+        try:
+            if problem is not None:
+                raise problem
+            chunks(image.read(footer, nbytes), footer)
+        except NoArrayRecordError as problem:
+            instead = sniff.advice_at(image.path, "ArrayRecord")
+            raise ValueError(
+                f"{shown(url)} is not a complete ArrayRecord file: {problem}."
+                + (instead or " It was cut short, or its writer was never closed; write or copy it again.")
+            ) from problem
+        yield image, tail.version, footer
+    finally:
+        image.close()

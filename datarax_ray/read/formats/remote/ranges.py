@@ -1,0 +1,310 @@
+"""Byte ranges of files behind URLs: many at once, asked for again where that helps, and always of one version.
+
+The clients are fsspec's: one registry for every scheme, listings and globs alike, credentials by each client's own
+ways, and one event loop for all requests. Its `cat_ranges` does not tell of which version of a file a range is, and a
+look at that beside every read is one more request that still leaves a gap. So the version (an ETag, a generation) is
+taken from the very answer where a client shows it, and elsewhere asked for after the bytes. obstore, which does that in
+Rust, has no presigned URLs, no `hf://` and no profiles of ~/.aws; pyarrow's filesystems tell no versions, and ask for
+each file's size when it is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import random
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datarax_ray.read.errors import StorageError
+from datarax_ray.read.retry import is_transient, status_of
+
+logger = logging.getLogger("datarax_ray")
+
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+_MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
+_MIN_RATE = 2**18  # bytes a second; a request that is slower than this, beyond its timeout, is stuck
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """How files behind URLs are read.
+
+    nbytes: of their pages that are kept in memory, of one source in one process; or one request's, where that is more.
+    most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
+    a small part of that. timeout_s: of one request that brings nothing. waits_s: before it is asked for again, and
+    again; half a minute in all, with a quick one first, since one of many requests is often lost alone.
+    """
+
+    nbytes: int = 256 * 2**20
+    most_requests: int = 32
+    gap_nbytes: int = 64 * 2**10
+    timeout_s: float = 30.0
+    waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Some bytes of a file. nbytes: of all of it. version: that they are of; an ETag, say, as its storage tells it."""
+
+    data: bytes
+    nbytes: int
+    version: str
+
+
+class ChangedError(ValueError):
+    """A file is no longer the one that was counted."""
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is for one of the clients here; file:// is a path of this machine."""
+    return "://" in path and not path.startswith("file://")
+
+
+def shown(url: str) -> str:
+    """The URL for people: without what may be a secret in it, as of a presigned one.
+
+    >>> shown("https://me:word@host/a.array_record?X-Amz-Signature=12")
+    'https://host/a.array_record'
+    """
+    plain = re.sub(r"(?<=://)[^/@]*@", "", url)
+    return plain.partition("?")[0] if "http" in plain.partition("://")[0] else plain
+
+
+@functools.cache
+def filesystem(root: str) -> Any:
+    """The client for what begins so ("s3://bucket"). One for all threads: fsspec has one, with connections, for each.
+
+    Raises: ImportError that names the extra, where the client is not installed; ValueError for a scheme that has none.
+    """
+    from fsspec.core import url_to_fs
+
+    scheme = root.partition("://")[0]
+    try:
+        return url_to_fs(root)[0]
+    except ImportError as error:
+        extra = _EXTRAS.get(scheme)
+        how = f"pip install 'datarax-ray[{extra}]'" if extra else "install it"
+        raise ImportError(f"{root}: the client for {scheme}:// is not installed ({error}); {how}") from error
+
+
+def filesystem_of(url: str) -> Any:
+    """The client for a URL; see filesystem."""
+    scheme, _, rest = url.partition("://")
+    return filesystem(f"{scheme}://{rest.partition('/')[0]}")
+
+
+def read_tail(url: str, nbytes: int, remote: Remote) -> Answer:
+    """So many last bytes of a file, or all of a shorter one: by one request where the storage can do that.
+
+    Raises: as read_ranges.
+    """
+    return _run(_asked(url, None, nbytes, remote))
+
+
+def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> list[bytes]:
+    """The bytes [start, stop) of each (url, version, start, stop).
+
+    Raises: ChangedError where a file is of another version; FileNotFoundError, PermissionError; StorageError where the
+    storage failed for longer than was waited, with the URL and the range; ValueError where it gives no ranges.
+    """
+    pieces = [
+        (index, begin, min(begin + _MAX_REQUEST_NBYTES, stop))
+        for index, (_, _, start, stop) in enumerate(wanted)
+        for begin in range(start, stop, _MAX_REQUEST_NBYTES)
+    ]
+
+    async def all_of_them() -> list[bytes]:
+        slots = asyncio.Semaphore(remote.most_requests)
+
+        async def one(index: int, start: int, stop: int) -> bytes:
+            url, version = wanted[index][:2]
+            async with slots:
+                return (await _asked(url, start, stop, remote, version)).data
+
+        tasks = [asyncio.ensure_future(one(*piece)) for piece in pieces]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    found: list[list[bytes]] = [[] for _ in wanted]
+    for (index, _, _), data in zip(pieces, _run(all_of_them()), strict=True):
+        found[index].append(data)
+    return [b"".join(parts) for parts in found]
+
+
+def _run(asked: Any) -> Any:
+    from fsspec.asyn import get_loop
+
+    future = asyncio.run_coroutine_threadsafe(asked, get_loop())
+    try:
+        return future.result()
+    except RuntimeError as error:  # as of a loop that ends with its process; readers raise that for a broken record
+        raise StorageError(f"reading over the network failed: {_said(error)}") from error
+    finally:
+        future.cancel()  # where Ctrl-C came meanwhile
+
+
+async def _asked(url: str, start: int | None, stop: int, remote: Remote, version: str = "") -> Answer:
+    """Bytes [start, stop) of a file; its last `stop` bytes where start is None. Asked for again where that may help.
+
+    version: that they are to be of, "" for any.
+    """
+    client = filesystem_of(url)
+    get = _GETTERS.get(url.partition("://")[0], _get_any)
+    count = stop - (start or 0)
+    what = f"{shown(url)}, its last {stop:,} bytes" if start is None else f"{shown(url)}, bytes [{start:,}, {stop:,})"
+    for wait_s in (*remote.waits_s, None):
+        try:
+            answer = await asyncio.wait_for(get(client, url, start, stop), remote.timeout_s + count / _MIN_RATE)
+            if version and answer.version != version:  # first: a shorter one would look cut
+                raise _changed(url, version, f"is of {answer.version}")
+            if len(answer.data) != (count if start is not None else min(count, answer.nbytes)):
+                raise ConnectionError(f"{len(answer.data):,} bytes came of {count:,}")
+            return answer
+        except Exception as error:
+            if isinstance(error, ValueError | StorageError):
+                raise  # ours
+            if 416 in (status_of(error), error.__cause__ and status_of(error.__cause__)):  # not satisfiable
+                raise _changed(url, version, "ends before that") if version else _empty(url) from None
+            if not is_transient(error):
+                raise refusal(url, what, error) from cause(url, error)
+            if wait_s is None:
+                raise StorageError(
+                    f"{what}: reading failed {len(remote.waits_s) + 1} times, at last with {_said(error)}. That is the "
+                    "storage or the way to it, no broken data, so nothing is left out for it. Look at the service and "
+                    "the network, and go on from the last state."
+                ) from cause(url, error)
+            logger.debug("%s: asking again in %.1f s: %s", what, wait_s, _said(error))
+        await asyncio.sleep(wait_s * (0.5 + random.random()))  # or all that were refused would come back at once
+    raise AssertionError("the last try returns or raises")
+
+
+def _changed(url: str, version: str, now: str) -> ChangedError:
+    return ChangedError(
+        f"{shown(url)} changed while it was read: its version was {version} when the source was made, and it {now} "
+        "now. It may give bytes of two files, so nothing of this read is taken. Put the original back and go on from "
+        "the last state, or make a new source."
+    )
+
+
+def _empty(url: str) -> ValueError:
+    return ValueError(f"{shown(url)} is not a complete ArrayRecord file: it is empty (0 bytes)")
+
+
+def refusal(url: str, what: str, error: Exception) -> Exception:
+    """What to raise where asking again cannot help. No RuntimeError: readers raise that for a broken record."""
+    status = status_of(error)
+    if isinstance(error, FileNotFoundError) or status in (404, 410):
+        return FileNotFoundError(f"{shown(url)}: no such file, or no such bucket ({_said(error)})")
+    if isinstance(error, PermissionError) or status in (401, 403) or "credentials" in str(error).lower():
+        return PermissionError(
+            f"{shown(url)}: access is refused ({_said(error)}). Give credentials the way that the client of "
+            f"{url.partition('://')[0]}:// takes them, on every host that reads"
+        )
+    return StorageError(f"{what}: {_said(error)}")
+
+
+def cause(url: str, error: Exception) -> Exception | None:
+    """The error, unless what it says of the URL could be a secret."""
+    return error if shown(url) == url else None
+
+
+def _said(error: BaseException) -> str:
+    """An error in words, without the queries of URLs in it."""
+    return re.sub(r"\?[^\s'\")]+", "", f"{type(error).__name__}: {error}")[:500]
+
+
+Getter = Callable[[Any, str, int | None, int], Awaitable[Answer]]
+
+
+def _header(start: int | None, stop: int) -> str:
+    return f"bytes=-{stop}" if start is None else f"bytes={start}-{stop - 1}"
+
+
+def _answer(url: str, start: int | None, stop: int, content_range: str, version: str | None, data: bytes) -> Answer:
+    """What an answer with a Content-Range gives, found to be what was asked for."""
+    if start is None and not data:
+        raise _empty(url)
+    match = _CONTENT_RANGE.fullmatch(content_range)
+    if match is None or (start is not None and int(match[1]) != start):
+        raise ValueError(f"{shown(url)}: asked for {_header(start, stop)}, its server answers {content_range!r}")
+    if not version:
+        raise ValueError(
+            f"{shown(url)}: its storage tells neither an ETag nor a time of change, so a file that is replaced "
+            "while it is read could not be told. Copy the files, or serve them by another server"
+        )
+    return Answer(data, int(match[3]), version)
+
+
+async def _get_http(client: Any, url: str, start: int | None, stop: int) -> Answer:
+    session = await client.set_session()
+    options = dict(client.kwargs)
+    headers = dict(options.pop("headers", {})) | {"Range": _header(start, stop), "Accept-Encoding": "identity"}
+    async with session.get(client.encode_url(url), headers=headers, **options) as answer:
+        answer.raise_for_status()
+        version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+        if answer.status == 206:
+            content_range = answer.headers.get("Content-Range", "")
+            return _answer(url, start, stop, content_range, version, await answer.read())
+        length = answer.content_length
+        if start is None and version and length is not None and length <= stop:  # all of it, as was asked
+            return Answer(await answer.read(), length, version)
+        raise ValueError(
+            f"{shown(url)}: its server gives no byte ranges (it answers {answer.status} with the whole file). Copy "
+            "the files, or serve them by a server that does"
+        )
+
+
+async def _get_s3(client: Any, url: str, start: int | None, stop: int) -> Answer:
+    bucket, key, version_id = client.split_path(url)
+    options = {"VersionId": version_id} if version_id else {}
+    answer = await client._call_s3("get_object", Bucket=bucket, Key=key, Range=_header(start, stop), **options)
+    body = answer["Body"]
+    try:
+        data = await body.read()
+    finally:
+        body.close()
+    return _answer(url, start, stop, answer.get("ContentRange", ""), answer.get("ETag"), data)
+
+
+async def _get_gcs(client: Any, url: str, start: int | None, stop: int) -> Answer:
+    headers, data = await client._call("GET", client.url(url), headers={"Range": _header(start, stop)})
+    version = headers.get("X-Goog-Generation") or headers.get("ETag")
+    return _answer(url, start, stop, headers.get("Content-Range", ""), version, data)
+
+
+async def _get_any(client: Any, url: str, start: int | None, stop: int) -> Answer:
+    """By what every filesystem of fsspec has; the version is what it says of the file after the bytes are there."""
+    path = client._strip_protocol(url)
+
+    async def call(name: str, *args: Any, **options: Any) -> Any:
+        if client.async_impl:
+            return await getattr(client, f"_{name}")(*args, **options)
+        return await asyncio.to_thread(getattr(client, name), *args, **options)
+
+    if start is None:
+        nbytes = int((await call("info", path))["size"])
+        start, stop = max(0, nbytes - stop), nbytes
+    data = await call("cat_file", path, start=start, end=stop)
+    client.invalidate_cache(client._parent(path))
+    info = await call("info", path)
+    told = [f"{name} {info[name]}" for name in _TELLING if info.get(name) is not None]
+    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", ", ".join(told), data)
+
+
+# What filesystems say of a file that tells it from another; all that one says, since none says everything.
+_TELLING = ("etag", "ETag", "generation", "version", "blob_id", "mtime", "last_modified", "LastModified", "created")
+
+_GETTERS: dict[str, Getter] = {
+    **dict.fromkeys(("http", "https"), _get_http),
+    **dict.fromkeys(("s3", "s3a"), _get_s3),
+    **dict.fromkeys(("gs", "gcs"), _get_gcs),
+}

@@ -1,0 +1,106 @@
+"""A folder served over loopback HTTP by byte ranges, which a test can slow, break and count. Imports no jax."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client that went away, as one that waited too long
+            super().handle_error(request, client_address)
+
+
+class HttpFiles:
+    """what: becomes of each request, by its number, from 1: "" is served well.
+
+    503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
+    of the test. "bend": with one bit of the body changed. "whole": as of a server without ranges. "bare": without ETag.
+
+    num_requests, nbytes: that were served, bodies only. delay_s: before each answer.
+    """
+
+    def __init__(self, folder: Path, delay_s: float = 0.0) -> None:
+        self.what: Callable[[int], str] = lambda number: ""
+        self.delay_s = delay_s
+        self.num_requests = self.nbytes = self.num_broken = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                server._serve(self, folder)
+
+        self._server = _Quiet(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def count(self) -> tuple[int, int]:
+        """Requests and bytes since it was last asked."""
+        with self._lock:
+            found = self.num_requests, self.nbytes
+            self.num_requests = self.nbytes = 0
+        return found
+
+    def close(self) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _serve(self, answer: BaseHTTPRequestHandler, folder: Path) -> None:
+        with self._lock:
+            self.num_requests += 1
+            what = self.what(self.num_requests)
+            self.num_broken += bool(what)
+        time.sleep(self.delay_s)
+        if what == "stall":
+            self._ended.wait()
+        path = folder / answer.path.partition("?")[0].lstrip("/")
+        if what.isdigit() or not path.is_file() or what == "stall":
+            answer.close_connection = True
+            return answer.send_error(int(what) if what.isdigit() else 404)
+        content = path.read_bytes()
+        total = len(content)
+        etag = hashlib.sha256(content).hexdigest()[:16]
+        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", answer.headers.get("Range", ""))
+        if wanted and what != "whole":
+            begin = int(wanted[1]) if wanted[1] else max(0, total - int(wanted[2]))
+            end = min(total, int(wanted[2]) + 1 if wanted[1] and wanted[2] else total)
+            if begin >= total:
+                return answer.send_error(416)
+            content = content[begin:end]
+            answer.send_response(206)
+            answer.send_header("Content-Range", f"bytes {begin}-{end - 1}/{total}")
+        else:
+            answer.send_response(200)
+        if what != "bare":
+            answer.send_header("ETag", f'"{etag}"')
+        if what == "bend":
+            half = len(content) // 2
+            content = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+        answer.send_header("Content-Length", str(len(content)))
+        answer.end_headers()
+        answer.wfile.write(content[: len(content) // 2] if what == "cut" else content)
+        answer.close_connection = what == "cut"
+        with self._lock:
+            self.nbytes += len(content)
+        return None

@@ -1,0 +1,414 @@
+"""ArrayRecord files behind URLs: the records of the local files, by few requests, of one version, through faults."""
+
+import os
+import pickle
+import sys
+import threading
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.read.errors import RecordError, StorageError
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
+from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
+from datarax_ray.read.identity.contents import TAIL_NBYTES
+from datarax_ray.read.streams.indexed import IndexedStream
+from tests.data import record, write_file, write_files
+from tests.http_files import HttpFiles
+
+GROUP, RECORD_NBYTES = 256, 2048
+HASTY = Remote(waits_s=(0.0, 0.0, 0.0, 0.0), timeout_s=60)
+
+
+def noise(seed, size=RECORD_NBYTES):
+    """A record that does not compress."""
+    return np.random.default_rng(seed).bytes(size)
+
+
+@pytest.fixture
+def served(tmp_path):
+    found = HttpFiles(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def bucket():
+    """A folder of fsspec's memory filesystem, emptied."""
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    yield files
+    files.store.clear()
+
+
+def copy_into(bucket, paths, folder="/bucket"):
+    for path in paths:
+        bucket.pipe(f"{folder}/{Path(path).name}", Path(path).read_bytes())
+    return f"memory:/{folder}"
+
+
+LAYOUTS = [
+    (group, how)
+    for group in (1, 3, 256)
+    for how in ("uncompressed", "zstd", "brotli", "snappy", "zstd,transpose:true", "uncompressed,transpose:true")
+] + [(64, "zstd,pad_to_block_boundary:true")]
+
+
+@pytest.mark.parametrize(("group_size", "how"), LAYOUTS)
+def test_every_layout_gives_the_records_of_the_local_file(tmp_path, served, group_size, how):
+    path = write_file(tmp_path / "a.array_record", (noise(i, 10 + i % 700) for i in range(1500)), group_size, how)
+    local = ArrayRecordReader.of(path)
+    far = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=200_000))
+    assert far.fingerprint() == local.fingerprint()
+    rng = np.random.default_rng(0)
+    for wanted in (
+        *(np.arange(start, min(1500, start + 97)) for start in range(0, 1500, 97)),
+        *(rng.integers(0, 1500, rng.integers(1, 200)) for _ in range(20)),
+        np.arange(1500),
+    ):
+        assert far.read(wanted) == local.read(wanted)
+    kept = far.with_room_for(400)
+    for start in range(0, 1500, 100):
+        wanted = np.arange(start, start + 100)
+        assert list(kept.read(wanted)) == local.read(wanted)
+    for reader in (local, far, kept):
+        reader.close()
+
+
+def test_many_files_are_one_index_and_slices_of_them_too(tmp_path, served):
+    paths = write_files(tmp_path, [60, 1, 200, 7], group_size=16)
+    urls = [f"{served.url}/{path.name}" for path in paths]
+    mixed = [f"{urls[0]}[10:20]", paths[1], f"{urls[2]}[199:]", urls[3], f"file://{paths[0]}"]
+    local = ArrayRecordReader.of([f"{paths[0]}[10:20]", paths[1], f"{paths[2]}[199:]", paths[3], paths[0]])
+    far = ArrayRecordReader.of(mixed)
+    assert far.fingerprint() == local.fingerprint()
+    wanted = np.random.default_rng(1).integers(0, local.num_records, 300)
+    assert far.read(wanted) == local.read(wanted)
+    assert far.locate(3) == f"{urls[0]}[13]"
+    copy = pickle.loads(pickle.dumps(far))
+    assert copy.read(wanted) == local.read(wanted)
+    for reader in (local, far, copy):
+        reader.close()
+
+
+def test_globs_and_directories_are_those_of_the_filesystem(tmp_path, bucket):
+    url = copy_into(bucket, write_files(tmp_path, [3, 4, 5]))
+    bucket.pipe("/bucket/README.md", b"x")
+    bucket.pipe("/bucket/sub/other.array_record", b"x")
+    names = [f"part-0000{i}.array_record" for i in range(3)]
+    for paths in (url, f"{url}/", f"{url}/part-*", [f"{url}/{name}" for name in names]):
+        assert [Path(part.path).name for part in find(paths)] == names
+    assert ArrayRecordReader.of(url).read(np.arange(12)) == [record(i) for i in range(12)]
+    assert find(f"{url}/{names[0]}[2:]") == (FileSlice(f"{url}/{names[0]}", 2),)
+    with pytest.raises(FileNotFoundError, match="no file matches this glob"):
+        find(f"{url}/x*")
+    bucket.pipe("/other/README.md", b"x")
+    with pytest.raises(FileNotFoundError, match="none of the 1 files in this directory is named"):
+        find("memory://other/")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        ArrayRecordReader.of("memory://nowhere/a.array_record")
+
+
+def blocks_of(url, num_records, block_size, **options):
+    reader = ArrayRecordReader.of(url, **options)
+    order = order_of(num_records, 7, "block", block_size=block_size, window_blocks=8)
+    return IndexedStream(reader.with_room_for(2 * 8 * block_size), order, 1)
+
+
+def test_block_order_asks_for_each_group_once_and_for_little_else(tmp_path, served):
+    num_groups, num_files = 20, 2
+    n = num_groups * GROUP
+    paths = [
+        write_file(tmp_path / f"{f}.array_record", (noise(f * n + i) for i in range(n)), GROUP)
+        for f in range(num_files)
+    ]
+    urls = [f"{served.url}/{path.name}" for path in paths]
+    stream = blocks_of(urls, num_files * n, GROUP)
+    start, _ = served.count()
+    assert start <= 11 * num_files
+    local = blocks_of(paths, num_files * n, GROUP)
+    for begin in range(0, num_files * n, 1000):
+        assert stream.read_at(begin, min(begin + 1000, num_files * n)) == local.read_at(
+            begin, min(begin + 1000, num_files * n)
+        )
+    requests, nbytes = served.count()
+    assert start + requests <= num_files * (num_groups + 12)
+    assert nbytes <= 1.05 * sum(path.stat().st_size for path in paths)
+    stream.close()
+    local.close()
+
+
+def test_a_small_file_is_found_and_counted_by_one_request(tmp_path, served):
+    write_files(tmp_path, [50])
+    ArrayRecordReader.of(f"{served.url}/part-00000.array_record")
+    assert served.count()[0] == 1
+
+
+def test_a_file_is_opened_by_one_request_more(tmp_path, served):
+    path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
+    served.count()
+    assert reader.read(np.array([17])) == [noise(17)]
+    assert served.count()[0] == 2
+    assert reader.read(np.array([17])) == [noise(17)]
+    assert served.count()[0] == 0
+    assert reader.read(np.arange(100, 200)) == [noise(i) for i in range(100, 200)]
+    assert served.count()[0] == 1
+    assert path.stat().st_size > 4 * TAIL_NBYTES
+    reader.close()
+
+
+def test_what_is_kept_stays_below_its_limit_and_costs_no_request_again(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)))
+    limit = 300_000
+    small = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=limit))
+    large = ArrayRecordReader.of(f"{served.url}/a.array_record")
+    served.count()
+    for turn in range(2):
+        for start in range(0, 1000, 50):
+            wanted = np.arange(start, start + 50)
+            assert small.read(wanted) == large.read(wanted)
+            held = os.stat(small._mirrors._open[0].image.path).st_blocks * 512
+            assert held == small._mirrors.nbytes <= limit
+        requests, _ = served.count()
+        assert (requests < 22) == (turn == 1)  # the larger one asks for nothing the second time
+    small.close()
+    large.close()
+
+
+def test_pages_are_kept_in_the_order_of_their_use(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=400_000))
+    first, others = np.arange(10), [np.arange(start, start + 40) for start in range(100, 900, 50)]
+    reader.read(first)
+    for wanted in others:
+        reader.read(wanted)
+        served.count()
+        reader.read(first)
+        assert served.count()[0] == 0
+    reader.close()
+
+
+@pytest.mark.parametrize("nbytes", [0, 8192])
+def test_files_that_are_read_together_are_right_without_room_to_keep_anything(tmp_path, served, nbytes):
+    paths = write_files(tmp_path, [300, 5, 120, 200], group_size=8)
+    reader = ArrayRecordReader.of([f"{served.url}/{path.name}" for path in paths], remote=Remote(nbytes=nbytes))
+    rng = np.random.default_rng(0)
+    for turn in range(20):
+        wanted = rng.integers(0, 625, 30)
+        assert reader.read(wanted) == [record(i) for i in wanted.tolist()]
+        served.count()
+        if turn % 5 == 0:
+            reader.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("what", ["503", "429", "cut"])
+def test_requests_that_fail_now_and_then_change_nothing(tmp_path, served, what):
+    path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)), 8)
+    served.what = lambda number: what if number % 3 == 0 else ""
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=HASTY)
+    local = ArrayRecordReader.of(path)
+    assert reader.fingerprint() == local.fingerprint()
+    for start in range(0, 1000, 50):
+        wanted = np.arange(start, start + 50)
+        assert reader.read(wanted) == local.read(wanted)
+    assert served.num_broken > 5
+    reader.close()
+
+
+def test_a_stuck_request_is_given_up_and_asked_again(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
+    served.what = lambda number: "stall" if number in (1, 4, 5) else ""
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(timeout_s=0.3, waits_s=HASTY.waits_s))
+    assert reader.read(np.arange(0, 200, 20)) == [noise(i) for i in range(0, 200, 20)]
+    assert served.num_broken
+    reader.close()
+
+
+@pytest.mark.parametrize(("what", "said"), [("503", "503"), ("cut", "payload|bytes came"), ("stall", "Timeout")])
+def test_storage_that_keeps_failing_is_named_with_the_range_and_no_record_is_broken(tmp_path, served, what, said):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
+    hasty = Remote(waits_s=(0.0, 0.0), timeout_s=0.2 if what == "stall" else 60)
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=hasty)
+    stream = IndexedStream(reader, order_of(200), 1, on_error="skip")
+    stream.read_at(0, 10)
+    served.what = lambda number: what
+    with pytest.raises(
+        StorageError, match=rf"a\.array_record, bytes \[\d[\d,]*, [\d,]+\): reading failed 3 times.*({said})"
+    ):
+        stream.read_at(100, 110)
+    served.what = lambda number: ""
+    assert stream.read_at(100, 110) == [noise(i) for i in range(100, 110)]
+    stream.close()
+
+
+def test_a_file_that_is_replaced_is_told_before_a_byte_of_it_is_taken(tmp_path, served):
+    path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), compression="uncompressed")
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
+    stream = IndexedStream(reader, order_of(200), 1, on_error="skip")
+    assert stream.read_at(0, 10) == [noise(i) for i in range(10)]
+    write_file(path, (noise(1000 + i) for i in range(200)), compression="uncompressed")
+    assert stream.read_at(5, 10) == [noise(i) for i in range(5, 10)]  # of the first, which are still there
+    with pytest.raises(
+        ChangedError, match=r"a\.array_record changed while it was read: its version was \S+ when.* is of"
+    ):
+        stream.read_at(100, 110)
+    for count in (100, 20):  # shorter: less comes, or nothing
+        write_file(path, (noise(1000 + i) for i in range(count)), compression="uncompressed")
+        with pytest.raises(ChangedError, match=r"a\.array_record changed while it was read"):
+            stream.read_at(190, 200)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"a\.array_record: no such file"):
+        stream.read_at(100, 110)
+    stream.close()
+
+
+def test_a_file_that_is_replaced_on_any_filesystem_is_told(tmp_path, bucket):
+    paths = write_files(tmp_path, [200], 1)
+    url = copy_into(bucket, paths)
+    reader = ArrayRecordReader.of(url)
+    reader.read(np.arange(3))
+    copy_into(bucket, paths)  # the same bytes, of another time
+    with pytest.raises(ChangedError, match="changed while it was read: its version was created.*it is of created"):
+        reader.read(np.arange(100, 200))
+    reader.close()
+
+
+def test_a_broken_record_is_the_same_one_as_on_disk(tmp_path, served):
+    path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), compression="uncompressed")
+    content = bytearray(path.read_bytes())
+    content[content.index(noise(57)) + 100] ^= 1
+    path.write_bytes(content)
+
+    def run(where, on_error):
+        reader = ArrayRecordReader.of(where)
+        stream = IndexedStream(reader, order_of(200), 1, on_error=on_error)
+        try:
+            return stream.read_at(0, 200)
+        finally:
+            stream.close()
+
+    url = f"{served.url}/a.array_record"
+    assert run(url, "skip") == run(path, "skip") == [noise(i) for i in range(200) if i != 57]
+    with pytest.raises(RecordError, match=r"/a\.array_record\[57\] \(position 57\): reading"):
+        run(url, "raise")
+
+
+def test_bytes_that_are_bent_on_their_way_are_no_broken_record(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), 200, "uncompressed")
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
+    served.count()
+    served.what = lambda number: "bend" if number == 2 else ""
+    assert reader.read(np.arange(200)) == [noise(i) for i in range(200)]
+    assert (served.num_broken, served.count()[0]) == (1, 3)
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "error", "said"),
+    [
+        (b"", "", ValueError, r"is not a complete ArrayRecord file: it is empty \(0 bytes\)"),
+        (b"PAR1" + bytes(100), "", ValueError, r"is not a complete ArrayRecord file: it is shorter than.*Parquet"),
+        (b"PAR1" + bytes(2**19), "", ValueError, "its last 64 KiB say nothing of a footer.*Parquet"),
+        (bytes(2**19), "whole", ValueError, "its server gives no byte ranges"),
+        (bytes(2**19), "bare", ValueError, "tells neither an ETag nor a time of change"),
+        (bytes(2**19), "403", PermissionError, "access is refused.*Give credentials"),
+        (bytes(2**19), "404", FileNotFoundError, "no such file"),
+    ],
+)
+def test_what_cannot_be_read_is_told_at_the_start(tmp_path, served, content, what, error, said):
+    (tmp_path / "a.array_record").write_bytes(content)
+    served.what = lambda number: what
+    with pytest.raises(error, match=f"(?s)a.array_record.*{said}"):
+        ArrayRecordReader.of(f"{served.url}/a.array_record", remote=HASTY)
+    assert served.num_requests <= 2
+
+
+@pytest.mark.parametrize("cut", [1, 70_000, 2**17])
+def test_a_file_that_was_cut_is_told_at_the_start(tmp_path, served, cut):
+    path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(500)))
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(ValueError, match=r"a\.array_record is not a complete ArrayRecord file"):
+        ArrayRecordReader.of(f"{served.url}/a.array_record")
+
+
+@pytest.mark.parametrize("how", ["uncompressed", "zstd", "brotli", "snappy"])
+def test_a_damaged_end_names_no_range_outside_of_its_file(tmp_path, how):
+    content = write_file(tmp_path / "a.array_record", (noise(i, 30) for i in range(300)), 4, how).read_bytes()
+    offset = footer_offset(content, len(content))
+    rng = np.random.default_rng(0)
+    num_refused = 0
+    for _ in range(300):
+        mutant = bytearray(content)
+        for place in rng.integers(offset, offset + 700, 3).tolist():
+            mutant[place] = int(rng.integers(256))
+        try:
+            found = chunks(bytes(mutant[offset:]), offset)
+        except NoArrayRecordError:
+            num_refused += 1
+            continue
+        spans = found.of(np.arange(found.records[-1]))
+        assert (spans[:, 0] >= 0).all()
+        assert (spans[:, 0] < spans[:, 1]).all()
+        assert (spans[:, 1] <= offset).all()
+    assert num_refused
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gcs"), ("az", "azure")])
+def test_a_client_that_is_missing_is_named_with_its_extra(monkeypatch, scheme, extra):
+    monkeypatch.setitem(sys.modules, {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}[scheme], None)
+    with pytest.raises(
+        ImportError, match=rf"client for {scheme}:// is not installed.*pip install 'datarax-ray\[{extra}\]'"
+    ):
+        find(f"{scheme}://bucket-{scheme}/a.array_record")
+
+
+def test_a_presigned_url_gives_no_secret_away(tmp_path, served):
+    path = write_files(tmp_path, [50])[0]
+    url = f"{served.url}/{path.name}?X-Amz-Signature=secret"
+    reader = ArrayRecordReader.of(url, remote=HASTY)
+    assert reader.fingerprint() == ArrayRecordReader.of(path).fingerprint()
+    assert reader.read(np.arange(50)) == [record(i) for i in range(50)]
+    assert reader.locate(3) == f"{served.url}/{path.name}[3]"
+    reader.close()
+    for what in ("503", "404", "403"):
+        served.what = lambda number, what=what: what
+        with pytest.raises((OSError, ValueError)) as caught:
+            ArrayRecordReader.of(url, remote=Remote(waits_s=()))
+        error, said = caught.value, ""
+        while error is not None:
+            said, error = said + str(error), error.__cause__
+        assert "secret" not in said
+        assert path.name in said
+
+
+def test_threads_read_and_close_one_reader(tmp_path, served):
+    paths = write_files(tmp_path, [300, 300, 300], group_size=8)
+    reader = ArrayRecordReader.of([f"{served.url}/{path.name}" for path in paths], remote=Remote(nbytes=40_000))
+    failed = []
+
+    def read(seed):
+        rng = np.random.default_rng(seed)
+        try:
+            for turn in range(15):
+                wanted = rng.integers(0, 900, 40)
+                assert reader.read(wanted) == [record(i) for i in wanted.tolist()]
+                if seed == 0 and turn % 3 == 0:
+                    reader.close()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    reader.close()
+    assert not reader._mirrors.num_open
