@@ -55,6 +55,9 @@ class PicklingPool:
         # as from Ray's object store: arrays that lie outside may not be written to
         return Arrived(part, pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers]))
 
+    def ended(self, sent: Mapping[Part, Any]) -> list[Part]:
+        return []
+
     def discard(self, sent: Mapping[Part, Any]) -> None:
         pass
 
