@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import sys
@@ -20,6 +21,12 @@ class _Quiet(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a client that went away, as one that waited too long
             super().handle_error(request, client_address)
+
+
+@functools.lru_cache(8)
+def _content(path: Path, mtime_ns: int) -> tuple[bytes, str]:
+    content = path.read_bytes()
+    return content, hashlib.sha256(content).hexdigest()[:16]
 
 
 class HttpFiles:
@@ -78,9 +85,8 @@ class HttpFiles:
         if what.isdigit() or not path.is_file() or what == "stall":
             answer.close_connection = True
             return answer.send_error(int(what) if what.isdigit() else 404)
-        content = path.read_bytes()
+        content, etag = _content(path, path.stat().st_mtime_ns)
         total = len(content)
-        etag = hashlib.sha256(content).hexdigest()[:16]
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", answer.headers.get("Range", ""))
         if wanted and what != "whole":
             begin = int(wanted[1]) if wanted[1] else max(0, total - int(wanted[2]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import hf_streams, ingest, parquet, small_files
+from tests.benchmarks import hf_streams, ingest, parquet, remote_files, small_files
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +88,9 @@ def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:
 def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> None:
     small_files.main(["--files", "40", "--records", "400", "--seconds", "0.01"])
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:4]] == ["20 files", "40 files"] * 2
+
+
+def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> None:
+    found = remote_files.main(["--delay-ms", "0", "--groups", "6", "--rows", "600"])
+    assert [(line["order"], line["epoch"]) for line in found] == [(k, e) for k in ("block", "global") for e in (0, 1)]
+    assert [line["requests"] <= most for line, most in zip(found, (7, 0, 3, 0), strict=True)] == [True] * 4

@@ -1,0 +1,52 @@
+"""A real S3 server (moto's) and s3fs, where both are installed: pip install s3fs "moto[server]"."""
+
+import numpy as np
+import pytest
+
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.remote import ranges
+from datarax_ray.read.formats.remote.ranges import ChangedError
+from tests.data import record, write_files
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A bucket's filesystem."""
+    s3fs = pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    for name, value in (("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("DEFAULT_REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    files = s3fs.S3FileSystem(endpoint_url=url)
+    monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
+    monkeypatch.setattr("datarax_ray.read.formats.remote.listing.filesystem_of", lambda _: files)
+    files.makedirs("bucket", exist_ok=True)  # moto keeps it for its process
+    yield files
+    server.stop()
+
+
+def test_a_bucket_gives_the_records_of_the_local_files_until_one_is_replaced(tmp_path, bucket):
+    paths = write_files(tmp_path, [300, 40, 700], group_size=8)
+    for path in paths:
+        bucket.put(str(path), f"bucket/data/{path.name}")
+    local = ArrayRecordReader.of(paths)
+    for url in ("s3://bucket/data", "s3://bucket/data/", "s3://bucket/data/*.array_record"):
+        far = ArrayRecordReader.of(url)
+        assert far.fingerprint() == local.fingerprint()
+    wanted = np.random.default_rng(0).integers(0, 1040, 500)
+    assert far.read(wanted) == [record(i) for i in wanted.tolist()]
+    far.close()
+    bucket.put(str(paths[2]), f"bucket/data/{paths[0].name}")
+    with pytest.raises(ChangedError, match="changed while it was read"):
+        far.read(np.arange(5))
+    far.close()
+
+
+def test_what_is_not_there_is_told(bucket):
+    bucket.pipe("bucket/empty.array_record", b"")
+    with pytest.raises(ValueError, match=r"empty\.array_record is not a complete ArrayRecord file: it is empty"):
+        ArrayRecordReader.of("s3://bucket/empty.array_record")
+    for url in ("s3://bucket/a.array_record", "s3://other/a.array_record", "s3://other/*", "s3://other/data/"):
+        with pytest.raises(FileNotFoundError, match="no such file, or no such bucket|no file matches"):
+            ArrayRecordReader.of(url)
