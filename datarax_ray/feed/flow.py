@@ -246,7 +246,8 @@ class Flow:
 
     def _lose(self, loss: Lost) -> None:
         part = loss.part
-        if self._left.pop(part, None) is not None:
+        if part in self._left:
+            del self._left[part]
             self._backups.lost(part)
             return
         del self._sent[part.chunk][part]
