@@ -33,7 +33,8 @@ class HttpFiles:
     """what: becomes of each request, by its number, from 1: "" is served well.
 
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
-    of the test. "bend": with one bit of the body changed. "whole": as of a server without ranges. "bare": without ETag.
+    of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed. "whole": as of a
+    server without ranges. "bare": without ETag.
 
     num_requests, nbytes: that were served, bodies only. delay_s: before each answer.
     """
@@ -105,8 +106,11 @@ class HttpFiles:
             content = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
         answer.send_header("Content-Length", str(len(content)))
         answer.end_headers()
-        answer.wfile.write(content[: len(content) // 2] if what == "cut" else content)
-        answer.close_connection = what == "cut"
+        is_halved = what in ("cut", "stick")
+        answer.wfile.write(content[: len(content) // 2] if is_halved else content)
+        if what == "stick":
+            self._ended.wait()
+        answer.close_connection = is_halved
         with self._lock:
             self.nbytes += len(content)
         return None

@@ -26,7 +26,7 @@ logger = logging.getLogger("datarax_ray")
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 _MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
-_MIN_RATE = 2**18  # bytes a second; a request that is slower than this, beyond its timeout, is stuck
+_MIN_RATE = 2**15  # bytes a second; slower than this, beyond the timeout, is stuck: 32 requests may share a slow link
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -36,14 +36,15 @@ class Remote:
 
     nbytes: of their pages that are kept in memory, of one source in one process; or one request's, where that is more.
     most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
-    a small part of that. timeout_s: of one request that brings nothing. waits_s: before it is asked for again, and
+    a small part of that. timeout_s: of one request that brings nothing, where its client tells that (http's does);
+    elsewhere of one that is slower than a few tens of KB a second beyond it. waits_s: before it is asked for again, and
     again; half a minute in all, with a quick one first, since one of many requests is often lost alone.
     """
 
     nbytes: int = 256 * 2**20
     most_requests: int = 32
     gap_nbytes: int = 64 * 2**10
-    timeout_s: float = 30.0
+    timeout_s: float = 10.0
     waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -163,7 +164,8 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     what = f"{shown(url)}, its last {stop:,} bytes" if start is None else f"{shown(url)}, bytes [{start:,}, {stop:,})"
     for wait_s in (*remote.waits_s, None):
         try:
-            answer = await asyncio.wait_for(get(client, url, start, stop), remote.timeout_s + count / _MIN_RATE)
+            asked = get(client, url, start, stop, remote.timeout_s)
+            answer = await asyncio.wait_for(asked, remote.timeout_s + count / _MIN_RATE)
             if version and answer.version != version:  # first: a shorter one would look cut
                 raise _changed(url, version, f"is of {answer.version}")
             if len(answer.data) != (count if start is not None else min(count, answer.nbytes)):
@@ -222,7 +224,7 @@ def _said(error: BaseException) -> str:
     return re.sub(r"\?[^\s'\")]+", "", f"{type(error).__name__}: {error}")[:500]
 
 
-Getter = Callable[[Any, str, int | None, int], Awaitable[Answer]]
+Getter = Callable[[Any, str, int | None, int, float], Awaitable[Answer]]
 
 
 def _header(start: int | None, stop: int) -> str:
@@ -244,9 +246,11 @@ def _answer(url: str, start: int | None, stop: int, content_range: str, version:
     return Answer(data, int(match[3]), version)
 
 
-async def _get_http(client: Any, url: str, start: int | None, stop: int) -> Answer:
+async def _get_http(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
+    from aiohttp import ClientTimeout
+
     session = await client.set_session()
-    options = dict(client.kwargs)
+    options = {"timeout": ClientTimeout(total=None, sock_connect=timeout_s, sock_read=timeout_s)} | client.kwargs
     headers = dict(options.pop("headers", {})) | {"Range": _header(start, stop), "Accept-Encoding": "identity"}
     async with session.get(client.encode_url(url), headers=headers, **options) as answer:
         answer.raise_for_status()
@@ -263,7 +267,7 @@ async def _get_http(client: Any, url: str, start: int | None, stop: int) -> Answ
         )
 
 
-async def _get_s3(client: Any, url: str, start: int | None, stop: int) -> Answer:
+async def _get_s3(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
     bucket, key, version_id = client.split_path(url)
     options = {"VersionId": version_id} if version_id else {}
     answer = await client._call_s3("get_object", Bucket=bucket, Key=key, Range=_header(start, stop), **options)
@@ -275,13 +279,13 @@ async def _get_s3(client: Any, url: str, start: int | None, stop: int) -> Answer
     return _answer(url, start, stop, answer.get("ContentRange", ""), answer.get("ETag"), data)
 
 
-async def _get_gcs(client: Any, url: str, start: int | None, stop: int) -> Answer:
+async def _get_gcs(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
     headers, data = await client._call("GET", client.url(url), headers={"Range": _header(start, stop)})
     version = headers.get("X-Goog-Generation") or headers.get("ETag")
     return _answer(url, start, stop, headers.get("Content-Range", ""), version, data)
 
 
-async def _get_any(client: Any, url: str, start: int | None, stop: int) -> Answer:
+async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
     """By what every filesystem of fsspec has; the version is what it says of the file after the bytes are there."""
     path = client._strip_protocol(url)
 
