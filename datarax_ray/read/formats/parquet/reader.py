@@ -14,53 +14,35 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
-from datarax_ray.read.formats.decoded_groups import (
-    DEFAULT_MAX_NBYTES,
-    BrokenRowGroupError,
-    DecodedGroups,
-    read_together,
-)
+from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
+from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.footers import FileFooter, Footers, open_file, read_footers
 from datarax_ray.read.retry import is_transient, retried
 
 _MAX_OPEN_FILES = 64
 
 
-class ParquetReader:
-    """The rows of many Parquet files under one index, [0, num_records), in the order of the files.
+class ParquetReader(GroupedRows):
+    """The rows of many Parquet files; see GroupedRows.
 
     Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
-    them go (those touched last); with keep, for good. Pickles: the footers travel, so that only the first reader reads
-    all of them. Several threads may read, and close.
+    them go (those touched last); with keep, for good.
     """
-
-    broken: type[Exception] = BrokenRowGroupError
 
     def __init__(
         self, footers: Footers, *, types: ColumnTypes, max_nbytes: int = DEFAULT_MAX_NBYTES, keep: bool = False
     ) -> None:
+        files = footers.files
+        given = {"footers": footers, "types": types, "max_nbytes": max_nbytes, "keep": keep}
+        super().__init__(given, [file.rows for file in files], [file.decoded_nbytes for file in files], types)
         self.footers = footers
-        self._types = types
-        self._max_nbytes = max_nbytes
-        self._keep = keep
-        # those without rows have no index
-        self._places = [
-            (file, index) for file, footer in enumerate(footers.files) for index, n in enumerate(footer.rows) if n
-        ]
-        self._row_groups = RecordGroups(footers.files[file].rows[index] for file, index in self._places)
-        self._decoded = DecodedGroups(self._row_groups, max_nbytes, keep)
         self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
-        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
 
     @classmethod
     def of(
@@ -76,28 +58,6 @@ class ParquetReader:
         footers = read_footers(paths, columns, tuple(exclude), filesystem)
         return cls(footers, types=_types(footers, dict(fill_nulls or {})))
 
-    @property
-    def num_records(self) -> int:
-        return self._row_groups.num_records
-
-    @property
-    def mean_nbytes(self) -> int:
-        """Bytes of a row once it is decoded, estimated from the footers; of the columns that are read."""
-        return sum(self._group_nbytes()) // self.num_records
-
-    @property
-    def groups(self) -> RecordGroups:
-        """Rows that are best read together: row groups, small ones with those that follow them."""
-        return read_together(self._row_groups, self._group_nbytes())
-
-    def cached(self) -> ParquetReader:
-        """A reader of the same rows that keeps every row group it has decoded."""
-        return self._with(keep=True)
-
-    def with_room_for(self, nbytes: int) -> ParquetReader:
-        """A reader of the same rows that keeps at least so many bytes of decoded row groups."""
-        return self._with(max_nbytes=max(self._max_nbytes, nbytes))
-
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
 
@@ -111,11 +71,8 @@ class ParquetReader:
 
     def locate(self, record: int) -> str:
         """Where a row is, for people: "path[row in the file] (row group 3)"."""
-        group = int(self._row_groups.of(np.array([record]))[0])
-        file, index = self._places[group]
-        footer = self.footers.files[file]
-        row = record - int(self._row_groups.starts[group]) + sum(footer.rows[:index])
-        return f"{footer.path}[{row}] (row group {index})"
+        file, index, row = self._place(record)
+        return f"{self.footers.files[file].path}[{row}] (row group {index})"
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories, sizes, row counts, fields and their types."""
@@ -128,16 +85,10 @@ class ParquetReader:
             "content": digest([file.content for file in files]),
             "schema": digest(self.footers.types),
         }
-        if self._types.fill:
-            found["fill_nulls"] = digest(sorted([name, repr(value)] for name, value in self._types.fill.items()))
+        found |= self._fill_digest()
         if self._types.types:  # not there before lists of one length were dense: a state from then is another stream's
             found["lists"] = digest(sorted([name, str(kind)] for name, kind in self._types.types.items()))
         return found
-
-    def clear(self) -> None:
-        """Forget every decoded row group."""
-        with self._lock:
-            self._decoded.clear()
 
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
@@ -145,23 +96,6 @@ class ParquetReader:
             self._decoded.clear()
             while self._open:
                 self._shut(next(iter(self._open)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "footers": self.footers,
-            "types": self._types,
-            "max_nbytes": self._max_nbytes,
-            "keep": self._keep,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-    def _with(self, **changed: Any) -> ParquetReader:
-        return ParquetReader(**(self.__getstate__() | changed))
-
-    def _group_nbytes(self) -> list[int]:
-        return [self.footers.files[file].decoded_nbytes[index] for file, index in self._places]
 
     def _decode(self, group: int) -> Columns:
         import pyarrow as pa

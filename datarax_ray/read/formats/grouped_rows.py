@@ -1,0 +1,84 @@
+"""What readers share of files whose rows are decoded in groups: Parquet's row groups, blocks of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.arrow.column_types import ColumnTypes
+from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError, DecodedGroups, read_together
+
+
+class GroupedRows:
+    """The rows of many files under one index, [0, num_records), in the order of the files.
+
+    given: to the constructor of the reader, by name; it alone is pickled, so that only the first reader looks at all
+    files. rows: in each group of each file. nbytes: of each group. Several threads may read, and close.
+    """
+
+    broken: type[Exception] = BrokenRowGroupError
+
+    def __init__(
+        self, given: dict[str, Any], rows: Sequence[Sequence[int]], nbytes: Sequence[Sequence[int]], types: ColumnTypes
+    ) -> None:
+        self._given = given
+        self._rows_of_files = rows
+        self._types = types
+        # those without rows have no index
+        self._places = [(file, index) for file, counts in enumerate(rows) for index, n in enumerate(counts) if n]
+        self._groups = RecordGroups(rows[file][index] for file, index in self._places)
+        self._group_nbytes = [nbytes[file][index] for file, index in self._places]
+        self._decoded = DecodedGroups(self._groups, given["max_nbytes"], given["keep"])
+        self._lock = ThreadLock()  # pipelines over one source read in threads of their own
+
+    @property
+    def num_records(self) -> int:
+        return self._groups.num_records
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Bytes of a row once it is decoded, about; of the columns that are read."""
+        return sum(self._group_nbytes) // self.num_records
+
+    @property
+    def groups(self) -> RecordGroups:
+        """Rows that are best read together: groups, small ones with those that follow them."""
+        return read_together(self._groups, self._group_nbytes)
+
+    def cached(self) -> Self:
+        """A reader of the same rows that keeps every group it has decoded."""
+        return type(self)(**self._given | {"keep": True})
+
+    def with_room_for(self, nbytes: int) -> Self:
+        """A reader of the same rows that keeps at least so many bytes of decoded groups."""
+        return type(self)(**self._given | {"max_nbytes": max(self._given["max_nbytes"], nbytes)})
+
+    def clear(self) -> None:
+        """Forget every decoded group."""
+        with self._lock:
+            self._decoded.clear()
+
+    def _group_of(self, record: int) -> int:
+        return int(self._groups.of(np.array([record]))[0])
+
+    def _place(self, record: int) -> tuple[int, int, int]:
+        """Where a row is: its file, its group and its number in that file."""
+        group = self._group_of(record)
+        file, index = self._places[group]
+        return file, index, record - int(self._groups.starts[group]) + sum(self._rows_of_files[file][:index])
+
+    def _fill_digest(self) -> dict[str, str]:
+        """Of what is put in place of nulls, for the fingerprint; {} where nothing is."""
+        fill = self._types.fill
+        return {"fill_nulls": digest(sorted([name, repr(value)] for name, value in fill.items()))} if fill else {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._given
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
