@@ -6,7 +6,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,8 @@ from datarax_ray.read.stream import Stream
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
+# Those of batches of one size, which are asked for again and again: checking them costs a tenth of a small batch.
+_options_of = lru_cache(16, typed=True)(StreamOptions)
 
 
 class Source(Uncopied):
@@ -82,13 +84,15 @@ class Source(Uncopied):
 
         size: another name for batch_size. finish: as of next_element.
         """
-        options = self._bounded(StreamOptions(one_size(batch_size, size)))
+        batch_size = one_size(batch_size, size)
+        options = _options_of(batch_size)
 
         def columns(batch: HostBatch) -> Any:
             return batch.columns if finish is None else finish(batch.columns)
 
         try:
-            return self._consumer.alone(lambda: self._consumer.take(options, partial(self._batches, options), columns))
+            begin = partial(self._batches, options)
+            return self._consumer.alone(lambda: self._consumer.take(batch_size, begin, columns))
         except StopIteration:
             return {}
 
@@ -156,6 +160,7 @@ class Source(Uncopied):
     # Neither of what these make holds the source: one that is dropped ends at once, and its pool with it.
 
     def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
+        options = self._bounded(options)
         return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
 
     def _elements(self, consumed: Consumed) -> Reading:
