@@ -28,6 +28,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.streams.indexed import IndexedStream, names_of
+from datarax_ray.read.streams.rows import Pick, gather
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
 
@@ -258,16 +259,10 @@ def _before(block: Block, failed_at: int) -> Block:
 
 def _rows(blocks: list[Block], order: Indices) -> tuple[Columns, None]:
     """The columns of all rows in this order, each row copied once."""
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order))
-    columns = map_leaves(lambda array: np.empty((len(order), *array.shape[1:]), array.dtype), blocks[0].columns)
-    begin = 0
-    for block in blocks:
-        where = places[begin : begin + len(block.positions)]
-        for (_, column), (_, part) in zip(leaves(columns), leaves(block.columns), strict=True):
-            column[where] = part
-        begin += len(block.positions)
-    return columns, None
+    places = np.argsort(order)
+    ends = np.cumsum([len(block.positions) for block in blocks])
+    picks = [Pick(b.columns, np.arange(len(at)), at) for b, at in zip(blocks, np.split(places, ends[:-1]), strict=True)]
+    return gather(picks, len(order)), None
 
 
 def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:

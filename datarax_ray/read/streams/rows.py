@@ -35,7 +35,7 @@ def gather(picks: Sequence[Pick], total: int) -> Rows:
     [{'x': 7}, {'x': np.int64(3)}]
     """
     picks = [pick for pick in picks if len(pick.rows)]
-    if not picks or any(isinstance(pick.source, list) for pick in picks) or _differ(picks):
+    if not picks or any(isinstance(pick.source, list) or spec(pick.source) != spec(picks[0].source) for pick in picks):
         return _elements(picks, total)
     sources = [(pick, _run(pick.rows), _run(pick.places)) for pick in picks]
     if len(picks) == 1 and isinstance(sources[0][2], slice):
@@ -50,11 +50,6 @@ def gather(picks: Sequence[Pick], total: int) -> Rows:
 def count(rows: Rows) -> int:
     """The number of rows."""
     return len(rows) if isinstance(rows, list) else len(next(column for _, column in leaves(rows)))
-
-
-def _differ(picks: Sequence[Pick]) -> bool:
-    first = spec(picks[0].source)
-    return any(spec(pick.source) != first for pick in picks[1:])
 
 
 def _elements(picks: Sequence[Pick], total: int) -> list[Any]:

@@ -22,7 +22,7 @@ from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes,
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
 from datarax_ray.read.formats.grouped_rows import GroupedRows
-from datarax_ray.read.formats.parquet.footers import FileFooter, Footers, open_file, read_footers
+from datarax_ray.read.formats.parquet.footers import Footers, open_file, read_footers
 from datarax_ray.read.retry import is_transient, retried
 
 _MAX_OPEN_FILES = 64
@@ -135,7 +135,12 @@ class ParquetReader(GroupedRows):
             table = self._from_memory(file, index, opened)
         now = self.footers.filesystem.get_file_info(self.footers.files[file].path)
         if (now.size, now.mtime_ns) != (seen.size, seen.mtime_ns):
-            raise ValueError(_changed(self.footers.files[file].path, seen, now))
+            raise ValueError(
+                f"{self.footers.files[file].path} changed while it was read: it had {seen.size} bytes, of "
+                f"{seen.mtime}, and has {now.size}, of {now.mtime}. What it gives now may be cut, or of two files, so "
+                "nothing of this read is taken. Put the original back (by renaming, never in place) and go on from the "
+                "last state, or make a new source."
+            )
         if isinstance(table, BrokenRowGroupError):
             raise table
         return table
@@ -176,20 +181,17 @@ class ParquetReader(GroupedRows):
         opened, found = open_file(filesystem, expected.path, self.footers.leaves)
         if found != expected:
             opened.close(force=True)
-            raise ValueError(_replaced(expected, found))
+            raise ValueError(
+                f"{expected.path} held {expected.num_rows} rows in {len(expected.rows)} row groups and "
+                f"{expected.nbytes:,} bytes when the source was made and holds {found.num_rows} in {len(found.rows)} "
+                f"and {found.nbytes:,} now, or other data of that size; it was replaced, and reading on would mix two "
+                "datasets. Make a new source."
+            )
         self._open[file] = opened, seen
         return self._open[file]
 
     def _shut(self, file: int) -> None:
         self._open.pop(file)[0].close(force=True)
-
-
-def _changed(path: str, seen: Any, now: Any) -> str:
-    return (
-        f"{path} changed while it was read: it had {seen.size} bytes, of {seen.mtime}, and has {now.size}, of "
-        f"{now.mtime}. What it gives now may be cut, or of two files, so nothing of this read is taken. Put the "
-        "original back (by renaming, never in place) and go on from the last state, or make a new source."
-    )
 
 
 def _types(footers: Footers, fill: Fill) -> ColumnTypes:
@@ -222,11 +224,3 @@ def _first_rows(footers: Footers, path: str, index: int) -> Any:
         return pa.Table.from_batches([next(batches)])
     finally:
         opened.close(force=True)
-
-
-def _replaced(expected: FileFooter, found: FileFooter) -> str:
-    return (
-        f"{expected.path} held {expected.num_rows} rows in {len(expected.rows)} row groups and {expected.nbytes:,} "
-        f"bytes when the source was made and holds {found.num_rows} in {len(found.rows)} and {found.nbytes:,} now, or "
-        "other data of that size; it was replaced, and reading on would mix two datasets. Make a new source."
-    )
