@@ -46,7 +46,7 @@ class Addresses:
     def state(self, address: Address) -> StreamState:
         """The state at an address."""
         offsets = address[1:]
-        return StreamState(address[0], extra=Offsets(offsets) if any(offsets) else None)
+        return StreamState(address[0], 0, "elements", Offsets(offsets) if any(offsets) else None)
 
     def address(self, state: StreamState) -> Address:
         """The address at a state."""
