@@ -99,9 +99,11 @@ def load(
 
 def _kind_of(paths: Any) -> tuple[str | None, str]:
     """What stands before the colon, and the name behind it; None for paths. Raises: ValueError for a mistyped one."""
-    named = re.fullmatch(r"(\w+):(?!//)(.+)", paths) if isinstance(paths, str) else None
+    named = re.fullmatch(r"(\w+):(?!//)(.*)", paths) if isinstance(paths, str) else None
     if named is None or os.path.exists(paths):
         return None, ""
+    if named[1] in _KINDS and not named[2]:
+        raise ValueError(f"{paths!r} names nothing: it is {named[1]}:NAME")
     if named[1] not in _KINDS and (hint := nearest([named[1]], _KINDS)):
         raise ValueError(f"{named[1]!r} names no kind of data; those are {', '.join(_KINDS)}.{hint}")
     return (named[1], named[2]) if named[1] in _KINDS else (None, "")

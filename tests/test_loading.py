@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -184,3 +185,35 @@ def test_an_empty_file_before_the_others_is_one_without_rows(tmp_path: Path) -> 
     write(tmp_path)
     (tmp_path / "jsonl/a.jsonl").write_text("")
     assert len(list(load(tmp_path / "jsonl"))) == 10
+
+
+def test_an_image_that_was_replaced_by_one_of_its_size_is_another_folder(tmp_path: Path) -> None:
+    write_image(tmp_path / "cat/a.bmp", 1)
+    state = load(f"imagefolder:{tmp_path}").get_state()
+    load(f"imagefolder:{tmp_path}").set_state(state)
+    write_image(tmp_path / "cat/a.bmp", 2)
+    with pytest.raises(DriftError):
+        load(f"imagefolder:{tmp_path}").set_state(state)
+
+
+def test_a_link_to_a_folder_above_it_is_refused_and_one_to_another_folder_is_followed(tmp_path: Path) -> None:
+    write_image(tmp_path / "data/cat/a.png", 1)
+    write_image(tmp_path / "more/b.png", 2)
+    (tmp_path / "data/cat/more").symlink_to(tmp_path / "more")
+    assert len(ImageFolder(tmp_path / "data")) == 2
+    (tmp_path / "data/cat/loop").symlink_to(tmp_path / "data")
+    with pytest.raises(ValueError, match=r"loop is a link to a folder that it is in"):
+        ImageFolder(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ("imagefolder:gs://bucket/images", "a directory of this machine, got 'gs://bucket/images'; mount the bucket"),
+        ("imagefolder:", "names nothing: it is imagefolder:NAME"),
+        ("hf:", "names nothing: it is hf:NAME"),
+    ],
+)
+def test_what_is_no_folder_or_names_nothing_is_said_to_be_so(paths: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load(paths)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -28,6 +26,7 @@ from datarax_ray.read.elements.columns import (
 from datarax_ray.read.elements.documents import join
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
+from datarax_ray.read.elements.row_by_row import are_alike, look_due
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 
@@ -136,53 +135,34 @@ def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
         return _each_alone(progress, step, whole, lambda rows: _rows_copied(columns, rows))
 
 
-# Transforms of columns that were seen to map rows one by one in this process, by their id.
-_ROW_BY_ROW: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-
-
 def _row_by_row(progress: Progress, step: Step, columns: Columns, found: Columns) -> Columns:
-    """What a transform made of the columns, once its last row is seen to be what it makes of that row alone.
+    """What a transform made of the columns, once one row is seen to be what it makes of that row alone.
 
     Else the stream would depend on which rows are read together, which changes with actors, batch sizes and resumes.
     """
-    transform, count = getattr(step.call, "__self__", step.call), len(progress.positions)
-    if count == 1 or _ROW_BY_ROW.get(id(transform)) is transform:
+    count = len(progress.positions)
+    if count == 1 or not (look := look_due(getattr(step.call, "__self__", step.call))):
         return found
+    row = count - 1 if look % 2 else count // 2
     try:
-        alone = _call(step, _rows_copied(columns, [count - 1]), 1)
+        alone = _call(step, _rows_copied(columns, [row]), 1)
     except BaseException as error:
         if not is_of_data(error):
             raise
         other: str | None = f"{message_of(error)} ({type(error).__name__})"
     else:
         pairs = zip_longest(leaves(found), leaves(alone), fillvalue=((), np.empty(0)))
-        odd = (path for (path, many), (its, one) in pairs if path != its or not _is_alike(many[-1:], one))
+        odd = (path for (path, many), (its, one) in pairs if path != its or not are_alike(many, row, one))
         other = next((f"another {'.'.join(path) or 'value'}" for path in odd), None)
     if other is None:
-        with contextlib.suppress(TypeError):  # of a class with slots: it is looked at again
-            _ROW_BY_ROW[id(transform)] = transform
         return found
     progress.cut(
         0,
-        f"transform {step.name} maps the last of {count} rows, and gives {other} for that row alone, so batches would "
+        f"transform {step.name} maps row {row} of {count}, and gives {other} for that row alone, so batches would "
         "depend on which rows are read together, and that changes with actors and resumes. Make each row of the "
         "result of its own row: give it statistics of the data beforehand, and make random numbers in random_map",
     )
     return None
-
-
-def _is_alike(many: np.ndarray, one: np.ndarray) -> bool:
-    """Whether two values of a field are the same, but for how numbers are rounded in larger arrays."""
-    is_text = many.dtype.kind == one.dtype.kind and many.dtype.kind in "US"  # of any length
-    if (many.dtype != one.dtype and not is_text) or many.shape != one.shape:
-        return False
-    if many.dtype.kind in "fcV" and not many.dtype.names:  # V: bfloat16 and its like
-        wide = np.complex128 if many.dtype.kind == "c" else np.float64
-        return bool(np.allclose(many.astype(wide), one.astype(wide), rtol=1e-2, atol=1e-6, equal_nan=True))
-    try:
-        return bool(many.tolist() == one.tolist())
-    except ValueError:  # objects that hold arrays
-        return True
 
 
 def _rows_copied(columns: Columns, rows: list[int]) -> Columns:

@@ -331,12 +331,10 @@ def test_a_transform_of_columns_whose_rows_depend_on_each_other_is_refused(mixes
 
     block = describe(transforms=[decode, stored_index, Mixes()], on_error=on_error).read(ReadRequest(2, 6))
     assert (len(block.positions), block.skipped, block.failure_position) == (0, (), 2)
-    assert re.search(
-        r"Mixes maps the last of 4 rows, and gives .* for that row alone.*of its own row", str(block.failure)
-    )
+    assert re.search(r"Mixes maps row 3 of 4, and gives .* for that row alone.*of its own row", str(block.failure))
 
 
-def test_a_transform_of_columns_may_round_otherwise_in_larger_arrays_and_is_tried_on_a_row_alone_once():
+def test_a_transform_of_columns_may_round_otherwise_in_larger_arrays_and_is_tried_on_a_row_alone_now_and_then():
     sizes = []
 
     class Sum:
@@ -348,11 +346,36 @@ def test_a_transform_of_columns_may_round_otherwise_in_larger_arrays_and_is_trie
             return {"sum": (index * 0.1 + error).astype(np.float32), "name": names, "list": names.astype(object)}
 
     stream = describe(transforms=[decode, stored_index, Sum()])
-    for _ in range(3):
+    for _ in range(5):
         block = stream.read(ReadRequest(8, 12))
         assert block.failure is None
         assert block.columns["name"].tolist() == ["8", "9", "10", "11"]
-    assert sizes == [4, 1, 4, 4]
+    assert sizes == [4, 1, 4, 1, 4, 4, 1, 4]
+
+
+def test_a_transform_of_columns_that_mixes_rows_which_are_alike_at_first_is_refused_once_they_are_not():
+    class LessMean:
+        def map_columns(self, columns):
+            label = columns["index"] // 8  # sorted by label
+            return {"label": label - label.mean()}
+
+    stream = describe(transforms=[decode, stored_index, LessMean()])
+    assert stream.read(ReadRequest(0, 8)).failure is None
+    assert "LessMean maps row 4 of 8" in str(stream.read(ReadRequest(5, 13)).failure)
+
+
+def test_objects_that_are_not_equal_to_themselves_are_the_same_row():
+    class Objects:
+        def map_columns(self, columns):
+            many = np.empty((len(columns["index"]), 4), object)
+            many[:] = [[float("nan"), object(), [float("nan")], None] for _ in columns["index"]]
+            return dict(zip("abcd", many.T, strict=True))
+
+    class Last:
+        def map(self, element):
+            return {"index": 0}
+
+    assert describe(transforms=[decode, stored_index, Objects(), Last()]).read(ReadRequest(2, 6)).failure is None
 
 
 def test_a_transform_of_columns_gives_a_row_for_each_row():

@@ -147,7 +147,7 @@ def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory: Pa
     source = make(directory, transforms=[Counted(), lambda e: e | {"triple": e["double"] + e["index"]}], num_epochs=1)
     got = source.get_batch(N)
     assert got["triple"].tolist() == [3 * i for i in range(N)]
-    assert sum(calls) == N + 1 > 10 * len(calls)  # one row alone, to see that it does not depend on the others
+    assert sum(calls) - calls.count(1) == N > 10 * len(calls)  # some alone, to see that they depend on no others
 
 
 def test_a_transform_of_columns_may_follow_one_of_elements(directory: Path) -> None:
