@@ -54,7 +54,8 @@ class Thresholds:
     num_failures: in a row before a start that fails is no accident. backoff_s: after the second, before the next
     start; twice as long after each one more, up to max_backoff_s. max_start_s: a new one has twice return_s to start,
     then is given up for another, which has twice as long, and so on up to this: nodes and environments take minutes.
-    look_s: between two looks at all actors, which cost 0.1 ms for each.
+    look_s: between two looks at all actors, which cost 0.1 ms for each. scale_s: between two decisions on how many
+    there should be, where num_actors is a range.
 
     Raises: ValueError for one that is not positive.
     """

@@ -65,7 +65,7 @@ class Scaler:
 
     def __init__(self, least: int, most: int, period_s: float = 10.0) -> None:
         self.least, self.most, self._period_s = least, most, period_s
-        self._since: float | None = None  # when this period began, None while not all run
+        self._since: float | None = None  # when this period began, None while none runs
         self._num_actors = 0
         self._to_settle = 0  # periods
         self._waited_s = self._read_s = 0.0
@@ -87,8 +87,8 @@ class Scaler:
 
     def tick(self, now: float, num_running: int, num_wanted: int) -> Decision | None:
         """Event: it is now (seconds, of any clock). A decision where one is due, and differs from the last."""
-        if self._since is None or num_running != num_wanted or num_running != self._num_actors:
-            self._begin(now if num_running == num_wanted else None, num_running)
+        if self._since is None or num_running != self._num_actors:
+            self._begin(now if num_running else None, num_running)
             self._to_settle = NUM_SETTLING
             return None
         period_s = now - self._since
@@ -100,9 +100,9 @@ class Scaler:
             return None
         waits = min(1.0, self._waited_s / period_s)
         at_work = min(1.0, self._read_s / (period_s * num_running))
-        decision = self._decide(now, num_running, waits, at_work, self._num_read / period_s)
+        decision = self._decide(now, num_running, num_wanted, waits, at_work, self._num_read / period_s)
         self._begin(now, num_running)
-        if decision.num_actors == num_running and decision.reason == self._told:
+        if decision.num_actors == num_wanted and decision.reason == self._told:
             return None
         self._told = decision.reason
         measured = f"it waits {waits:.0%} of the time, and they read {at_work:.0%} of theirs"
@@ -112,13 +112,16 @@ class Scaler:
         self._since, self._num_actors = now, num_actors
         self._waited_s, self._read_s, self._num_read = 0.0, 0.0, 0
 
-    def _decide(self, now: float, num: int, waits: float, at_work: float, rate: float) -> Decision:
+    def _decide(self, now: float, num: int, wanted: int, waits: float, at_work: float, rate: float) -> Decision:
+        """num: actors that run. wanted: these and those that do not, for whatever reason."""
         before, self._before = self._before, None
         if waits < WAITS:
             self._num_calm = self._num_calm + 1 if waits <= NEVER_WAITS else 0
-            return self._shrunk(num, at_work, rate)
+            return self._shrunk(num, wanted, at_work, rate)
         self._num_calm = 0
-        if before is not None and rate < before[1] * (1 + MIN_GAIN * (num / before[0] - 1)):
+        if num < wanted:
+            return Decision(wanted, f"{wanted - num} of {wanted} do not run yet, or the cluster has no room for them")
+        if before is not None and num > before[0] and rate < before[1] * (1 + MIN_GAIN * (num / before[0] - 1)):
             self._too_many = num, now
             return Decision(before[0], f"{num} actors read no more than {before[0]}: what they share is slow")
         if at_work < AT_WORK:
@@ -132,13 +135,13 @@ class Scaler:
         self._before = self._too_few = num, rate
         return Decision(grown, "the stream waits for its actors")
 
-    def _shrunk(self, num: int, at_work: float, rate: float) -> Decision:
+    def _shrunk(self, num: int, wanted: int, at_work: float, rate: float) -> Decision:
         """As many as are needed, once it is sure that fewer are."""
         needed = max(self.least, math.ceil(num * at_work / LEFT_AT_WORK))
         few, its_rate = self._too_few
         if needed <= few and rate > MOST_OF_RATE * its_rate:
             needed = few + 1  # those were waited for when they read as much
-        if self._num_calm < NUM_CALM or needed >= num:
-            return Decision(num, "")
+        if self._num_calm < NUM_CALM or needed >= wanted:
+            return Decision(wanted, "")
         self._num_calm = 0
         return Decision(needed, "the trainer is slower than its actors, so fewer are enough")

@@ -89,7 +89,36 @@ def test_nothing_is_decided_while_some_start() -> None:
     for second in range(100):
         scaler.waited(1.0)
         scaler.read(1, 2.0)
-        assert scaler.tick(float(second), 3, 5) is None
+        assert scaler.tick(float(second), 2 + second // 25, 6) is None
+
+
+def test_where_there_is_no_room_for_all_it_says_so_once_and_wants_fewer_when_they_are_not_needed() -> None:
+    scaler, found, wanted = Scaler(2, 8), [], 5
+    for period in range(20):
+        if (decision := scaler.tick(period * PERIOD_S, min(3, wanted), wanted)) is not None:
+            found.append(decision)
+            wanted = decision.num_actors
+        scaler.waited(PERIOD_S if period < 10 else 0.0)
+        scaler.read(100, 3 * PERIOD_S if period < 10 else 0.3 * PERIOD_S)
+    assert [decision.num_actors for decision in found] == [5, 2]
+    assert "2 of 5 do not run yet, or the cluster has no room for them" in found[0].reason
+
+
+def test_actors_that_a_person_removes_are_no_evidence_against_those_that_were_added() -> None:
+    scaler, now = Scaler(2, 16), 0.0
+
+    def run(num_actors: int, num_periods: int) -> list[Decision]:
+        nonlocal now
+        found = []
+        for _ in range(num_periods):
+            found.append(scaler.tick(now, num_actors, num_actors))
+            scaler.waited(0.9 * PERIOD_S)
+            scaler.read(100 * num_actors, num_actors * PERIOD_S)
+            now += PERIOD_S
+        return [decision for decision in found if decision is not None]
+
+    assert [decision.num_actors for decision in run(4, 4)] == [6]
+    assert [decision.num_actors for decision in run(2, 4)] == [3]
 
 
 def test_it_says_that_it_may_not_grow_any_more() -> None:
