@@ -47,12 +47,16 @@ class Backups:
         self._queues: dict[int, dict[Part, float]] = {}  # of each actor, when each part was sent; without what is read
         self._free_at: dict[int, float] = {}  # when an actor was seen to have read something
         self._dropped: set[Part] = set()  # of these, what is read for nobody
+        self._fixed: set[Part] = set()  # of these, what nobody else may be asked for
         self._copied: set[tuple[int, int]] = set()
         self._num_readings = 0
         self._takes_s = 0.0  # for each position of a chunk, on average; 0 until something is read
 
-    def sent(self, part: Part, now: float) -> None:
-        """Event: an actor was asked for it, the first or the second one."""
+    def sent(self, part: Part, now: float, *, is_fixed: bool = False) -> None:
+        """Event: an actor was asked for it, the first or the second one. is_fixed: nobody else may be asked for it."""
+        self._dropped.discard(part)
+        if is_fixed:
+            self._fixed.add(part)
         self._queues.setdefault(part.actor, {})[part] = now
 
     def read(self, part: Part, now: float) -> None:
@@ -60,16 +64,20 @@ class Backups:
         sent_at = self._queues.get(part.actor, {}).get(part)
         if sent_at is None:
             return
+        self._free_at[part.actor], since = now, self._since(part.actor, sent_at)
+        is_usual = part not in self._fixed  # a check is of a few of its positions
         self.lost(part)
-        seconds = (now - self._since(part.actor, sent_at)) / (part.request.stop - part.request.start)
+        if not is_usual:
+            return
+        seconds = (now - since) / (part.request.stop - part.request.start)
         self._num_readings = min(NUM_READINGS, self._num_readings + 1)
         self._takes_s += (seconds - self._takes_s) / self._num_readings
-        self._free_at[part.actor] = now
 
     def lost(self, part: Part) -> None:
         """Event: whoever was asked for it will not answer."""
         self._queues.get(part.actor, {}).pop(part, None)
         self._dropped.discard(part)
+        self._fixed.discard(part)
 
     def dropped(self, part: Part) -> bool:
         """Event: nobody waits for it any more. Returns whether its actor may be at it, and goes on until it is read."""
@@ -116,7 +124,7 @@ class Backups:
         """What another actor may do sooner, each with how many its actor was asked for before."""
         for actor, queue in self._queues.items():
             for num_before, part in enumerate(itertools.islice(queue, MAX_SEEN)):
-                if part.attempt or part in self._dropped:
+                if part.attempt or part in self._dropped or part in self._fixed:
                     continue  # what was lost before may be what ends an actor
                 if num_before or (actor in late and (part.chunk, part.index) not in self._copied):
                     yield part, num_before

@@ -220,8 +220,10 @@ class Flow:
         self._pool.discard(self._all_sent())
 
     def _send(self, part: Part) -> None:
-        self._sent[part.chunk][part] = self._pool.send(part)
-        self._backups.sent(part, self._clock())
+        # an actor that is at the very same for nobody is at it for somebody again
+        self._sent[part.chunk][part] = self._left.pop(part, None) or self._pool.send(part)
+        # a part in doubt is for the node that was named, and no other
+        self._backups.sent(part, self._clock(), is_fixed=part in self._opinions)
 
     def _ask_another(self, ask: Ask) -> None:
         part, copy = ask.part, ask.copy

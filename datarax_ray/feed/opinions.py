@@ -53,6 +53,10 @@ class Opinions:
     def __init__(self) -> None:
         self._cases: dict[tuple[int, int], _Case] = {}
 
+    def __contains__(self, part: Part) -> bool:
+        """Whether it is in doubt."""
+        return (part.chunk, part.index) in self._cases
+
     def heard(self, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
         """Event: this node's block for a part is here. What to believe, or what to ask for in place of the part.
 

@@ -137,7 +137,8 @@ class RecordScheduler:
     """Deals positions of an order over records: each actor gets those whose record is in its partitions.
 
     stop: None for an endless stream. wanted: of every position. origin: where the weights of a mixture begin to hold,
-    None for the beginning. first_size: see ChunkLimits. drops_alike: see EmptyEpochs.
+    None for the beginning. first_size: see ChunkLimits. drops_alike: see EmptyEpochs. is_kept: whether actors keep what
+    they have decoded for later reads, so that nobody else should decode it too.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class RecordScheduler:
         origin: WeightsStart | None = None,
         first_size: int = 2**62,
         drops_alike: bool = True,
+        is_kept: bool = False,
     ) -> None:
         self.partitioning = partitioning
         self.limits = ChunkLimits(
@@ -158,7 +160,7 @@ class RecordScheduler:
             first_size,
             MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
             is_aligned=wanted.sharing is not None,
-            is_anywhere=not any(each.by_group for each in (partitioning, *partitioning.components)),
+            is_anywhere=not (is_kept or any(each.by_group for each in (partitioning, *partitioning.components))),
         )
         self._order = order
         self._next = start
@@ -178,6 +180,7 @@ class RecordScheduler:
         wanted: Wanted,
         *,
         drops_alike: bool,
+        is_kept: bool = False,
     ) -> Self:
         """What deals a stream of this order from a state on. run_records: that one actor should read in a row."""
         assert start.extra is None or isinstance(start.extra, WeightsStart)
@@ -190,6 +193,7 @@ class RecordScheduler:
             origin=start.extra,
             first_size=smallest_run(run_records),
             drops_alike=drops_alike,
+            is_kept=is_kept,
         )
 
     @property

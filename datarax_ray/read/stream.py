@@ -23,7 +23,8 @@ class Reader(Protocol):
     """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it.
 
     One with a `cached()` gives a reader of the same records that keeps them in memory (see read.formats.cache); one
-    with is_managed=True reads in a context of a user's (see Stream.is_managed).
+    with is_managed=True reads in a context of a user's (see Stream.is_managed); one with keeps_records=True keeps what
+    it has decoded for later reads.
     """
 
     @property

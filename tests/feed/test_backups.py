@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from datarax_ray.feed.backups import LATE, Backups
@@ -14,6 +15,7 @@ from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.requests import EVERYTHING
 from datarax_ray.plan.state import StreamState
+from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
 from tests.feed.test_flow import KINDS, EndAt, told
 
 BOTH = (0, 1)
@@ -92,6 +94,40 @@ def test_only_those_that_run_are_asked():
     assert asked(backups(part(1, 0), part(2, 0)), 9.0, actors=(0,)) == []
 
 
+def test_what_is_in_doubt_is_asked_of_nobody_else_and_does_not_say_what_requests_take():
+    found = backups()
+    found.sent(part(1, 0), 1.0, is_fixed=True)
+    found.sent(part(2, 0), 1.0)
+    assert asked(found, 1.1 + LATE) == [(2, 0, 1, False)]  # which stands in line behind it
+    found.lost(part(2, 0))
+    found.read(part(1, 0), 100.0)
+    found.sent(part(3, 0), 100.0)
+    assert asked(found, 100.1 + LATE) == [(3, 0, 1, True)]
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_what_an_actor_keeps_in_memory_is_asked_of_it_alone(is_mixed):
+    def limits(cacheable):
+        source = RandomAccessSource(RandomAccessSourceConfig(cacheable=cacheable), Numbers(9))
+        if is_mixed:
+            source = MixtureSource([source, source], weights=(0.5, 0.5))
+        return source.describe().scheduler(StreamState(), None, EVERYTHING).limits
+
+    assert limits(False).is_anywhere
+    assert not limits(True).is_anywhere
+
+
+class Numbers:
+    def __init__(self, num_records):
+        self.num_records = num_records
+
+    def __len__(self):
+        return self.num_records
+
+    def __getitem__(self, index):
+        return {"x": index}
+
+
 class Slow(LocalPool):
     """Three actors, which read what they are asked for in order. The first takes a hundred times as long.
 
@@ -159,6 +195,55 @@ def test_the_stream_is_the_same_and_no_actor_is_waited_for_that_is_slow(kind, ch
     monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
     assert told(batches(description, pool, StreamState(), options)) == want
     assert pool.now < 0.2 * 50.0 * len(want)  # there are more requests than batches, of 50 each for the slow one
+
+
+class Accounted(Slow):
+    """One that knows of every request whether it was received or discarded."""
+
+    def __init__(self, description):
+        super().__init__(description)
+        self.open = []
+
+    def send(self, part):
+        super().send(part)
+        self.open.append(handle := [part])
+        return handle
+
+    def receive(self, sent):
+        event = super().receive(sent)
+        if event is not None:
+            self._over(sent[event.part])
+        return event
+
+    def discard(self, sent):
+        super().discard(sent)
+        for handle in sent.values():
+            self._over(handle)
+
+    def _over(self, handle):
+        self.open = [each for each in self.open if each is not handle]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_broken_records_put_in_doubt_is_asked_for_a_few_times_and_nothing_stays_with_the_pool(seed, monkeypatch):
+    def break_some(element):
+        if element["x"] % 7 == 3:
+            raise ValueError("broken")
+        return element
+
+    config = RandomAccessSourceConfig(shuffle=True, seed=seed, num_epochs=1, on_error="skip")
+    description = RandomAccessSource(config, Numbers(240), transforms=[break_some]).describe()
+    options = StreamOptions(16, chunk_size=24)
+    want = [batch.state for batch in batches(description, LocalPool(description), StreamState(), options)]
+    pool = Accounted(description)
+    monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
+    found = list(batches(description, pool, StreamState(), options))
+    assert [batch.state for batch in found] == want
+    records = description.order.records(np.arange(240)).tolist()
+    got = [x for batch in found for x in batch.columns["x"].tolist()]
+    assert got == [record for record in records if record % 7 != 3]
+    assert pool.num_sent < 6 * 3 * 10  # ten chunks of three parts, each read, checked, and perhaps moved
+    assert pool.open == []
 
 
 def test_a_request_that_two_are_asked_for_counts_once_in_the_window():

@@ -173,6 +173,10 @@ class ArrayRecordReader:
         return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
 
     @property
+    def keeps_records(self) -> bool:
+        return bool(self._room)
+
+    @property
     def group_size(self) -> int:
         """Records that are stored together, in the file where these are most."""
         return max(file.group_size for file in self.files)

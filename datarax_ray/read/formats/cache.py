@@ -25,6 +25,8 @@ class CachedReader:
     cluster's memory holds the dataset once. The cache is not pickled, and no part of a fingerprint.
     """
 
+    keeps_records = True
+
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._records: dict[int, Any] = {}

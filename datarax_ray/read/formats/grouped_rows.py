@@ -22,6 +22,7 @@ class GroupedRows:
     """
 
     broken: type[Exception] = BrokenRowGroupError
+    keeps_records = True
 
     def __init__(
         self, given: dict[str, Any], rows: Sequence[Sequence[int]], nbytes: Sequence[Sequence[int]], types: ColumnTypes

@@ -44,6 +44,11 @@ class ElementStream:
         return drops_alike(steps(self.transforms), self.on_error, is_packed)
 
     @property
+    def is_kept(self) -> bool:
+        """Whether who reads keeps what it has decoded for later reads, so that nobody else should decode it too."""
+        return getattr(self.reader, "keeps_records", False)
+
+    @property
     def is_managed(self) -> bool:
         """See Stream.is_managed."""
         return getattr(self.reader, "is_managed", False)

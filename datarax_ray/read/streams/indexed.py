@@ -108,7 +108,13 @@ class IndexedStream(ElementStream):
         """What deals it from this state on; see Stream.scheduler."""
         is_packed = wanted.documents is not None
         return RecordScheduler.of(
-            self.order, self.run_records, start, stop, wanted, drops_alike=self.drops_alike(is_packed)
+            self.order,
+            self.run_records,
+            start,
+            stop,
+            wanted,
+            drops_alike=self.drops_alike(is_packed),
+            is_kept=self.is_kept,
         )
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:

@@ -107,7 +107,13 @@ class MixtureStream:
         """What deals it from this state on; see Stream.scheduler."""
         is_packed = wanted.documents is not None
         return RecordScheduler.of(
-            self.order, self.run_records, start, stop, wanted, drops_alike=self.drops_alike(is_packed)
+            self.order,
+            self.run_records,
+            start,
+            stop,
+            wanted,
+            drops_alike=self.drops_alike(is_packed),
+            is_kept=self.is_kept,
         )
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
@@ -153,6 +159,11 @@ class MixtureStream:
             "mixture": self.order.settings() | {"length": self.length},
             "components": {str(index): each for index, each in enumerate(settings)},
         }
+
+    @property
+    def is_kept(self) -> bool:
+        """See ElementStream.is_kept."""
+        return any(component.is_kept for component in self.components)
 
     @property
     def is_managed(self) -> bool:
