@@ -256,6 +256,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         # Nor are modules: what they hold may be trained, or follow a schedule, and how far a thread is ahead is chance.
         if self._on_host:
             return self._consumer.take(*self._ahead(self._maker.keep))
+        self._stages.check()  # batches that were made ahead are by what was there before
         if spans_processes(self.sharding) or self._stages.has_modules:
             return self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
         return self._consumer.take(*self._ahead(self._maker.transfer))

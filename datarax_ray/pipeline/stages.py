@@ -74,6 +74,7 @@ class Stages:
     def shared_with(self, modules: Any) -> list[str]:
         """The variables that stages have in common with these modules, random ones left out, by their paths there."""
         mine = {id(value) for _, value in nnx.iter_graph(self._modules) if isinstance(value, nnx.Variable)}
+        mine |= {id(value) for value in self._constants.variables}
         return [
             ".".join(map(str, path))
             for path, value in nnx.iter_graph(modules)
@@ -100,12 +101,16 @@ class Stages:
             return batch
         return self.apply(*self.split(), words(np.int64(start)), row_words, batch)
 
+    def check(self) -> None:
+        """Raise RuntimeError where what is a constant of the program was set since it was compiled."""
+        self._constants.check()
+
     def split(self) -> tuple[Any, Any]:
         """The first arguments of `apply`: what is part of the program, and the variables and keys.
 
-        Raises: RuntimeError where a variable that is a constant of the program was set since.
+        Raises: RuntimeError as check.
         """
-        self._constants.check()
+        self.check()
         graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
         return _Program(graphdef), (*state, self._base_key)
 

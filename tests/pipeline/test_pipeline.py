@@ -7,6 +7,7 @@ import gc
 import itertools
 import json
 import threading
+import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,69 @@ class TestStages:
                 with pytest.raises(RuntimeError, match=r"factor was set since.*Give the module itself as a stage"):
                     pipeline.step()
             assert pipeline.position == 64
+
+    @pytest.mark.parametrize("kind", ["rebound", "variable", "attribute", "class", "slots", "module", "method"])
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    def test_one_that_is_exchanged_or_found_another_way_is_as_well(
+        self, files: list[Path], kind: str, prefetch: int
+    ) -> None:
+        module = Scale()
+        other = types.ModuleType("other")
+        other.scale = module  # type: ignore[attr-defined]
+
+        class ByClass:
+            scale = module
+
+            def __call__(self, batch: Any) -> Any:
+                return self.scale(batch)
+
+        class Slots:
+            __slots__ = ("scale",)
+
+            def __call__(self, batch: Any) -> Any:
+                return self.scale(batch)
+
+        class ByMethod(nnx.Module):
+            def helper(self, batch: Any) -> Any:
+                return module(batch)
+
+            def __call__(self, batch: Any) -> Any:
+                return self.helper(batch)
+
+        slots = Slots()
+        slots.scale = module
+        stage = {"class": ByClass(), "slots": slots, "module": lambda batch: other.scale(batch), "method": ByMethod()}
+        with make(files, options={"stages": [stage.get(kind, lambda batch: module(batch))], "prefetch": prefetch}) as p:
+            p.step()
+            if kind == "rebound":
+                module = Scale()
+                module.factor[...] = jnp.int32(4)
+            elif kind == "variable":
+                module.factor = nnx.Param(jnp.int32(4))
+            elif kind == "attribute":
+                module.shift = 4
+            else:
+                module.factor[...] = jnp.int32(4)
+            with pytest.raises(RuntimeError, match=r"was set since.*Give the module itself as a stage"):
+                p.step()
+            assert p.position == 32
+
+    def test_a_method_of_an_object_that_holds_a_trained_module_and_does_not_use_it_goes_on(
+        self, files: list[Path]
+    ) -> None:
+        class Trainer:
+            def __init__(self) -> None:
+                self.model, self.shift = Scale(), 2
+
+            def shifted(self, batch: Any) -> Any:
+                return batch | {"scaled": batch["index"] + self.shift}
+
+        trainer = Trainer()
+        with make(files, options={"stages": [trainer.shifted]}) as pipeline:
+            for number in range(3):
+                batch = on_host(pipeline.step())
+                assert (batch["scaled"] == batch["index"] + 2).all()
+                trainer.model.factor[...] = jnp.int32(number)
 
     def test_one_shape_is_compiled_once(self, files: list[Path]) -> None:
         traces = []
