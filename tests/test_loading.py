@@ -201,6 +201,14 @@ def test_a_link_to_a_folder_above_it_is_refused_and_one_to_another_folder_is_fol
     write_image(tmp_path / "more/b.png", 2)
     (tmp_path / "data/cat/more").symlink_to(tmp_path / "more")
     assert len(ImageFolder(tmp_path / "data")) == 2
+    (tmp_path / "data/dog").mkdir()
+    write_image(tmp_path / "data/dog/c.png", 3)
+    (tmp_path / "data/cat/dogs").symlink_to("../dog")
+    assert len(ImageFolder(tmp_path / "data")) == 4
+    (tmp_path / "data/dog/cats").symlink_to("../cat")
+    with pytest.raises(ValueError, match=r"dogs/cats is a link to a folder that it is in"):
+        ImageFolder(tmp_path / "data")
+    (tmp_path / "data/dog/cats").unlink()
     (tmp_path / "data/cat/loop").symlink_to(tmp_path / "data")
     with pytest.raises(ValueError, match=r"loop is a link to a folder that it is in"):
         ImageFolder(tmp_path / "data")

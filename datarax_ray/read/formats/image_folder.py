@@ -84,12 +84,14 @@ class ImageFolder:
 
 def _images_in(folder: str) -> list[str]:
     found = []
+    above: dict[str, tuple[str, ...]] = {}  # of each folder, itself and those that it is in, wherever links lead
     for root, folders, names in os.walk(folder, followlinks=True):
-        here = os.path.realpath(root)
-        for name in folders:
-            path = os.path.join(root, name)
-            if os.path.islink(path) and os.path.commonpath([here, os.path.realpath(path)]) == os.path.realpath(path):
+        mine = above.pop(root, (os.path.realpath(folder),))
+        for path in (os.path.join(root, name) for name in folders):
+            real = os.path.realpath(path)
+            if any(each == real or each.startswith(real + os.sep) for each in mine):
                 raise ValueError(f"{path} is a link to a folder that it is in, so its images would come without end")
+            above[path] = *mine, real
         found.append((root, names))
     return [os.path.join(root, name) for root, names in sorted(found) for name in sorted(names) if _is_image(name)]
 
