@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.errors import RecordError, StorageError
@@ -112,6 +113,35 @@ def test_globs_and_directories_are_those_of_the_filesystem(tmp_path, bucket):
         find("memory://other/")
     with pytest.raises(FileNotFoundError, match="no such file"):
         ArrayRecordReader.of("memory://nowhere/a.array_record")
+
+
+class KeepsListings(MemoryFileSystem):
+    """Keeps its listings as s3fs, gcsfs and adlfs do: without an end, in `dircache`."""
+
+    protocol = "keeps"
+
+    def ls(self, path, detail=True, **kwargs):
+        path = self._strip_protocol(path)
+        if path not in self.dircache:
+            self.dircache[path] = super().ls(path, detail=True)
+        return self.dircache[path] if detail else [info["name"] for info in self.dircache[path]]
+
+    def invalidate_cache(self, path=None):
+        self.dircache.clear()
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return "/" + path.removeprefix("keeps://").strip("/")
+
+
+def test_files_that_came_since_are_listed_though_the_client_keeps_listings(tmp_path, bucket):
+    fsspec.register_implementation("keeps", KeepsListings, clobber=True)
+    path = write_files(tmp_path, [3])[0]
+    copy_into(bucket, [path], "/bucket/train")
+    for paths in (["keeps://bucket/train"], ["keeps://bucket/train/*.array_record"]):
+        assert len(find(paths)) == len(bucket.ls("/bucket/train"))
+        bucket.pipe(f"/bucket/train/more-{len(bucket.store)}.array_record", path.read_bytes())
+        assert len(find(paths)) == len(bucket.ls("/bucket/train"))
 
 
 def blocks_of(url, num_records, block_size, **options):

@@ -25,6 +25,7 @@ def listed(url: str, named: Pattern[str]) -> list[str]:
     name = plain.rpartition("/")[2]
 
     def ask() -> Any:
+        client.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
         if is_glob:
             return list(client.glob(path, detail=True).values())
         return client.ls(path, detail=True) if not name or client.isdir(path) else None
