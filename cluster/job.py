@@ -28,7 +28,7 @@ from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from learner import Learner, learn
-from only_job import only_job
+from only_job import HeldError, only_job
 from report import Report, progress
 from restarts import COMES_AGAIN
 from stop_request import StopRequest
@@ -296,10 +296,14 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-if __name__ == "__main__":
+def status_of(argv: Sequence[str] | None = None) -> int:
+    """The exit status of main: COMES_AGAIN, after which restarts.py does not try again, where that would not help."""
     try:
-        status = main()
-    except DriftError:
+        return main(argv)
+    except (DriftError, HeldError):  # of a trainer too: Ray's error of a task is of its cause's class
         traceback.print_exc()
-        status = COMES_AGAIN  # restarts.py does not try it again
-    sys.exit(status)
+        return COMES_AGAIN
+
+
+if __name__ == "__main__":
+    sys.exit(status_of())

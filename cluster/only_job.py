@@ -10,6 +10,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+
+class HeldError(RuntimeError):
+    """Another job trains into the directory. To run this one again until that ends would train on unasked."""
+
+
 _FILE = "job.lock"
 _WAIT_S = 60.0  # a trainer lives on for some seconds when the process that started it is killed, and the job run again
 _LOOK_S = 0.2
@@ -22,7 +27,7 @@ def only_job(directory: Any, wait_s: float = _WAIT_S) -> Iterator[None]:
     wait_s: how long to wait for another job that holds it. A URL is not held: object stores have no locks, nor has
     every network filesystem.
 
-    Raises: RuntimeError where another job holds it.
+    Raises: HeldError where another job holds it.
     """
     if "://" in os.fspath(directory):
         yield
@@ -33,7 +38,7 @@ def only_job(directory: Any, wait_s: float = _WAIT_S) -> Iterator[None]:
         while not _is_held(file):
             if time.monotonic() >= end:
                 file.seek(0)
-                raise RuntimeError(
+                raise HeldError(
                     f"another job ({file.read()}) trains into {directory}; two would write the same steps, and remove "
                     "each other's unfinished ones. Stop that one (`ray job stop`), or give another --checkpoint-dir"
                 )

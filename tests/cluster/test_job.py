@@ -18,7 +18,9 @@ from typing import Any
 import job
 import numpy as np
 import pytest
-from only_job import only_job
+from only_job import HeldError, only_job
+from ray.exceptions import RayTaskError
+from restarts import COMES_AGAIN
 from stop_request import StopRequest
 from stream_log import StreamLog
 
@@ -149,7 +151,7 @@ def test_a_second_job_is_refused_while_one_trains_into_the_directory(
 ) -> None:
     def submit_again(learner: Any, batch: Any) -> Any:
         where = rf"another job \(process {os.getpid()} on .*\) trains into {run.directory}/checkpoints"
-        with pytest.raises(RuntimeError, match=where):
+        with pytest.raises(HeldError, match=where):
             run()
         return learn(learner, batch)
 
@@ -160,6 +162,26 @@ def test_a_second_job_is_refused_while_one_trains_into_the_directory(
         run(steps=2)
     run()
     assert lines(run.log) == lines(uninterrupted.log)
+
+
+@pytest.mark.parametrize(
+    "error", [HeldError("another job"), DriftError("seed"), MemoryError()], ids=lambda e: type(e).__name__
+)
+@pytest.mark.parametrize("is_of_trainer", [False, True])
+def test_what_would_come_again_ends_with_the_status_that_is_not_tried_again(
+    error: Exception, is_of_trainer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = RayTaskError("train", "Traceback", error).as_instanceof_cause() if is_of_trainer else error
+
+    def fail(argv: Any) -> int:
+        raise raised
+
+    monkeypatch.setattr(job, "main", fail)
+    if isinstance(error, MemoryError):
+        with pytest.raises(MemoryError):
+            job.status_of()
+    else:
+        assert job.status_of() == COMES_AGAIN
 
 
 def test_a_job_waits_for_the_last_trainer_of_the_one_before(tmp_path: Path) -> None:
