@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from datarax_ray import ImageFolder, load
+from datarax_ray import ImageFolder, Pipeline, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.http_files import HttpFiles
 
 
 def write(folder: Path) -> None:
@@ -225,3 +227,19 @@ def test_a_link_to_a_folder_above_it_is_refused_and_one_to_another_folder_is_fol
 def test_what_is_no_folder_or_names_nothing_is_said_to_be_so(paths: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         load(paths)
+
+
+def test_secrets_of_presigned_urls_are_in_no_log_and_no_repr(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "datarax_ray")
+    write(tmp_path)
+    server = HttpFiles(tmp_path)
+    try:
+        url = f"{server.url}/record/x.array_record?X-Amz-Signature=secret"
+        source = load(url)
+        several = ArrayRecordSourceModule(ArrayRecordSourceConfig(), [url, url.replace("//", "//me:secret@")])
+        with Pipeline(source=source, batch_size=2) as pipeline:
+            for text in (caplog.text, repr(source), repr(several), repr(pipeline)):
+                assert "secret" not in text
+                assert f"{server.url}/record/x.array_record'" in text
+    finally:
+        server.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import check_ordered
+from datarax_ray.read.formats.remote.ranges import shown
 
 logger = logging.getLogger("datarax_ray")
 
@@ -68,6 +69,7 @@ def _wrap(filesystem: Any) -> Any:
 
     from datarax_ray.read.formats.fsspec_files import FsspecFiles
 
+    filesystem.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
     return PyFileSystem(FsspecFiles(filesystem))
 
 
@@ -90,7 +92,7 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         if not found:
             first = min(names, default=None, key=lambda name: (not _is_data(name[len(path) :], ("",)), name))
             raise FileNotFoundError(
-                f"{path}: none of the {len(names)} files in this directory is named "
+                f"{shown(path)}: none of the {len(names)} files in this directory is named "
                 f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
                 + ((first and _advice(filesystem, first)) or " Give a glob to take files of other names.")
             )
@@ -107,10 +109,10 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
     elif glob.has_magic(path):
         found = _glob(filesystem, path)
         if not found:
-            raise FileNotFoundError(f"{path}: no file matches this glob on {filesystem.type_name}")
+            raise FileNotFoundError(f"{shown(path)}: no file matches this glob on {filesystem.type_name}")
         yield from found
     else:
-        raise FileNotFoundError(f"{path}: no such file or directory on {filesystem.type_name}")
+        raise FileNotFoundError(f"{shown(path)}: no such file or directory on {filesystem.type_name}")
 
 
 def _advice(filesystem: Any, path: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.listing import listed
-from datarax_ray.read.formats.remote.ranges import is_url
+from datarax_ray.read.formats.remote.ranges import is_url, shown
 
 # What ArrayRecord writers call their files (TFDS: name.array_record-00000-of-00008; datarax: name.riegeli).
 _NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
@@ -33,7 +33,7 @@ class FileSlice:
 
     def __post_init__(self) -> None:
         if self.skip < 0 or (self.take is not None and self.take < 0):
-            raise ValueError(f"{self.path}: skip and take must not be negative, got {self.skip} and {self.take}")
+            raise ValueError(f"{shown(self.path)}: skip and take must not be negative, got {self.skip} and {self.take}")
 
 
 def find(paths: Any) -> tuple[FileSlice, ...]:
@@ -66,6 +66,14 @@ def kept(paths: Any) -> Any:
     """
     check_ordered(paths)
     return paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
+
+
+def for_people(paths: Any) -> Any:
+    """The paths to show: without what may be a secret in a URL, also in those of a sequence or a FileInstruction."""
+    if isinstance(paths, tuple | list):
+        return type(paths)(map(for_people, paths))
+    name = getattr(paths, "filename", paths)
+    return shown(name) if isinstance(name, str) and "://" in name else paths
 
 
 def _each(paths: Any) -> Iterator[FileSlice]:
@@ -114,7 +122,7 @@ def _from_url(url: str) -> Iterator[FileSlice]:
     if not is_url(url):
         yield from _from_path(url.removeprefix("file://"))
     elif match := _SLICE.fullmatch(url):
-        yield _cut(url, **match.groupdict())
+        yield _cut(**match.groupdict())
     else:
         yield from map(FileSlice, listed(url, _NAME))
 
@@ -122,13 +130,13 @@ def _from_url(url: str) -> Iterator[FileSlice]:
 def _from_slice(text: str, path: str, start: str, stop: str) -> Iterator[FileSlice]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{text}: no such file as {path} (seen from {os.getcwd()})")
-    yield _cut(text, path, start, stop)
+    yield _cut(path, start, stop)
 
 
-def _cut(text: str, path: str, start: str, stop: str) -> FileSlice:
+def _cut(path: str, start: str, stop: str) -> FileSlice:
     skip = int(start or 0)
     if stop and int(stop) < skip:
-        raise ValueError(f"{text}: the slice ends before it starts")
+        raise ValueError(f"{shown(path)}[{start}:{stop}]: the slice ends before it starts")
     return FileSlice(path, skip, int(stop) - skip if stop else None)
 
 

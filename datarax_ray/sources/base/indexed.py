@@ -24,6 +24,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.cache import cached
+from datarax_ray.read.formats.paths import for_people
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -281,4 +282,4 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
 
     def _reads(self) -> str:
         """What it reads, for people."""
-        return f"paths={shown(self._given.value['paths'])}"
+        return f"paths={shown(for_people(self._given.value['paths']))}"
