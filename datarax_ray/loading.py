@@ -13,7 +13,7 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.image_folder import ImageFolder
-from datarax_ray.read.formats.paths import kept
+from datarax_ray.read.formats.paths import are_told, kept
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
 from datarax_ray.sources import (
@@ -63,9 +63,12 @@ def load(
 
     paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, WebDataset's tar, CSV or JSON
     lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or
-    "imagefolder:DIR", a folder of images for each class (ImageFolder has their names). shuffle, seed, transforms: as of
-    the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to read in this process, a number
-    for a RaySource with so many actors. What else can be said, the source's own config says.
+    "imagefolder:DIR", a folder of images for each class (ImageFolder has their names). Of a directory the source takes
+    files of its format's names, and warns of others that look like them; of ArrayRecord those in the directory itself.
+    URLs and slices named like ArrayRecord ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen.
+    shuffle, seed, transforms: as of the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to
+    read in this process, a number for a RaySource with so many actors. What else can be said, the source's own config
+    says.
 
     Raises: ValueError for files of several formats, or of none of these, with what was found; what the source raises.
 
@@ -87,7 +90,8 @@ def load(
         source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
         paths = kept(paths)
-        format_name, head = _found(paths)
+        # not looked at: ArrayRecord files behind URLs are read by another client than other formats
+        format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
         source_type, config = _SOURCES[format_name]
         if format_name == "CSV":
             header = _QUOTED.sub(b"", head).replace(b"\r", b"\n").partition(b"\n")[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -243,3 +244,62 @@ def test_secrets_of_presigned_urls_are_in_no_log_and_no_repr(tmp_path: Path, cap
                 assert f"{server.url}/record/x.array_record'" in text
     finally:
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("a.csv", "b.txt", "c.txt", "notes.md"), "left out 2 files that are not named *.csv, *.tsv, though D/b.txt"),
+        (
+            ("a.jsonl", "b.json", "d.txt"),
+            "left out 1 files that are not named *.jsonl, *.ndjson, *.json, though D/d.txt",
+        ),
+        (("a.parquet", "README", "part-1"), "though D/part-1 looks like one of these; give a glob"),
+        (("a.array_record", "part-1"), "left out 1 files that are not named as ArrayRecord files are, though D/part-1"),
+        (
+            ("a.array_record", "sub/b.array_record", "empty/b.csv"),
+            "left out 1 directories with ArrayRecord files in them",
+        ),
+        (("a.csv", "notes.md", "sub/b.csv"), ""),
+        (("a.array_record", "b.array_record", "notes.md", "sub/notes.md"), ""),
+    ],
+)
+def test_files_of_the_format_that_a_directory_is_not_read_with_are_told(
+    tmp_path: Path, names: tuple[str, ...], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path)
+    suffix = Path(names[0]).suffix
+    stored = next(path for path in tmp_path.glob("*/x*") if path.suffix == suffix)
+    folder = tmp_path / "given"
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(stored, folder / name)
+        if name.endswith(("README", "notes.md")):
+            (folder / name).write_text("What this is.\n")
+    load(folder)
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warned) == bool(said)
+    assert said.replace("D/", f"{folder}/") in "".join(warned)
+
+
+def test_a_directory_of_files_without_suffixes_is_refused_with_what_reads_them(tmp_path: Path) -> None:
+    write(tmp_path)
+    shutil.move(tmp_path / "parquet/x.parquet", tmp_path / "parquet/part-0")
+    with pytest.raises(FileNotFoundError, match=r"Parquet file: ParquetSource reads it\. Give a glob"):
+        load(tmp_path / "parquet")
+    assert len(load(str(tmp_path / "parquet/*"))) == 10
+
+
+def test_what_urls_and_slices_named_like_array_record_hold_is_told_by_the_source_that_reads_them(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path)
+    path = tmp_path / "record/x.array_record"
+    assert len(load(f"{path}[2:5]")) == 3
+    assert len(load([str(path), f"file://{path}"])) == 20
+    with fsspec.open("memory://bucket/x.array_record", "wb") as file:
+        file.write(path.read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datarax_ray.loading.find_on", None)  # the client of the other formats
+        assert len(load("memory://bucket/x.array_record")) == 10
+        assert len(load("memory://bucket/*.array_record")) == 10

@@ -48,6 +48,7 @@ def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
     """The filesystem of the URLs, and their paths on it; the local one for paths."""
     from pyarrow import fs
 
+    texts = [text.removeprefix("file://") if text.startswith("file:///") else text for text in texts]
     roots = sorted({match["root"] if (match := _SCHEME.match(text)) else "this machine" for text in texts})
     if len(roots) > 1:
         raise ValueError(f"the paths are on {len(roots)} filesystems ({', '.join(roots)}); a source reads one of them")
@@ -94,7 +95,8 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
             raise FileNotFoundError(
                 f"{shown(path)}: none of the {len(names)} files in this directory is named "
                 f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
-                + ((first and _advice(filesystem, first)) or " Give a glob to take files of other names.")
+                + ((first and _advice(filesystem, first)) or "")
+                + " Give a glob to take files of other names."
             )
         packed = [name for name in names if _is_data(os.path.splitext(name)[0], suffixes) and name not in found]
         packed = sorted(name for name in packed if name.lower().endswith(_PACKED))
@@ -104,6 +106,17 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
                 path,
                 len(packed),
                 packed[0],
+            )
+        others = {name for name in names if _is_data(name[len(path) :], ("",))}.difference(found, packed)
+        count, first = sniff.alike(filesystem.open_input_file, found[0], others)
+        if count:
+            logger.warning(
+                "%s: left out %d files that are not named %s, though %s looks like one of these; give a glob or a list "
+                "of files to have them read as well.",
+                path,
+                count,
+                ", ".join("*" + suffix for suffix in suffixes),
+                first,
             )
         yield from found
     elif glob.has_magic(path):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import glob
+import logging
 import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.listing import listed
 from datarax_ray.read.formats.remote.ranges import is_url, shown
 
+logger = logging.getLogger("datarax_ray")
+
 # What ArrayRecord writers call their files (TFDS: name.array_record-00000-of-00008; datarax: name.riegeli).
 _NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
+_SURE_NAME = re.compile(r"\.(array_?record|riegeli)[^/]*$", re.IGNORECASE)
 _SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
 
 
@@ -74,6 +79,14 @@ def for_people(paths: Any) -> Any:
         return type(paths)(map(for_people, paths))
     name = getattr(paths, "filename", paths)
     return shown(name) if isinstance(name, str) and "://" in name else paths
+
+
+def are_told(paths: Any) -> bool:
+    """Whether nothing is to be looked at to tell that these are ArrayRecord: a URL or a slice, all of such a name."""
+    named = paths if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
+    texts = [os.fspath(path) if isinstance(path, str | os.PathLike) else "" for path in named]
+    is_asked = any(is_url(text) or (_SLICE.fullmatch(text) and not os.path.exists(text)) for text in texts)
+    return is_asked and all(_SURE_NAME.search(text) for text in texts)
 
 
 def _each(paths: Any) -> Iterator[FileSlice]:
@@ -148,7 +161,33 @@ def _from_directory(path: str) -> Iterator[FileSlice]:
             f"{path}: none of the {len(entries)} files in this directory is named *.array_record*, *.arrayrecord* or "
             f"*.riegeli*{_instead(path, entries)}"
         )
+    others = [os.path.join(path, name) for name in entries if not _NAME.search(name)]
+    count, first = sniff.alike(partial(open, mode="rb"), os.path.join(path, found[0]), others)
+    if count:
+        logger.warning(
+            "%s: left out %d files that are not named as ArrayRecord files are, though %s looks like one; give a glob "
+            "or a list of files to have them read as well.",
+            path,
+            count,
+            first,
+        )
+    below = sorted(entry.path for entry in os.scandir(path) if entry.is_dir() and _holds_named(entry.path))
+    if below:
+        logger.warning(
+            "%s: left out %d directories with ArrayRecord files in them, %s the first; give a glob or a list of them "
+            "to have those read as well.",
+            path,
+            len(below),
+            below[0],
+        )
     yield from (FileSlice(os.path.join(path, name)) for name in found)
+
+
+def _holds_named(folder: str) -> bool:
+    try:
+        return not os.path.basename(folder).startswith(".") and any(map(_NAME.search, os.listdir(folder)))
+    except OSError:  # nothing of it is wanted
+        return False
 
 
 def _instead(path: str, entries: list[str]) -> str:

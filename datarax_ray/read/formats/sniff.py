@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 HEAD_NBYTES = 4096  # of a file, for `file_format`
 TAIL_NBYTES = 8
+_MOST_SUFFIXES = 8  # that alike looks at: of a name for each day or number there are thousands
+_UNSURE = (None, "text", "JSON")  # what any note beside the data may look like
 
 # Of Riegeli's file signature the first block's header. Source: google/riegeli, doc/riegeli_records_file_format.md.
 _RIEGELI = bytes.fromhex("83af70d10d884a3f0000000000000000")
@@ -110,6 +113,31 @@ def ends(file: Any) -> tuple[bytes, bytes]:
     file.seek(0, os.SEEK_END)
     file.seek(max(0, file.tell() - TAIL_NBYTES))
     return head, file.read()
+
+
+def alike(opened: Callable[[str], Any], path: str, others: Iterable[str]) -> tuple[int, str]:
+    """How many of the other files are likely of this one's format, and one that is; (0, "") where none is.
+
+    Of each suffix, of a few of them, the first and the last name are looked at. opened: a binary file at a path.
+    """
+
+    def format_at(path: str) -> str | None:
+        try:
+            with opened(path) as file:
+                return file_format(*ends(file))
+        except OSError:  # whoever reads it tells
+            return None
+
+    groups: dict[str, list[str]] = {}
+    for other in sorted(others):
+        groups.setdefault(os.path.splitext(other)[1].lower(), []).append(other)
+    wanted = format_at(path) if groups else None
+    count, first = 0, ""
+    for group in list(groups.values())[:_MOST_SUFFIXES] if wanted not in _UNSURE else []:
+        like = next((end for end in (group[0], group[-1]) if format_at(end) == wanted), None)
+        if like is not None:
+            count, first = count + len(group), first or like
+    return count, first
 
 
 def advice_at(path: str, wanted: str = "") -> str:
