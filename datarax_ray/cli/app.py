@@ -64,7 +64,8 @@ def ingest(
     paths: Annotated[
         list[str],
         typer.Argument(
-            help="ArrayRecord files, globs (quoted), directories, or 'FILE[start:stop]' for some records of one.",
+            help="ArrayRecord files, globs (quoted) or directories, or URLs of these (s3://, gs://, https://), or "
+            "'FILE[start:stop]' for some records of one.",
             metavar="PATHS",
             show_default=False,
         ),

@@ -52,8 +52,9 @@ class JSONLinesSourceConfig(_TextConfig):
 class CSVSourceConfig(_TextConfig):
     """How CSV is read; see RowGroupsConfig for the other fields. Row groups are blocks of up to 4 MiB of text.
 
-    column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred.
-    delimiter: between values. column_names: of files without a header; None where their first row is one.
+    column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred:
+    "01234" would be the number 1234. delimiter: between values. column_names: of files without a header; None where
+    their first row is one.
 
     >>> CSVSourceConfig(delimiter="\\t", column_types={"zip": "string"}).shuffle
     False

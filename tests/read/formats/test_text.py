@@ -217,6 +217,17 @@ def test_types_that_are_named_hold_for_all_rows(tmp_path: Path) -> None:
     assert values(reader.read(np.arange(2))) == {"x": [1.0, 1.0], "y": [None, None]}
 
 
+def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_named_a_string(tmp_path: Path) -> None:
+    rows = [("01234", "0x10", "nan", "2020-01-01T00:00:00+02:00"), ("7", "11", "NA", "2020-01-01T00:00:00Z")]
+    rows += [("2", "3", "1", "2020-01-01T00:00:00Z")]
+    path = write(tmp_path, "zip,hex,gap,when\n" + "".join(",".join(row) + "\n" for row in rows))
+    found = everything(TextReader.of(path, CSV()))
+    assert (found["zip"], found["hex"], found["gap"]) == ([1234, 7, 2], [16, 11, 3], [None, None, 1])
+    assert [when.isoformat() for when in found["when"]] == ["2019-12-31T22:00:00", *["2020-01-01T00:00:00"] * 2]
+    named = everything(TextReader.of(path, CSV(), column_types=dict.fromkeys(found, "string")))
+    assert list(zip(*(named[name] for name in ("zip", "hex", "gap", "when")), strict=True)) == rows
+
+
 def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> None:
     path = write(tmp_path, "x,y\n" + "1,a\n" * 2**21 + ",\n")
     with pytest.raises(ValueError, match=rf"{path}, block \d+ of its rows: field 'x' .*fill_nulls={{'x': value}}"):
