@@ -282,6 +282,20 @@ def test_files_of_the_format_that_a_directory_is_not_read_with_are_told(
     assert said.replace("D/", f"{folder}/") in "".join(warned)
 
 
+def test_directories_of_array_record_files_that_a_glob_does_not_search_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path)
+    shutil.copytree(tmp_path / "record", tmp_path / "record/sub")
+    for pattern, num_records, is_told in (("*", 10, True), ("*.array_record", 10, False), ("**", 20, False)):
+        caplog.clear()
+        paths = str(tmp_path / "record" / pattern)
+        assert len(ArrayRecordSourceModule(ArrayRecordSourceConfig(), paths)) == num_records
+        assert (
+            f"left out 1 directories with ArrayRecord files in them, {tmp_path}/record/sub" in caplog.text
+        ) is is_told
+
+
 def test_a_directory_of_files_without_suffixes_is_refused_with_what_reads_them(tmp_path: Path) -> None:
     write(tmp_path)
     shutil.move(tmp_path / "parquet/x.parquet", tmp_path / "parquet/part-0")

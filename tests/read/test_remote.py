@@ -98,13 +98,15 @@ def test_many_files_are_one_index_and_slices_of_them_too(tmp_path, served):
         reader.close()
 
 
-def test_globs_and_directories_are_those_of_the_filesystem(tmp_path, bucket):
+def test_globs_and_directories_are_those_of_the_filesystem(tmp_path, bucket, caplog):
     url = copy_into(bucket, write_files(tmp_path, [3, 4, 5]))
     bucket.pipe("/bucket/README.md", b"x")
     bucket.pipe("/bucket/sub/other.array_record", b"x")
     names = [f"part-0000{i}.array_record" for i in range(3)]
     for paths in (url, f"{url}/", f"{url}/part-*", [f"{url}/{name}" for name in names]):
+        caplog.clear()
         assert [Path(part.path).name for part in find(paths)] == names
+        assert ("left out 1 directories, /bucket/sub the first" in caplog.text) is (paths in (url, f"{url}/"))
     assert ArrayRecordReader.of(url).read(np.arange(12)) == [record(i) for i in range(12)]
     assert find(f"{url}/{names[0]}[2:]") == (FileSlice(f"{url}/{names[0]}", 2),)
     with pytest.raises(FileNotFoundError, match="no file matches this glob"):

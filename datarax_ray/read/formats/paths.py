@@ -123,9 +123,12 @@ def _from_path(path: str) -> Iterator[FileSlice]:
         yield from _from_slice(path, **match.groupdict())
     elif glob.has_magic(path):
         # what is no directory, and not what is a file: a broken link is an error when it is opened
-        found = sorted(p for p in glob.glob(path, recursive=True) if not os.path.isdir(p))
+        matching = glob.glob(path, recursive=True)
+        found = sorted(p for p in matching if not os.path.isdir(p))
         if not found:
             raise FileNotFoundError(f"{path}: no file matches this glob (seen from {os.getcwd()})")
+        if "**" not in path:  # which goes into them
+            _tell_folders(path, filter(os.path.isdir, matching))
         yield from map(FileSlice, found)
     else:
         raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")
@@ -171,16 +174,21 @@ def _from_directory(path: str) -> Iterator[FileSlice]:
             count,
             first,
         )
-    below = sorted(entry.path for entry in os.scandir(path) if entry.is_dir() and _holds_named(entry.path))
-    if below:
+    _tell_folders(path, (entry.path for entry in os.scandir(path) if entry.is_dir()))
+    yield from (FileSlice(os.path.join(path, name)) for name in found)
+
+
+def _tell_folders(path: str, folders: Iterable[str]) -> None:
+    """Warn of those that are not searched, and hold ArrayRecord files."""
+    found = sorted(filter(_holds_named, folders))
+    if found:
         logger.warning(
             "%s: left out %d directories with ArrayRecord files in them, %s the first; give a glob or a list of them "
             "to have those read as well.",
             path,
-            len(below),
-            below[0],
+            len(found),
+            found[0],
         )
-    yield from (FileSlice(os.path.join(path, name)) for name in found)
 
 
 def _holds_named(folder: str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import glob
+import logging
 from re import Pattern
 from typing import Any
 
 from datarax_ray.read.formats.remote.ranges import cause, filesystem_of, refusal, shown
 from datarax_ray.read.retry import retried
+
+logger = logging.getLogger("datarax_ray")
 
 
 def listed(url: str, named: Pattern[str]) -> list[str]:
@@ -48,5 +51,14 @@ def listed(url: str, named: Pattern[str]) -> list[str]:
             f"{shown(url)}: none of the {len(names)} files in this directory is named *.array_record*, *.arrayrecord* "
             f"or *.riegeli* ({', '.join(names[:3]) or 'it is empty'}). Give a glob to take files of other names, or "
             "one of the directories below it."
+        )
+    # a client may list a directory in itself
+    folders = {info["name"].rstrip("/") for info in infos if info["type"] == "directory"} - {path.rstrip("/")}
+    if folders and "**" not in plain:  # which goes into them
+        logger.warning(
+            "%s: left out %d directories, %s the first; give a glob or a list of them to have what is in them as well.",
+            shown(url),
+            len(folders),
+            shown(min(folders)),
         )
     return [client.unstrip_protocol(name) for name in found]
