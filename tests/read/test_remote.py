@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from datarax_ray.plan.orders.kinds import order_of
@@ -122,6 +123,7 @@ class KeepsListings(MemoryFileSystem):
     """Keeps its listings as s3fs, gcsfs and adlfs do: without an end, in `dircache`."""
 
     protocol = "keeps"
+    find = AbstractFileSystem.find  # by ls
 
     def ls(self, path, detail=True, **kwargs):
         path = self._strip_protocol(path)
@@ -263,6 +265,51 @@ def test_a_stuck_request_is_given_up_and_asked_again(tmp_path, served):
     assert reader.read(np.arange(0, 200, 20)) == [noise(i) for i in range(0, 200, 20)]
     assert served.num_broken == 3
     reader.close()
+
+
+def test_stuck_requests_are_asked_again_once_at_least_and_then_while_patience_lasts(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
+    waits_s = (0.0,) * 1000
+    for patience_s, most in ((0.0, 2), (0.5, 11)):
+        remote = Remote(timeout_s=0.05, waits_s=waits_s, patience_s=patience_s)
+        reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
+        reader._mirrors._remote = remote
+        served.what = lambda number: "stall"
+        before = served.num_broken
+        with pytest.raises(StorageError, match=r"a\.array_record, bytes .*: reading failed \d+ times in \d+ s"):
+            reader.read(np.arange(10))
+        assert 2 <= served.num_broken - before <= most
+        served.what = lambda number: ""
+        reader.close()
+
+
+class Hangs(MemoryFileSystem):
+    """A client without a timeout of its own: its requests end with the test."""
+
+    protocol = "hangs"
+    ended = threading.Event()
+    num_asked = 0
+
+    def cat_file(self, path, **options):
+        type(self).num_asked += 1
+        self.ended.wait()
+        return super().cat_file(path, **options)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return "/" + path.removeprefix("hangs://").strip("/")
+
+
+def test_a_client_without_a_timeout_is_given_up_too(tmp_path, bucket):
+    fsspec.register_implementation("hangs", Hangs, clobber=True)
+    copy_into(bucket, write_files(tmp_path, [3]), "/bucket")
+    remote = Remote(timeout_s=0.1, waits_s=(0.0,) * 10, patience_s=0.0)
+    try:
+        with pytest.raises(StorageError, match=r"reading failed 2 times in .*TimeoutError"):
+            ArrayRecordReader.of("hangs://bucket/part-00000.array_record", remote=remote)
+        assert Hangs.num_asked == 2
+    finally:
+        Hangs.ended.set()
 
 
 @pytest.mark.parametrize(("what", "said"), [("503", "503"), ("cut", "payload|bytes came"), ("stall", "Timeout")])

@@ -15,6 +15,7 @@ import functools
 import logging
 import random
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ logger = logging.getLogger("datarax_ray")
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 _MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
-_MIN_RATE = 2**15  # bytes a second; slower than this, beyond the timeout, is stuck: 32 requests may share a slow link
+_MIN_RATE = 2**17  # bytes a second; slower than this, beyond the timeout, is stuck: 32 requests may share a slow link
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -37,8 +38,10 @@ class Remote:
     nbytes: of their pages that are kept in memory, of one source in one process; or one request's, where that is more.
     most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
     a small part of that. timeout_s: of one request that brings nothing, where its client tells that (http's does);
-    elsewhere of one that is slower than a few tens of KB a second beyond it. waits_s: before it is asked for again, and
-    again; half a minute in all, with a quick one first, since one of many requests is often lost alone.
+    elsewhere of one that is slower than a hundred KB a second beyond it. waits_s: before it is asked for again, and
+    again; half a minute in all, with a quick one first, since one of many requests is often lost alone. patience_s:
+    after so long it is not asked for again, unless it was asked for only once. Two tries of the longest request end
+    well within RaySource's request_timeout_s, by which the actor would be taken for hung, and nobody told the URL.
     """
 
     nbytes: int = 256 * 2**20
@@ -46,6 +49,7 @@ class Remote:
     gap_nbytes: int = 64 * 2**10
     timeout_s: float = 10.0
     waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    patience_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,8 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     get = _GETTERS.get(url.partition("://")[0], _get_any)
     count = stop - (start or 0)
     what = f"{shown(url)}, its last {stop:,} bytes" if start is None else f"{shown(url)}, bytes [{start:,}, {stop:,})"
-    for wait_s in (*remote.waits_s, None):
+    begin = time.monotonic()
+    for tries, wait_s in enumerate((*remote.waits_s, None), start=1):
         try:
             asked = get(client, url, start, stop, remote.timeout_s)
             answer = await asyncio.wait_for(asked, remote.timeout_s + count / _MIN_RATE)
@@ -178,9 +183,10 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
                 raise _changed(url, version, "ends before that") if version else _empty(url) from None
             if not is_transient(error):
                 raise refusal(url, what, error) from cause(url, error)
-            if wait_s is None:
+            took_s = time.monotonic() - begin
+            if wait_s is None or (tries > 1 and took_s + wait_s > remote.patience_s):
                 raise StorageError(
-                    f"{what}: reading failed {len(remote.waits_s) + 1} times, at last with {_said(error)}. That is the "
+                    f"{what}: reading failed {tries} times in {took_s:.0f} s, at last with {_said(error)}. That is the "
                     "storage or the way to it, no broken data, so nothing is left out for it. Look at the service and "
                     "the network, and go on from the last state."
                 ) from cause(url, error)
