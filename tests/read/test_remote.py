@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -470,6 +471,21 @@ def test_a_presigned_url_gives_no_secret_away(tmp_path, served):
             said, error = said + str(error), error.__cause__
         assert "secret" not in said
         assert path.name in said
+
+
+def test_a_program_that_ends_with_files_open_says_nothing(tmp_path, served):
+    write_files(tmp_path, [50])
+    script = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from datarax_ray.read.formats.array_record import ArrayRecordReader\n"
+        "reader = ArrayRecordReader.of(sys.argv[1])\n"
+        "reader.read(np.arange(50))\n"
+        "np.kept = reader, sys.modules[type(reader._mirrors).__module__]\n"  # to be freed after what it uses
+    )
+    run = [sys.executable, "-c", script, f"{served.url}/part-00000.array_record"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_threads_read_and_close_one_reader(tmp_path, served):

@@ -13,7 +13,7 @@ import itertools
 import mmap
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,10 +73,10 @@ class Image:
             number = ctypes.get_errno()
             raise OSError(number, f"no memory could be given back: {os.strerror(number)}")
 
-    def close(self) -> None:
+    def close(self, _close: Callable[[int], None] = os.close) -> None:  # at exit, the module's `os` may be gone
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            _close(fd)
 
     def __del__(self) -> None:
         self.close()
