@@ -60,15 +60,16 @@ POLL_S = 0.25
 class InFlight:
     """A request on its way. ref: what it will answer, None where there was nobody to send it to.
 
-    node: where its actor was then. outcome: the loss or the block, where it is known before anyone asks for it.
-    look_at: when to see whether it is on this node, inf once it is. waited_since: when it was first seen to be read
-    while the stream waits for it.
+    node: where its actor was then. token: by which its actor knows it. outcome: the loss or the block, where it is
+    known before anyone asks for it. look_at: when to see whether it is on this node, inf once it is. waited_since: when
+    it was first seen to be read while the stream waits for it.
     Times are those of time.monotonic.
     """
 
     part: Part
     ref: ray.ObjectRef | None
     node: str = ""
+    token: tuple[str, int] | None = None
     outcome: Lost | Block | None = None
     look_at: float = 0.0
     waited_since: float | None = None
@@ -92,7 +93,7 @@ class ActorSet:
         self._quorum = StartQuorum(options.start_timeout_s)
         self._has_begun = False
         self._tended_at = 0.0
-        self._user = secrets.token_hex(8)
+        self.user = secrets.token_hex(8)
         self._next_index = 0
         self.add(num_actors)
 
@@ -178,7 +179,7 @@ class ActorSet:
                 self._let_go(actors, ready)
 
     def _let_go(self, actors: list[Actor], ready: tuple[int, ...]) -> None:
-        user = self._user if self._options.name is not None else None
+        user = self.user if self._options.name is not None else None
         let_go([actor for actor in actors if actor.handle is not None], user, ready if self._is_managed else ())
 
     def tend(self) -> None:
@@ -264,9 +265,9 @@ class ActorSet:
                     actor.to_do.clear()
                     self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))
                     raise
-                actor.ping = actor.handle.stats.remote(self._user)
+                actor.ping = actor.handle.stats.remote(self.user)
             case Ask():
-                actor.ping = actor.handle.stats.remote(self._user)
+                actor.ping = actor.handle.stats.remote(self.user)
             case Kill(for_ever):
                 with contextlib.suppress(Exception):  # it may be gone
                     ray.kill(actor.handle, no_restart=for_ever)

@@ -8,9 +8,11 @@ each. A pool is used by several threads; none waits for longer than a moment whi
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -51,6 +53,7 @@ class RayPool:
         self._connection = Connection()
         self._description: ray.ObjectRef | bytes | None = _put(description)
         self._is_closed = False
+        self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
         self._set = ActorSet(num_actors, options, digest(description.settings()), is_managed=description.is_managed)
@@ -119,8 +122,10 @@ class RayPool:
             if actor is None or actor.state.phase != "running":
                 return InFlight(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
             trial = Trial(self._request_timeout_s) if part.is_trial else None
-            ref = actor.handle.read.remote([self._description], part.request, trial)
-            sent = InFlight(part, ref, actor.state.process.node_id, look_at=time.monotonic() + _LOOK_EVERY_S)
+            token = (self._set.user, next(self._counter))
+            ref = actor.handle.read.remote([self._description], part.request, trial, token)
+            now = time.monotonic()
+            sent = InFlight(part, ref, actor.state.process.node_id, token=token, look_at=now + _LOOK_EVERY_S)
             self._set.send(actor, sent)
             return sent
 
@@ -177,11 +182,14 @@ class RayPool:
             return
         with RAY_LOCK, self._lock:
             is_there = not self._is_closed and self._connection.is_there
+            tokens: defaultdict[int, list[Any]] = defaultdict(list)
             for ask in sent.values():
                 if ask.ref is not None:
                     self._set.drop(ask)
-                    if is_there:
-                        ray.cancel(ask.ref)  # what has not begun will not; what runs ends by itself and is dropped
+                    tokens[ask.part.actor].append(ask.token)
+            for index, found in tokens.items():
+                if is_there and (actor := self._set.actors.get(index)) is not None and actor.handle is not None:
+                    actor.handle.forget.remote(found)  # what runs ends by itself and is dropped
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""

@@ -10,6 +10,8 @@ import pickle
 import resource
 import threading
 import time
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,9 @@ _KEPT_NBYTES = 256 * 2**20
 # What one trainer has in flight from one actor: another that is less than that behind finds everything.
 _SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
 
+# Of reads that nobody waits for: far more than all trainers have on their way to one actor.
+_MAX_FORGOTTEN = 10_000
+
 
 class DescriptionLostError(RuntimeError):
     """What describes the stream did not come to this actor. Nothing that the user's code raises is one."""
@@ -53,19 +58,28 @@ class ReaderActor:
         self._shared = BlockCache(_SHARED_NBYTES)
         self._reading = threading.Lock()
         self._has_ended = False
+        self._forgotten: OrderedDict[Hashable, None] = OrderedDict()
         self._at_since, self._is_trial = math.inf, False  # since when a read goes on
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
-    def read(self, boxed: list[ray.ObjectRef | bytes], request: ReadRequest, trial: Trial | None = None) -> Block:
+    def read(
+        self,
+        boxed: list[ray.ObjectRef | bytes],
+        request: ReadRequest,
+        trial: Trial | None = None,
+        token: Hashable = None,
+    ) -> Block:
         """The block that the request asks for; a pure function of the request.
 
         boxed: a list with the IndexedStream pickled, or a reference to it; taken with the first call, kept from then
         on. Not given to the constructor: what fails there kills the actor and is retried, what fails in a call comes to
-        the caller. trial: how to try what may end this process; None to read it here.
+        the caller. trial: how to try what may end this process; None to read it here. token: see forget.
 
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each request
         in flight, where the driver raises it once, when the stream comes to it.
         """
+        if token in self._forgotten:
+            return Block(np.empty(0, np.int64), None)
         begin = time.perf_counter()
         self._at_since, self._is_trial = begin, trial is not None
         try:
@@ -114,6 +128,16 @@ class ReaderActor:
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,
         }
+
+    @ray.method(concurrency_group="control")
+    def forget(self, tokens: Sequence[Hashable]) -> None:
+        """Nobody waits for these reads any more: those that have not begun answer at once, with nothing.
+
+        In place of ray.cancel: an actor that was asked for more since may answer nothing at all then (Ray 2.60).
+        """
+        self._forgotten.update(dict.fromkeys(tokens))
+        while len(self._forgotten) > _MAX_FORGOTTEN:
+            self._forgotten.popitem(last=False)
 
     @ray.method(concurrency_group="control")
     def leave(self, user: str) -> bool:

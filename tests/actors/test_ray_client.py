@@ -26,6 +26,7 @@ import hashlib, json, os, signal, sys
 import ray
 from datarax_ray import Pipeline, RaySource
 from tests.actors.test_ray_client import BATCH, make, told
+from tests.waiting import until
 
 ray.init(sys.argv[1])
 assert ray.util.client.ray.is_connected()
@@ -37,6 +38,7 @@ with RaySource(make(sys.argv[2:]), num_actors=2, num_cpus=0.5, chunk_size=16, ma
                 os.kill(source.stats()[0]["pid"], signal.SIGKILL)
             told(digest, pipeline.step())
         state = json.dumps(pipeline.get_state())
+        until(lambda: source._actors.actors() and source.recoveries.num_lost, 60)  # others may have read for it by now
     print("lost", source.recoveries.num_lost)
 with RaySource(make(sys.argv[2:]), num_actors=3, num_cpus=0.5) as source:
     with Pipeline(source=source, batch_size=BATCH) as pipeline:

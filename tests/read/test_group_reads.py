@@ -116,7 +116,7 @@ def test_an_epoch_of_parquet_decodes_each_row_group_once(tmp_path, num_actors, c
     monkeypatch.setattr(ParquetReader, "_decode", lambda self, group: decoded.append(group) or decode(self, group))
     largest = 8 * int(np.diff(reader.groups.starts).max())
     order = order_of(num_rows, 7, "block", groups=reader.groups, window_blocks=WINDOW)
-    stream = IndexedStream(reader._with(max_nbytes=2 * WINDOW * largest), order, 2)
+    stream = IndexedStream(ParquetReader(**reader._given | {"max_nbytes": 2 * WINDOW * largest}), order, 2)
     found, _ = run(stream, num_actors, chunk_size)
     assert [element["index"] for element in found] == order.records(np.arange(2 * num_rows)).tolist()
     assert len(decoded) <= 2 * len(rows)
