@@ -179,9 +179,9 @@ class ActorState:
     """One actor. `now` is the time of any clock, as are the fields that end in _at.
 
     process: the last that answered, or nobody. requests: sent and not done, in order. asked_at: since when an answer is
-    expected; None where none is. heard_at: the last answer of any kind. num_failures: losses and failed starts since a
-    request was done. due_at: when patience with its phase is over. loss: until it runs again. why_not: why it could not
-    start, "" once it runs.
+    expected; None where none is. heard_at: the last answer of any kind. is_owed: it was asked since for what nobody
+    waits for any more, as others have read it. num_failures: losses and failed starts since a request was done. due_at:
+    when patience with its phase is over. loss: until it runs again. why_not: why it could not start, "" once it runs.
     """
 
     limits: Thresholds
@@ -190,6 +190,7 @@ class ActorState:
     requests: list[Any] = field(default_factory=list)
     asked_at: float | None = None
     heard_at: float = 0.0
+    is_owed: bool = False
     num_failures: int = 0
     due_at: float = -math.inf
     loss: Loss | None = None
@@ -203,7 +204,9 @@ class ActorState:
         if self.phase != "running" and now > self.due_at:  # also where what it is asked fails at once, again and again
             return self._lose_patience(now)
         if self.asked_at is None:
-            if self.phase == "running" and not (self.requests and now - self.heard_at > self.limits.quiet_s):
+            if self.phase == "running" and not (
+                (self.requests or self.is_owed) and now - self.heard_at > self.limits.quiet_s
+            ):
                 return []
             self.asked_at = now
             return [Ask()]
@@ -229,7 +232,7 @@ class ActorState:
         if self.phase == "hung" and is_same:  # it is being ended, and has answered once more
             return []
         if self.phase == "running" and is_same:
-            self.heard_at = now
+            self.heard_at, self.is_owed = now, False
             if at_s > may_take_s:
                 return self._kill(
                     f"a request took longer than the {may_take_s:g} s that request_timeout_s gives it", now
@@ -243,7 +246,7 @@ class ActorState:
                 kind = "answered" if is_same else "restarted"
             commands.append(TellReturn(kind, self.loss.reason, now - self.loss.since))
         self.phase, self.process, self.loss, self.why_not = "running", process, None, ""
-        self.heard_at, self.due_at = now, math.inf
+        self.heard_at, self.is_owed, self.due_at = now, False, math.inf
         return commands
 
     @_event
@@ -269,7 +272,7 @@ class ActorState:
 
     @_event
     def sent(self, request: Any, now: float) -> Commands:
-        if not self.requests:
+        if not (self.requests or self.is_owed):
             self.heard_at = now
         self.requests.append(request)
         return []
@@ -278,13 +281,14 @@ class ActorState:
     def done(self, request: Any, now: float) -> Commands:
         """The request's answer is here."""
         self.requests.remove(request)
-        self.heard_at, self.num_failures = now, 0
+        self.heard_at, self.num_failures, self.is_owed = now, 0, False
         return []
 
     @_event
     def dropped(self, request: Any) -> Commands:
         """Nobody waits for the request any more, or what it answered is lost."""
         self.requests.remove(request)
+        self.is_owed = True
         return []
 
     @_event

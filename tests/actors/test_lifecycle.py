@@ -150,7 +150,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         {"requests": ["r"], "heard_at": 100, "num_failures": 0},
         [],
     ),
-    (RUNNING, "dropped", ("r",), {"requests": ["s"]}, []),
+    (RUNNING, "dropped", ("r",), {"requests": ["s"], "is_owed": True}, []),
     # it lives; is it at work?
     (ASKED, "answered", (HERE, 100, 2, 2), {"asked_at": None, "heard_at": 100}, []),
     (
@@ -650,3 +650,20 @@ def test_whatever_happens_no_request_is_lost_or_answered_twice_and_nobody_waits_
         told |= world.told
     assert num_lives > 300
     assert told == {"answered", "restarted", "replaced", "hung"}
+
+
+def test_one_that_owes_an_answer_that_others_have_given_is_missed_all_the_same() -> None:
+    state = ActorState(Thresholds())
+    state.tick(0.0)
+    state.answered(Process("a", 1, "n", "h"), 1.0, 0, math.inf)
+    for now in range(10, 20):  # asked again and again for what others read in time
+        state.sent("request", float(now))
+        state.dropped("request")
+        if any(isinstance(command, Ask) for command in state.tick(now + 0.5)):
+            break
+    assert 12 <= now <= 14
+    state.tick(now + 1.0)
+    state.tick(now + 6.0)
+    assert state.phase == "silent"
+    state.answered(Process("a", 1, "n", "h"), now + 7.0, 0, math.inf)
+    assert [state.tick(later) for later in (now + 10.0, now + 100.0)] == [[], []]  # it has nothing to do

@@ -116,7 +116,7 @@ def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_chang
         until(lambda: all(distributed.stats()[i]["num_blocks"] >= 5 for i in mine))
         cluster.remove_node(node, allow_graceful=False)
         got += rows(stream)
-        # others read what they were late with, so that it may be noticed only now; there is no room for them
+        # others have read what they were late with, so that it may be noticed only now; there is no room for them
         until(lambda: set(distributed._actors.actors()) == set(range(4)) - set(mine), 60.0)
         lost = distributed._actors._set.actors[mine[0]].state
         assert distributed._actors.recoveries.num_retried or lost.loss is not None
