@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     from tests.data import write_files
 
     return write_files(tmp_path_factory.mktemp("files"), (7, 5, 8, 100))
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(scope="module")

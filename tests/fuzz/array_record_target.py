@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_file
 from tests.fuzz import outcomes, riegeli
-from tests.fuzz.mutations import MUTATIONS, splice, truncate_at
+from tests.fuzz.mutations import MUTATIONS, change, splice, truncate_at
 from tests.fuzz.reading import read_through
 
 _RECORDS = 300
@@ -80,16 +79,8 @@ class ArrayRecordTarget:
                 description.read(ReadRequest(0, start))
             mutation = rng.choice([kind for kind in self.mutations if kind not in (_FORGED, _SPLICED)])
             mutant = self.mutations[mutation](self._file, rng)
-            if how == "overwritten in place":
-                self._path.write_bytes(mutant)
-            elif how == "cut in place":
-                os.truncate(self._path, rng.choice([*riegeli.borders(self._file)[:-1], 0, 1, 100, len(self._file) - 1]))
-            elif how == "deleted":
-                self._path.unlink()
-            else:
-                new = self._path.with_suffix(".new")
-                new.write_bytes(mutant)
-                new.replace(self._path)
+            cuts = [*riegeli.borders(self._file)[:-1], 0, 1, 100, len(self._file) - 1]
+            change(self._path, how, mutant, lambda: rng.choice(cuts))
             # Another file's bytes in an open one's place: its chunks' checksums hold.
             is_seen = how != "overwritten in place" or mutation != _SWAPPED
             return self._outcome(description, start, rng, self._rows, outcomes.WRONG if is_seen else outcomes.OTHER)

@@ -5,8 +5,10 @@ Nothing here reads or writes files; the same seed gives the same mutant.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 Mutation = Callable[[bytes, random.Random], bytes]
 
@@ -89,6 +91,20 @@ MUTATIONS: dict[str, Mutation] = {
     "moved": move,
     "noise": noise,
 }
+
+
+def change(path: Path, how: str, mutant: bytes, cut_at: Callable[[], int]) -> None:
+    """Change a file that is open: "overwritten in place" by the mutant, "cut in place", "deleted", else "replaced"."""
+    if how == "overwritten in place":
+        path.write_bytes(mutant)
+    elif how == "cut in place":
+        os.truncate(path, cut_at())
+    elif how == "deleted":
+        path.unlink()
+    else:
+        new = path.with_suffix(".new")
+        new.write_bytes(mutant)
+        new.replace(path)
 
 
 def _place(size: int, rng: random.Random) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
-from tests.fuzz.mutations import MUTATIONS, Mutation, splice, truncate_at
+from tests.fuzz.mutations import MUTATIONS, Mutation, change, splice, truncate_at
 from tests.fuzz.reading import read_through
 
 _ROWS = 300
@@ -64,16 +63,7 @@ class ParquetTarget:
         if start:
             reader.read(np.arange(start))
         mutant = rng.choice(list(self.mutations.values()))(self._file, rng)
-        if how == "overwritten in place":
-            self._path.write_bytes(mutant)
-        elif how == "cut in place":
-            os.truncate(self._path, rng.randrange(len(self._file)))
-        elif how == "deleted":
-            self._path.unlink()
-        else:
-            new = self._path.with_suffix(".new")
-            new.write_bytes(mutant)
-            new.replace(self._path)
+        change(self._path, how, mutant, lambda: rng.randrange(len(self._file)))
         return self._outcome(reader, 0, start, rng, outcomes.OTHER)
 
     def _outcome(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import random
 import tarfile
 import warnings
@@ -26,7 +25,7 @@ from datarax_ray.read.formats.text.syntax import CSV, JSONLines
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
-from tests.fuzz.mutations import MUTATIONS, Mutation, splice
+from tests.fuzz.mutations import MUTATIONS, Mutation, change, splice
 from tests.fuzz.reading import read_through
 
 _ROWS = 200
@@ -78,7 +77,8 @@ class RowsTarget:
             want = self._oracle(self._path)
             if is_live:
                 reader.read(np.arange(rng.choice([1, 50])))
-                self._change(kind.removeprefix("while read: "), mutant, rng)
+                how = kind.removeprefix("while read: ")
+                change(self._path, how, mutant, lambda: rng.randrange(len(self._file)))
             # what the oracle refuses may have good rows, and tells nothing of them
             wrong = outcomes.OTHER if is_live or want is None else outcomes.WRONG
             if want is not None and reader.num_records != len(want):
@@ -86,18 +86,6 @@ class RowsTarget:
             return self._outcome(reader, want, rng, wrong)
         finally:
             reader.close()
-
-    def _change(self, how: str, mutant: bytes, rng: random.Random) -> None:
-        if how == "overwritten in place":
-            self._path.write_bytes(mutant)
-        elif how == "cut in place":
-            os.truncate(self._path, rng.randrange(len(self._file)))
-        elif how == "deleted":
-            self._path.unlink()
-        else:
-            new = self._path.with_suffix(".new")
-            new.write_bytes(mutant)
-            new.replace(self._path)
 
     def _outcome(self, reader: Any, want: list[Any] | None, rng: random.Random, wrong: str) -> tuple[str, str]:
         count = reader.num_records

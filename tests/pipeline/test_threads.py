@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,15 +18,6 @@ FAR = N // 2
 
 def pipeline(data: Any) -> Pipeline:
     return Pipeline(source=RandomAccessSource(RandomAccessSourceConfig(), data), batch_size=1, on_host=True)
-
-
-@pytest.fixture
-def switching() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("switching")

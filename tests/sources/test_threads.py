@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import datasets
@@ -63,15 +62,6 @@ def by_next(source: Any, give: Callable[[Any], None]) -> None:
 def in_batches(source: Any, give: Callable[[Any], None]) -> None:
     while batch := source.get_batch(7):
         give(np.asarray(batch["index"]).tolist())
-
-
-@pytest.fixture
-def switching() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("switching")
