@@ -1,0 +1,92 @@
+"""The site builds without a warning, and has every public name, every command and every example."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import datarax_ray
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("site")
+    options = ["-q", "-W", "--keep-going", "-d", built / "doctrees"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, DOCS, built / "html"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, done.stderr
+    return built / "html"
+
+
+class Page(HTMLParser):
+    """What a page links to, and what can be linked to in it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.links.append(value)
+            if name == "id" and value:
+                self.anchors.add(value)
+
+
+def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
+    pages = {path: Page(path) for path in site.rglob("*.html")}
+    assert len(pages) > 20
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:", link):
+                continue
+            target, _, anchor = link.partition("#")
+            there = (path.parent / target.partition("?")[0]).resolve() if target else path
+            if not there.exists() or (anchor and there in pages and anchor not in pages[there].anchors):
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert not broken
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    asked = re.compile(
+        r"""<(?:script|img|iframe)[^>]+src=["']https?:|<link[^>]+rel=["']stylesheet["'][^>]+href=["']https?:"""
+    )
+    assert [path.name for path in site.rglob("*.html") if asked.search(path.read_text())] == []
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    anchors = Page(site / "reference" / "api.html").anchors
+    assert [name for name in datarax_ray.__all__ if f"datarax_ray.{name}" not in anchors] == []
+
+
+def test_every_command_is_in_the_reference(site: Path) -> None:
+    anchors = Page(site / "reference" / "cli.html").anchors
+    assert {"datarax-ray", "datarax-ray-demo", "datarax-ray-ingest", "datarax-ray-cluster-init"} <= anchors
+
+
+def links_of_markdown() -> Iterator[tuple[Path, str]]:
+    for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not re.match(r"[a-z]+:|#", link):
+                yield page, link.partition("#")[0]
+
+
+def test_links_lead_somewhere_where_pages_are_read_as_files() -> None:
+    assert [
+        f"{page.relative_to(ROOT)}: {link}" for page, link in links_of_markdown() if not (page.parent / link).exists()
+    ] == []
