@@ -125,7 +125,9 @@ def is_transient(error: BaseException | None) -> bool:
 
     The first in the chain that tells decides: an HTTP status, a number of the system, or the class. 404 stays 404.
     """
-    while error is not None:
+    seen: set[int] = set()  # a library may raise an error from itself, or two from one another
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         told = _told(error)
         if told is not None:
             return told

@@ -105,6 +105,16 @@ def test_what_an_error_came_from_counts_unless_it_was_cut_off() -> None:
     assert not is_transient(refused)
 
 
+def test_errors_that_came_from_one_another_in_a_circle_are_looked_at_once() -> None:
+    error, other = KeyError("x"), ValueError("y")
+    error.__cause__ = error
+    assert not is_transient(error)
+    error.__cause__, other.__context__ = other, error
+    assert not is_transient(error)
+    other.__context__ = ConnectionResetError()
+    assert is_transient(error)
+
+
 def failing(times: int) -> Callable[[], str]:
     count = itertools.count()
 
