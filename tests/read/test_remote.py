@@ -18,6 +18,7 @@ from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.formats.remote import mirrors
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.identity.contents import TAIL_NBYTES
@@ -242,6 +243,29 @@ def test_files_that_are_read_together_are_right_without_room_to_keep_anything(tm
         served.count()
         if turn % 5 == 0:
             reader.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("room", [0, 800])
+def test_the_ends_of_many_files_are_not_all_in_memory_at_once(tmp_path, served, monkeypatch, room):
+    paths = write_files(tmp_path, [40] * 20, group_size=8)
+    limit = 2**20
+    remote = Remote(nbytes=limit)
+    reader = ArrayRecordReader.of([f"{served.url}/{path.name}" for path in paths], remote=remote).with_room_for(room)
+    monkeypatch.setattr(mirrors, "MAX_REQUEST_NBYTES", limit // 4)
+    held = []
+    fetched = mirrors.read_ranges
+
+    def counted(*args):
+        found = fetched(*args)
+        held.append(reader._mirrors.nbytes + sum(map(len, found)))
+        return found
+
+    monkeypatch.setattr(mirrors, "read_ranges", counted)
+    wanted = np.random.default_rng(0).permutation(800)
+    assert list(reader.read(wanted)) == [record(i) for i in wanted.tolist()]
+    assert limit // 8 < max(held) <= limit // 2
+    assert len(held) <= 22  # several files at once, though
     reader.close()
 
 

@@ -101,8 +101,8 @@ class RecordFile:
 
     @property
     def index_nbytes(self) -> int:
-        """What array_record holds of it in memory while it is open."""
-        return 2048 + 8 * self.num_records // self.group_size
+        """What is held of it in memory while it is open: by array_record, and where its chunks lie behind a URL."""
+        return 2048 + (24 if self.version else 8) * self.num_records // self.group_size
 
 
 class _UnevenError(Exception):
@@ -297,8 +297,14 @@ class ArrayRecordReader:
 
     def _fetch(self, parts: Sequence[tuple[int, Indices]]) -> None:
         """Have in memory what all of these are decoded from, of files behind URLs: by requests at once, not in turn."""
-        remote = [(index, wanted) for index, wanted in parts if self.files[index].version]
-        self._mirrors.fetch(dict(remote[: _max_open_readers() // 4]))  # two descriptors each; the others in their turn
+        remote = {index: wanted for index, wanted in parts if self.files[index].version}
+        remote = dict(itertools.islice(remote.items(), _max_open_readers() // 4))  # two descriptors each; or in turn
+        for indices in self._mirrors.parts(remote):
+            self._mirrors.open(indices)
+            with self._lock:
+                for index in indices:
+                    self._reader(index)  # at once, so that the ends of few files are in memory at a time
+            self._mirrors.fetch({index: remote[index] for index in indices})
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""

@@ -23,7 +23,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.chunks import Chunks, NoArrayRecordError, chunks, footer_offset
-from datarax_ray.read.formats.remote.ranges import Remote, read_ranges, read_tail, shown
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote, read_ranges, read_tail, shown
 from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
 
 PAGE = mmap.PAGESIZE
@@ -107,13 +107,28 @@ class Mirrors:
 
     @property
     def nbytes(self) -> int:
-        """Of the pages in memory."""
-        return len(self._pages) * PAGE
+        """Of the pages and ends in memory."""
+        with self._lock:
+            return len(self._pages) * PAGE + sum(len(mirror.end) for mirror in self._open.values())
 
     @property
     def num_open(self) -> int:
         """Images, a descriptor each."""
         return len(self._open)
+
+    def parts(self, indices: Iterable[int]) -> Iterator[list[int]]:
+        """These files, cut where the ends of those that have no image yet take more than there is room for at once."""
+        part: list[int] = []
+        room = most = max(self._remote.nbytes // 4, MAX_REQUEST_NBYTES)
+        for index in indices:
+            end_nbytes = 0 if index in self._open else self._files[index].nbytes - self._files[index].footer
+            if end_nbytes > room and part:
+                yield part
+                part, room = [], most
+            part.append(index)
+            room -= end_nbytes
+        if part:
+            yield part
 
     def open(self, indices: Iterable[int]) -> dict[int, Chunks]:
         """Have an image, with its end, of each of these files: one request for each that has none. Gives their chunks,
@@ -121,8 +136,11 @@ class Mirrors:
         """
         with self._lock:
             found = {index: self._open[index].chunks for index in indices if index in self._open}
-        missing = [index for index in indices if index not in found]
+        if not (missing := [index for index in indices if index not in found]):
+            return found
         files = [self._files[index] for index in missing]
+        with self._lock:
+            self._make_room(-(-sum(file.nbytes - file.footer for file in files) // PAGE), keep=0)
         footers = read_ranges([(file.path, file.version, file.footer, file.nbytes) for file in files], self._remote)
         for index, file, footer in zip(missing, files, footers, strict=True):
             found[index] = chunks(footer, file.footer)
@@ -136,9 +154,9 @@ class Mirrors:
         mirror, file = self._open[index], self._files[index]
         mirror.image.fill(file.footer, mirror.end)
         yield mirror.image.path
-        mirror.end = b""
         first = file.footer // PAGE
         with self._lock:
+            mirror.end = b""
             first += (index, first) in self._pages  # it begins in the last page of the records
             mirror.image.drop(first * PAGE, file.nbytes)
 

@@ -26,7 +26,7 @@ from datarax_ray.read.retry import is_transient, status_of
 logger = logging.getLogger("datarax_ray")
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
-_MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
+MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
 _MIN_RATE = 2**17  # bytes a second; slower than this, beyond the timeout, is stuck: 32 requests may share a slow link
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
@@ -35,7 +35,8 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 class Remote:
     """How files behind URLs are read.
 
-    nbytes: of their pages that are kept in memory, of one source in one process; or one request's, where that is more.
+    nbytes: of their pages that are kept in memory, and of the ends of files that are being opened, of one source in one
+    process; or one read's, where that is more.
     most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
     a small part of that. timeout_s: of one request that brings nothing, where its client tells that (http's does);
     elsewhere of one that is slower than a hundred KB a second beyond it. waits_s: before it is asked for again, and
@@ -118,9 +119,9 @@ def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> 
     storage failed for longer than was waited, with the URL and the range; ValueError where it gives no ranges.
     """
     pieces = [
-        (index, begin, min(begin + _MAX_REQUEST_NBYTES, stop))
+        (index, begin, min(begin + MAX_REQUEST_NBYTES, stop))
         for index, (_, _, start, stop) in enumerate(wanted)
-        for begin in range(start, stop, _MAX_REQUEST_NBYTES)
+        for begin in range(start, stop, MAX_REQUEST_NBYTES)
     ]
 
     async def all_of_them() -> list[bytes]:
