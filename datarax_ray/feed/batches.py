@@ -14,6 +14,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals
+from datarax_ray.plan.runs import rows_of
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
 from datarax_ray.read.block import Block
@@ -216,8 +217,9 @@ class Batcher:
     def _place(self, ranks: Ranks, block: Block) -> _Placed:
         nth = ordinals(block.positions) if self._yields.may_repeat else None
         rank = ranks.of(block.positions) if nth is None else ranks.of(block.positions) + nth
-        if (selected := block.selected) is None:
+        if block.selected is None:
             return _Placed(block.columns, block.positions, rank, nth)
+        selected = rows_of(block.selected)
         return _Placed(block.columns, block.positions[selected], rank[selected], None if nth is None else nth[selected])
 
     def _check_offset(self, start: int, ranks: Ranks, offset: int) -> None:

@@ -6,15 +6,18 @@ holds; a unit is what offsets in a record count (Packing.unit).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from datarax_ray.feed.batches import HostBatch, Intake
+from datarax_ray.feed.row_selection import rows_of_tail
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import Packing, Placer, padding, segments
 from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.runs import NO_RUNS, joined_runs
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.block import Block
@@ -44,71 +47,58 @@ class _Documents:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Where pieces stand in the flat batch, of which position they are, and how many units of it precede them."""
+    """Consecutive pieces of one batch: int64 (m,) each, m may be 0.
 
-    start: Indices
-    position: Indices
-    units: Indices
-
-
-class PackedBatcher:
-    """Takes complete chunks of documents in order, gives batches of packed rows; in every other way a Batcher.
-
-    Each trainer packs the whole batch and keeps its rows: no one knows which documents are in them before.
+    start: where each stands in the flat batch; size: its tokens. block, begin: where these are. position: of its
+    document; units: of that position, that precede it. is_full: whether the batch is complete with them.
     """
 
-    def __init__(
-        self,
-        packing: Packing,
-        rows: TrainerRows,
-        *,
-        start: int,
-        stop: int | None,
-        offset: int = 0,
-        drop_remainder: bool = False,
-    ) -> None:
+    start: Indices
+    size: Indices
+    block: Indices
+    begin: Indices
+    position: Indices
+    units: Indices
+    is_full: bool
+
+
+class _Placing:
+    """Puts the documents of consecutive chunks into batches of so many rows. offset: units delivered of the first.
+
+    Lengths say where everything stands, so that who has no tokens yet can do it, too.
+    """
+
+    def __init__(self, packing: Packing, batch_size: int, start: int, offset: int) -> None:
         self._packing = packing
-        self._rows = rows
-        self._batch_size = rows.batch_size
-        self._stop = stop
-        self._drop_remainder = drop_remainder
-        self._intake = Intake()
+        self._batch_size = batch_size
         self._delivered = offset  # units of the first position of the next chunk
-        self._begin(start, offset)
+        self._placer: Placer = packing.placer(batch_size)
+        self.after = (start, offset)  # where the stream goes on behind the pieces so far: position, units
 
-    def add(self, start: int, stop: int, blocks: Sequence[Block]) -> Iterator[HostBatch]:
-        """The batches that the chunk [start, stop) completes. Blocks are read until the iterator is exhausted.
+    @property
+    def used(self) -> Indices:
+        """Tokens in each row of the batch that has any."""
+        return self._placer.used
 
-        Raises: the first failure in the blocks, after the batches that are whole before it.
-        """
-        blocks, failed_at, failure = self._intake.take(stop, blocks)
+    def place(self, start: int, failed_at: int, blocks: Sequence[Block]) -> Iterator[_Pieces]:
+        """The pieces of a chunk from `start` on, up to where it fails. A full batch is over when the next are asked."""
         documents = self._documents(blocks, failed_at)
         index, skip = self._first(documents, start) if failed_at > start else (0, 0)
         while index < len(documents):
-            starts, sizes, is_full = self._place.take(documents.length, documents.ends, index, skip)
+            starts, sizes, is_full = self._placer.take(documents.length, documents.ends, index, skip)
+            of = slice(index, index + len(starts))
+            begin, units = documents.begin[of].copy(), documents.units[of].copy()
             if len(starts):
-                self._copy(documents, blocks, index, skip, starts, sizes)
+                begin[0] += skip
+                units[0] += skip
                 skip = (skip if len(starts) == 1 else 0) + int(sizes[-1])
                 index += len(starts) - 1
                 if skip == documents.length[index]:
                     index, skip = index + 1, 0
-                self._after = self._place_at(documents, index, skip)
+                self.after = self._place_at(documents, index, skip)
+            yield _Pieces(starts, sizes, documents.block[of], begin, documents.position[of], units, is_full)
             if is_full:
-                yield self._emit(*self._after)
-        if failure is not None:
-            raise failure
-
-    def finish(self) -> Iterator[HostBatch]:
-        """The last batch, if there is one and it is wanted. Call once, after the last chunk."""
-        rows = len(self._place.used)
-        if rows and not (self._drop_remainder and rows < self._batch_size):
-            assert self._stop is not None
-            yield self._emit(self._stop, 0)
-
-    @property
-    def left_over(self) -> tuple[Skipped, ...]:
-        """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
-        return self._intake.left_over
+                self._placer = self._packing.placer(self._batch_size)
 
     def _documents(self, blocks: Sequence[Block], failed_at: int) -> _Documents:
         none = np.empty(0, np.int64)
@@ -149,34 +139,126 @@ class PackedBatcher:
             return last, int(documents.units[index]) + skip
         return last + 1, 0
 
+
+class PackedRowSelector:
+    """Takes the places of chunks in order, and says which tokens of their documents stand in this trainer's rows.
+
+    Else as a RowSelector.
+    """
+
+    def __init__(self, packing: Packing, rows: TrainerRows, *, stop: int | None, offset: int, is_fixed: bool) -> None:
+        self._rows = rows
+        self._seq_len = packing.seq_len
+        self._stop = stop
+        self._is_fixed = is_fixed
+        self._placing = _Placing(packing, rows.batch_size, 0, offset)
+
+    def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
+        owners, runs = [np.empty(0, np.int64)], [NO_RUNS]
+        failed_at = min((block.failure_position for block in blocks if block.failure is not None), default=stop)
+        for pieces in self._placing.place(start, failed_at, blocks):
+            ranges = self._rows.full
+            if not pieces.is_full:
+                num_rows = len(self._placing.used) if stop == self._stop else None
+                ranges = rows_of_tail(self._rows, num_rows, is_fixed=self._is_fixed)
+            for lo, hi in ranges:
+                first = np.maximum(pieces.start, lo * self._seq_len) - pieces.start
+                last = np.minimum(pieces.start + pieces.size, hi * self._seq_len) - pieces.start
+                mine = np.flatnonzero(first < last)
+                owners.append(pieces.block[mine])
+                runs.append((pieces.begin[:, None] + np.stack([first, last], axis=1))[mine])
+        owner, found = np.concatenate(owners), np.concatenate(runs)
+        return [joined_runs(found[owner == index]) for index in range(len(blocks))]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The rows that a block's columns hold, as runs: where each begins and ends, and the row that it begins at."""
+
+    columns: Columns
+    begins: list[int]
+    ends: list[int]
+    rows: list[int]
+
+    @classmethod
+    def of(cls, block: Block) -> _Held:
+        assert block.lengths is not None
+        runs = np.array([[0, block.lengths.sum()]]) if block.selected is None else block.selected
+        sizes = runs[:, 1] - runs[:, 0]
+        return cls(block.columns, *(part.tolist() for part in (runs[:, 0], runs[:, 1], np.cumsum(sizes) - sizes)))
+
+    def of_run(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """[first, last) of each part of a run that is held, and the row of the columns that it begins at."""
+        for at in range(bisect_right(self.ends, begin), bisect_left(self.begins, end)):
+            first = max(begin, self.begins[at])
+            yield first, min(end, self.ends[at]), self.rows[at] + first - self.begins[at]
+
+
+class PackedBatcher:
+    """Takes complete chunks of documents in order, gives batches of packed rows; in every other way a Batcher.
+
+    Each trainer places the documents of the whole batch, and has the tokens of its rows, or of more.
+    """
+
+    def __init__(
+        self,
+        packing: Packing,
+        rows: TrainerRows,
+        *,
+        start: int,
+        stop: int | None,
+        offset: int = 0,
+        drop_remainder: bool = False,
+    ) -> None:
+        self._packing = packing
+        self._rows = rows
+        self._batch_size = rows.batch_size
+        self._stop = stop
+        self._drop_remainder = drop_remainder
+        self._intake = Intake()
+        self._placing = _Placing(packing, rows.batch_size, start, offset)
+        self._begin(start, offset)
+
+    def add(self, start: int, stop: int, blocks: Sequence[Block]) -> Iterator[HostBatch]:
+        """The batches that the chunk [start, stop) completes. Blocks are read until the iterator is exhausted.
+
+        Raises: the first failure in the blocks, after the batches that are whole before it.
+        """
+        blocks, failed_at, failure = self._intake.take(stop, blocks)
+        held = [_Held.of(block) for block in blocks]
+        for pieces in self._placing.place(start, failed_at, blocks):
+            if len(pieces.start):
+                self._copy(pieces, held)
+            if pieces.is_full:
+                yield self._emit(*self._placing.after)
+        if failure is not None:
+            raise failure
+
+    def finish(self) -> Iterator[HostBatch]:
+        """The last batch, if there is one and it is wanted. Call once, after the last chunk."""
+        rows = len(self._placing.used)
+        if rows and not (self._drop_remainder and rows < self._batch_size):
+            assert self._stop is not None
+            yield self._emit(self._stop, 0)
+
+    @property
+    def left_over(self) -> tuple[Skipped, ...]:
+        """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
+        return self._intake.left_over
+
     def _begin(self, start: int, offset: int) -> None:
         """Start the batch at this place; its buffers are made with the first document."""
         self._start, self._offset = start, offset
-        self._after = (start, offset)
-        self._place: Placer = self._packing.placer(self._batch_size)
         self._buffers: dict[str, np.ndarray] | None = None
         self._pieces: list[_Pieces] = []
+        self._copied: list[tuple[int, int]] = []  # [start, stop) in the flat batch
 
-    def _copy(
-        self,
-        documents: _Documents,
-        blocks: Sequence[Block],
-        index: int,
-        skip: int,
-        starts: Indices,
-        sizes: Indices,
-    ) -> None:
-        """Copy the pieces from documents [index, index + m) to their places: one slice for each run that is a run in
-        its block, too.
-        """
-        of = slice(index, index + len(starts))
-        source, units = documents.begin[of].copy(), documents.units[of].copy()
-        source[0] += skip
-        units[0] += skip
-        self._pieces.append(_Pieces(starts, documents.position[of], units))
+    def _copy(self, pieces: _Pieces, held: Sequence[_Held]) -> None:
+        """Copy what is held of the pieces to their places: one slice for each run that is a run in its block, too."""
+        self._pieces.append(pieces)
         if self._buffers is None:
             self._buffers = self._empty(self._batch_size * self._packing.seq_len)
-        owner = documents.block[of]
+        starts, sizes, owner, source = pieces.start, pieces.size, pieces.block, pieces.begin
         follows = (
             (owner[1:] == owner[:-1])
             & (source[1:] == source[:-1] + sizes[:-1])
@@ -185,15 +267,19 @@ class PackedBatcher:
         firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
         runs = zip(owner[firsts], source[firsts], starts[firsts], np.add.reduceat(sizes, firsts), strict=True)
         for block, begin, start, size in ((int(x) for x in run) for run in runs):
-            for name, buffer in self._buffers.items():
-                buffer[start : start + size] = blocks[block].columns[name][begin : begin + size]
+            for first, last, row in held[block].of_run(begin, begin + size):
+                into = start + first - begin, start + last - begin
+                self._copied.append(into)
+                for name, buffer in self._buffers.items():
+                    buffer[slice(*into)] = held[block].columns[name][row : row + last - first]
 
     def _emit(self, stop: int, offset: int) -> HostBatch:
         """The batch, and the next one begun: behind `offset` units of the record at stop."""
         assert self._buffers is not None
-        used = self._place.used
+        used = self._placing.used
         ranges = self._rows.of(len(used))
         mine = joined(ranges, np.arange(len(used), dtype=np.int64))
+        self._check_copied(ranges, int(used[mine].sum()))
         positions, units = self._row_begins(mine)
         parts = [self._columns(used, lo, hi) for lo, hi in ranges or ((0, 0),)]
         columns = parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
@@ -209,6 +295,13 @@ class PackedBatcher:
         )
         self._begin(stop, offset)
         return batch
+
+    def _check_copied(self, ranges: tuple[tuple[int, int], ...], wanted: int) -> None:
+        """Whether the tokens of these rows, so many, are there: each is copied once."""
+        copied, seq_len = np.array(self._copied, np.int64).reshape(-1, 2), self._packing.seq_len
+        found = sum(int(np.diff(np.clip(copied, lo * seq_len, hi * seq_len), axis=1).sum()) for lo, hi in ranges)
+        if found != wanted:
+            raise RuntimeError(f"the batch from position {self._start} on came with {found} of {wanted} tokens")
 
     def _columns(self, used: Indices, lo: int, hi: int) -> dict[str, np.ndarray]:
         """The columns of rows [lo, hi). used: tokens in each row of the batch."""

@@ -1,6 +1,7 @@
-"""Row selection: which elements of a chunk one trainer takes, once it is known where all of them are.
+"""Row selection: what of a chunk one trainer takes, once it is known where all of its elements are.
 
-Legend: a rank counts the elements of a chunk from 0; a row is an index into a global batch.
+Legend: a rank counts the elements of a chunk from 0; a row is an index into a global batch; a selection is runs
+(plan.runs) of the rows of a block's columns, which are elements, or the tokens of documents.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,10 +18,19 @@ from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.requests import Request
+from datarax_ray.plan.runs import num_rows_of, runs_of
 from datarax_ray.plan.scheduling import Chunk, ChunkLimits, Scheduler
 from datarax_ray.plan.trainer_rows import TrainerRows, within
 from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import merged
+
+
+class Selector(Protocol):
+    """Says what one trainer takes of chunks, in order."""
+
+    def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
+        """Of each block of the chunk [start, stop), the selection."""
+        ...
 
 
 class RowSelector:
@@ -29,7 +39,8 @@ class RowSelector:
     Of a batch that a chunk begins and does not end, nobody knows yet how many rows it has. Where that changes whose
     they are (a short last batch that is neither padded nor dropped), all are selected that may be this trainer's.
 
-    stop, offset, is_fixed: as a Batcher's; is_fixed where the last batch is padded or dropped.
+    stop, offset: as a Batcher's. is_fixed: whether each batch has all rows, as the last one is padded or dropped, or
+    there is none.
     """
 
     def __init__(self, rows: TrainerRows, *, stop: int | None, offset: int, is_fixed: bool) -> None:
@@ -39,24 +50,29 @@ class RowSelector:
         self._next_row = -offset  # of the first element of the next chunk, in the batch that it begins in
 
     def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
-        """Of each block of the chunk [start, stop), which elements are selected: int64 (m,), ascending."""
         ranks = ranks_in(start, stop, blocks, is_one_to_one=False)
         end = self._next_row + ranks.total
         selections = []
         for block in blocks:
             rows = self._next_row + ranks.of(block.positions) + ordinals(block.positions)
-            selections.append(np.flatnonzero(self._are_mine(rows, end, is_last=stop == self._stop)))
+            selections.append(runs_of(np.flatnonzero(self._are_mine(rows, end, is_last=stop == self._stop))))
         self._next_row = max(0, end) % self._rows.batch_size
         return selections
 
     def _are_mine(self, rows: Indices, end: int, *, is_last: bool) -> np.ndarray:
         """rows: counted on from the batch that the chunk begins in. end: of the chunk's rows."""
         size, full = self._rows.batch_size, self._rows.full
-        tail = full
-        if not self._is_fixed:  # of fewer rows a part begins and ends earlier
-            tail = self._rows.of(end % size) if is_last else ((0, full[-1][1]),)
+        tail = rows_of_tail(self._rows, end % size if is_last else None, is_fixed=self._is_fixed)
         row, is_tail = rows % size, rows >= end - end % size
         return (rows >= 0) & np.where(is_tail, within(tail, row), within(full, row))
+
+
+def rows_of_tail(rows: TrainerRows, num_rows: int | None, *, is_fixed: bool) -> tuple[tuple[int, int], ...]:
+    """The ranges that may be a trainer's of a batch that a chunk does not end. num_rows: of the last one, else None."""
+    if is_fixed:
+        return rows.full
+    # of fewer rows a part begins and ends earlier
+    return ((0, rows.full[-1][1]),) if num_rows is None else rows.of(num_rows)
 
 
 @dataclass(frozen=True)
@@ -71,9 +87,9 @@ class _Places:
 
 
 class SelectedRowsScheduler:
-    """Deals the elements that a selector selections, of chunks whose places another scheduler's requests told."""
+    """Deals what a selector selects, of chunks whose places another scheduler's requests told."""
 
-    def __init__(self, places: Scheduler, selector: RowSelector) -> None:
+    def __init__(self, places: Scheduler, selector: Selector) -> None:
         self.partitioning = places.partitioning
         self.limits = ChunkLimits(max_actors=places.limits.max_actors)
         self._selector = selector
@@ -98,7 +114,7 @@ class SelectedRowsScheduler:
             for part, block, selected in zip(chunk.parts, chunk.blocks, chunk.selections, strict=True)
             if len(selected)
         )
-        return Chunk(chunk.start, chunk.stop, max(1, sum(map(len, chunk.selections))), requests)
+        return Chunk(chunk.start, chunk.stop, max(1, sum(map(num_rows_of, chunk.selections))), requests)
 
     def merged(self, blocks: Sequence[Block]) -> list[Block]:
         """The blocks of the next chunk that was dealt, whole: those told first, with the columns of these. In order."""
@@ -117,6 +133,6 @@ class SelectedRowsScheduler:
 
 
 def _part_of(request: Any, selected: Indices, num_elements: int) -> Any:
-    """The request for these elements of a block that has so many."""
+    """The request for this selection of a block that has so many elements."""
     sharing = replace(request.wanted.sharing, part=selected, num_elements=num_elements)
     return replace(request, wanted=replace(request.wanted, sharing=sharing))

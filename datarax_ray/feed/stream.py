@@ -28,8 +28,8 @@ from typing import Any, Literal, TypeAlias
 
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.flow import Flow, Pool
-from datarax_ray.feed.packing import PackedBatcher
-from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler
+from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
+from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, Selector
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.arguments import flag, whole
@@ -125,9 +125,7 @@ def batches(
     scheduler = description.scheduler(start, stop, wanted)
     batcher = _batcher(description, start, options)
     if wanted.sharing is not None and wanted.sharing.part == "places":
-        is_fixed = options.drop_remainder or options.pad_remainder
-        selector = RowSelector(options.rows, stop=stop, offset=start.offset, is_fixed=is_fixed)
-        found = _selected(description, pool, scheduler, selector, options)
+        found = _selected(description, pool, scheduler, _selector(stop, start.offset, options), options)
     else:
         found = _whole(description, pool, scheduler, options)
     with closing(_delivered(found, scheduler)) as stream:
@@ -179,7 +177,7 @@ def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options:
 
 
 def _selected(
-    description: Stream, pool: Pool, scheduler: StreamScheduler, selector: RowSelector, options: StreamOptions
+    description: Stream, pool: Pool, scheduler: StreamScheduler, selector: Selector, options: StreamOptions
 ) -> Chunks:
     """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
 
@@ -266,20 +264,27 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
     return Batcher(options.rows, yields=description.yields, **common)
 
 
+def _selector(stop: int | None, offset: int, options: StreamOptions) -> Selector:
+    """What says which rows of a stream's blocks are for this trainer."""
+    is_fixed = options.drop_remainder or options.pad_remainder or stop is None
+    if options.packing is not None:
+        return PackedRowSelector(options.packing, options.rows, stop=stop, offset=offset, is_fixed=is_fixed)
+    return RowSelector(options.rows, stop=stop, offset=offset, is_fixed=is_fixed)
+
+
 def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:
     """What actors are asked for of the elements from this position on.
 
-    Where every position gives one row, this trainer's alone. Where nobody knows that before, and trainers ask the same
-    actors: first where the elements are. Packing takes all of them.
+    Where every position gives one row, this trainer's alone. Where nobody knows that before (behind filters, packed),
+    and trainers ask the same actors: first where the elements are. All of them, where all rows are this trainer's.
     """
     positions, num_trainers = None, options.process_count
-    part: Literal["all", "places"] = "all"
+    takes_some = num_rows_in(options.rows.full) < options.batch_size
+    part: Literal["all", "places"] = "places" if takes_some else "all"
     if options.packing is None and description.yields.is_one_to_one:
-        num_trainers = options.rows.share.num_equal  # others want other rows
-        if num_rows_in(options.rows.full) < options.batch_size:
+        num_trainers, part = options.rows.share.num_equal, "all"  # others want other rows
+        if takes_some:
             positions = TrainerPositions(start, _stop(description, options), options.rows)
-    elif options.packing is None:
-        part = "places"
     is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
     documents = None if options.packing is None else options.packing.documents
     return Wanted(positions, documents, Sharing(num_trainers, part) if is_shared else None)

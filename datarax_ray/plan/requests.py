@@ -35,8 +35,9 @@ class ListedPositions:
 class Sharing:
     """That each of num_trainers trainers asks the same actors for the same, which they then read once for all.
 
-    part: of the block, "all"; "places", where its elements are, with columns of no rows; or int64 (m,), ascending,
-    which of its elements. num_elements: of the block, where it is known; another block is none of these elements.
+    part: of the block, "all"; "places", where its elements are (and how long, if they are documents), with columns of
+    no rows; or which rows of its columns, as runs (see plan.runs). num_elements: of the block, where it is known;
+    another block is none of these elements.
     """
 
     num_trainers: int

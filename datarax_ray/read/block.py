@@ -39,8 +39,8 @@ class Block:
     ...), or Elements (grain.engine.pytrees) where they may be of any kind; None where k is 0. skipped: records left
     out. failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
-    ...). selected: int64 (m,), ascending, which of the elements the columns hold, (m, ...); None for all. whole_nbytes:
-    what the columns of all elements take, where these hold none. learned: what reading told of the stream, for who
+    ...). selected: which rows of all columns these hold, as runs (see plan.runs); None for all. whole_nbytes: what all
+    columns take, where these hold none. learned: what reading told of the stream, for who
     schedules it: ShardEnds, where it is read by shards. read_s: what reading it took, 0 where that was not
     measured; no part of what the block is.
     """

@@ -15,10 +15,10 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.requests import Request
+from datarax_ray.plan.runs import NO_RUNS, clipped, rows_in
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, map_leaves
 
-_NO_ROWS = np.empty(0, np.int64)
 # Far more than one trainer has in flight from one actor (MAX_OPEN_CHUNKS, twice). A block that holds nothing, behind a
 # filter, costs its request all the same: some KB, and those whose rows nobody asks for are never taken away.
 MAX_KEPT = 256
@@ -51,7 +51,7 @@ class BlockCache:
                 f"{len(block.positions)} when they were read again: the data or a transform does not give the same "
                 "twice, so no stream over it can be exact"
             )
-            return Block(_NO_ROWS, None, failure=failure, failure_position=request.start)
+            return Block(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
         if not isinstance(sharing.part, str) or sharing.part == "all":
             num_left -= 1
         if num_left and block.failure is None:  # not what was broken: read anew, it may be well
@@ -74,28 +74,49 @@ class BlockCache:
 
 
 def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
-    """The part of a block that is wanted; see Sharing. Elements that the block has not are missing."""
+    """The part of a block that is wanted; see Sharing. Rows that the block has not are missing."""
     if isinstance(wanted, str):
         if wanted == "all":
             return block
-        return replace(block, columns=_rows(block, _NO_ROWS), selected=_NO_ROWS, whole_nbytes=block.nbytes)
-    rows = wanted[: np.searchsorted(wanted, len(block.positions))]
+        return replace(block, columns=_rows(block, NO_RUNS), selected=NO_RUNS, whole_nbytes=block.nbytes)
+    runs = clipped(wanted, len(block.positions) if block.lengths is None else int(block.lengths.sum()))
+    positions, lengths = _elements(block, runs)
     # what reading took was told with the places
-    return replace(block, positions=block.positions[rows], columns=_rows(block, rows), skipped=(), read_s=0.0)
+    return replace(
+        block, positions=positions, columns=_rows(block, runs), skipped=(), lengths=lengths, selected=runs, read_s=0.0
+    )
 
 
-def merged(places: Block, part: Block, rows: Indices) -> Block:
-    """The block whose places were asked for first, with the columns of these of its elements.
+def merged(places: Block, part: Block, runs: Indices) -> Block:
+    """The block whose places were asked for first, with these rows of its columns.
 
     Raises: what made the second block fail where the first did not; RuntimeError where it is another one.
     """
-    if not np.array_equal(part.positions, places.positions[rows]):
+    positions, lengths = _elements(places, runs)
+    pairs = ((part.positions, positions), (part.selected, runs), (part.lengths, lengths))
+    if not all(_are_equal(*pair) for pair in pairs):
         raise part.failure or RuntimeError(
-            f"the elements from position {places.positions[rows[0]]} on were others when they were read again: the "
-            "data or a transform does not give the same twice, so no stream over it can be exact"
+            f"the elements from position {positions[0]} on were others when they were read again: the data or a "
+            "transform does not give the same twice, so no stream over it can be exact"
         )
-    return replace(places, columns=part.columns, selected=rows)
+    return replace(places, columns=part.columns, selected=runs)
 
 
-def _rows(block: Block, rows: Indices) -> Columns:
-    return None if block.columns is None else map_leaves(lambda array: array[rows], block.columns)
+def _are_equal(found: Indices | None, wanted: Indices | None) -> bool:
+    return found is wanted if found is None or wanted is None else np.array_equal(found, wanted)
+
+
+def _elements(block: Block, runs: Indices) -> tuple[Indices, Indices | None]:
+    """The position of each element that has some of these rows, and its length where it is a document."""
+    if block.lengths is None:
+        return rows_in(runs, block.positions), None
+    first = np.searchsorted(ends := np.cumsum(block.lengths), runs[:, 0], "right")
+    has_some = np.zeros(len(block.lengths) + 1, np.int64)
+    np.add.at(has_some, first, 1)
+    np.add.at(has_some, np.searchsorted(ends, runs[:, 1]) + 1, -1)
+    found = np.flatnonzero(np.cumsum(has_some))
+    return block.positions[found], block.lengths[found]
+
+
+def _rows(block: Block, runs: Indices) -> Columns:
+    return None if block.columns is None else map_leaves(lambda array: rows_in(runs, array), block.columns)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.row_selection import RowSelector
+from datarax_ray.plan.runs import rows_of
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, within
 from datarax_ray.read.block import Block
 
@@ -21,7 +22,7 @@ def block(*positions) -> Block:
 
 
 def selected(machine: RowSelector, start: int, stop: int, *blocks: Block) -> list[list[int]]:
-    return [found.tolist() for found in machine.select(start, stop, blocks)]
+    return [rows_of(found).tolist() for found in machine.select(start, stop, blocks)]
 
 
 def test_of_every_batch_its_rows_whoever_has_them():
@@ -67,7 +68,7 @@ def test_trainers_pick_what_a_loop_over_rows_gives_them(data):
     mine = TrainerRows(batch_size, Share(num_parts, parts), is_padded=is_fixed)
     row = -offset
     for start, size in enumerate(sizes):  # each chunk is one position, with any number of elements, in one block
-        selections = set(machine.select(start, start + 1, [block(*[start] * size)])[0].tolist())
+        selections = set(selected(machine, start, start + 1, block(*[start] * size))[0])
         for index in range(size):
             if row < 0:
                 assert index not in selections

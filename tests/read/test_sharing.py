@@ -11,6 +11,7 @@ import pytest
 from datarax_ray.plan.orders.interleaved import Cursor, ShardReadRequest
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.requests import Sharing, Wanted
+from datarax_ray.plan.runs import runs_of
 from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import MAX_KEPT, BlockCache, merged, part_of
 
@@ -108,7 +109,7 @@ def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block() -> No
     places = [cache.answer(shared(ReadRequest(5, 15), 2, "places"), make) for _ in range(2)]
     for told in places:
         assert (told.positions.tolist(), told.columns.shape, told.whole_nbytes) == (list(range(5, 15)), (0,), 80)
-    selected = [np.array([0, 2, 9]), np.array([4])]
+    selected = [runs_of(np.array(rows)) for rows in ([0, 2, 9], [4])]
     parts = [cache.answer(shared(ReadRequest(5, 15), 2, rows), make) for rows in selected]
     assert [part.columns.tolist() for part in parts] == [[5, 7, 14], [9]]
     assert make.made == [(5, 15)]
@@ -118,12 +119,32 @@ def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block() -> No
     assert whole.selected is selected[0]
 
 
+def test_of_documents_the_tokens_that_are_wanted_and_which_documents_have_some() -> None:
+    lengths, tokens = np.array([3, 4, 1, 2]), {"x": np.arange(10)}
+    block = Block(np.array([5, 6, 6, 9]), tokens, lengths=lengths)
+    runs = runs_of(np.array([2, 3, 4, 8]))
+    told, part = part_of(block, "places"), part_of(block, runs)
+    assert (told.lengths.tolist(), told.columns["x"].tolist(), told.whole_nbytes) == ([3, 4, 1, 2], [], 80)
+    assert (part.positions.tolist(), part.lengths.tolist(), part.columns["x"].tolist()) == (
+        [5, 6, 9],
+        [3, 4, 2],
+        [2, 3, 4, 8],
+    )
+    whole = merged(told, part, runs)
+    assert (whole.lengths.tolist(), whole.columns["x"].tolist()) == ([3, 4, 1, 2], [2, 3, 4, 8])
+    for other in ([3, 5, 1, 1], [3, 2, 1]):  # as many documents of other lengths, or fewer tokens
+        again = Block(block.positions[: len(other)], tokens, lengths=np.array(other))
+        with pytest.raises(RuntimeError, match="from position 5 on were others when they were read again"):
+            merged(told, part_of(again, runs), runs)
+
+
 def test_a_part_of_another_block_than_was_told_of_is_an_error() -> None:
     told = part_of(BatchProducer()(ReadRequest(0, 10)), "places")
     for rows in ([8, 9], [3]):
-        part = part_of(BatchProducer()(ReadRequest(1, 9)), np.array(rows))
+        part = part_of(BatchProducer()(ReadRequest(1, 9)), runs_of(np.array(rows)))
         with pytest.raises(RuntimeError, match=f"from position {rows[0]} on were others when they were read again"):
-            merged(told, part, np.array(rows))
+            merged(told, part, runs_of(np.array(rows)))
     failed = Block(np.arange(2), np.arange(2), failure=OSError("the disk is away"))
+    runs = runs_of(np.array([1, 5]))
     with pytest.raises(OSError, match="the disk is away"):
-        merged(told, part_of(failed, np.array([1, 5])), np.array([1, 5]))
+        merged(told, part_of(failed, runs), runs)

@@ -1,0 +1,160 @@
+"""Trainers that ask the same actors, in one process: each has its rows, and is sent little more than these."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.flow import LocalPool
+from datarax_ray.feed.stream import StreamOptions, batches
+from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
+from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, joined
+from datarax_ray.read.block import Block
+from datarax_ray.read.block_cache import BlockCache
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.data import Squares
+
+N = 300
+PACKINGS = {
+    "concat": ConcatThenSplit(64, ("tokens", "mask"), pad_id={"tokens": -1}, bos_token_id=7),
+    "first fit": FirstFitPack(100, ("tokens", "mask"), pad_id={"tokens": -1}),
+    "first fit, split": FirstFitPack(40, ("tokens", "mask"), pad_id={"tokens": -1}, too_long="split"),
+}
+
+
+class Actor(LocalPool):
+    """One actor that all trainers ask, and what it sent."""
+
+    def __init__(self, description: Any) -> None:
+        super().__init__(description)
+        self._cache = BlockCache(2**27)
+        self.num_made = self.nbytes = 0
+
+    def read(self, request: Any) -> Block:
+        block = self._cache.answer(request, self._make)
+        self.nbytes += block.nbytes
+        return block
+
+    def _make(self, request: Any) -> Block:
+        self.num_made += 1
+        return super().read(request)
+
+
+class Drop:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(element["index"] % 5)
+
+
+def tokenise(element: dict[str, Any]) -> dict[str, Any]:
+    """Document i: i * 7 % 97 tokens; none at all for 0."""
+    index = element["index"]
+    tokens = index * 1000 + np.arange(index * 7 % 97, dtype=np.int32)
+    return {"tokens": tokens, "mask": (tokens % 2).astype(np.int8)}
+
+
+def stream_of(*transforms: Any, **config: Any) -> Any:
+    options: dict[str, Any] = {"num_epochs": 2, "shuffle": True} | config
+    return RandomAccessSource(RandomAccessSourceConfig(**options), Squares(N), transforms=transforms).describe()
+
+
+def read(stream: Any, actor: Any, start: StreamState | None = None, **options: Any) -> Iterator[HostBatch]:
+    return batches(stream, actor, start or StreamState(), StreamOptions(**options))
+
+
+def check(
+    whole: list[HostBatch], parts: list[tuple[HostBatch, ...]], batch_size: int, shares: list[Share], is_padded: bool
+) -> None:
+    """Each trainer has its rows of every batch, and stands where one alone would."""
+    assert len(whole) == len(parts)
+    for batch, mine in zip(whole, parts, strict=True):
+        for share, part in zip(shares, mine, strict=True):
+            ranges = TrainerRows(batch_size, share, is_padded).of(batch.global_rows)
+            assert part.columns.keys() == batch.columns.keys()
+            for name, column in batch.columns.items():
+                want = joined(ranges, column)
+                assert (part.columns[name].dtype, part.columns[name].tolist()) == (want.dtype, want.tolist()), name
+            assert part.positions.tolist() == joined(ranges, batch.positions).tolist()
+            assert part.ordinals.tolist() == joined(ranges, batch.ordinals).tolist()
+            assert (part.state, part.global_rows) == (batch.state, batch.global_rows)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@given(data=st.data())
+@settings(derandomize=True, deadline=None, max_examples=8)
+def test_packed_rows_of_trainers_that_share_actors_are_those_of_one(packing: str, data: Any) -> None:
+    num_trainers, rows_each = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    options: dict[str, Any] = {
+        "batch_size": num_trainers * rows_each,
+        "packing": PACKINGS[packing],
+        "chunk_size": data.draw(st.integers(1, 90)),
+        "drop_remainder": data.draw(st.booleans()),
+        "pad_remainder": data.draw(st.booleans()),
+        "stop": data.draw(st.integers(N // 2, 2 * N)),
+    }
+    sizes = st.sets(st.integers(0, num_trainers - 1), min_size=1)
+    shares = [Share(num_trainers, tuple(sorted(data.draw(sizes)))) for _ in range(num_trainers)]
+    stream = stream_of(Drop(), tokenise)
+    whole = list(read(stream, LocalPool(stream), **options))
+    states = [StreamState(), *(batch.state for batch in whole[:-1])]
+    number = data.draw(st.integers(0, len(states) - 1))
+    actor = Actor(stream)
+    trainers = [
+        read(stream, actor, states[number], share=share, shares_actors=True, process_count=num_trainers, **options)
+        for share in shares
+    ]
+    got = list(zip(*trainers, strict=True))
+    check(whole[number:], got, options["batch_size"], shares, options["pad_remainder"])
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("num_trainers", [2, 4])
+def test_packing_sends_each_trainer_its_rows_alone(packing: str, num_trainers: int) -> None:
+    stream = stream_of(tokenise, num_epochs=8)
+    options: dict[str, Any] = {"packing": PACKINGS[packing], "batch_size": 8, "chunk_size": 128, "pad_remainder": True}
+    alone, shared = Actor(stream), Actor(stream)
+    for _ in read(stream, alone, **options):
+        pass
+    trainers = [
+        read(stream, shared, process_index=rank, process_count=num_trainers, shares_actors=True, **options)
+        for rank in range(num_trainers)
+    ]
+    for _ in zip(*trainers, strict=True):
+        pass
+    assert shared.num_made == alone.num_made
+    assert shared.nbytes == alone.nbytes
+
+
+def test_an_endless_stream_has_no_short_batch_to_make_room_for() -> None:
+    """Of a batch that goes on in the next chunk each trainer is sent its rows alone, too."""
+    for stream, packing in (
+        (stream_of(Drop(), tokenise, num_epochs=-1), PACKINGS["concat"]),
+        (stream_of(Drop(), num_epochs=-1), None),
+    ):
+        sent = []
+        for num_trainers in (1, 4):
+            actor = Actor(stream)
+            trainers = [
+                read(
+                    stream,
+                    actor,
+                    batch_size=512,
+                    chunk_size=64,
+                    process_index=rank,
+                    process_count=num_trainers,
+                    shares_actors=num_trainers > 1,
+                    packing=packing,
+                )
+                for rank in range(num_trainers)
+            ]
+            for _ in itertools.islice(zip(*trainers, strict=True), 6):
+                pass
+            sent.append(actor.nbytes)
+        assert sent[1] < 1.1 * sent[0]
