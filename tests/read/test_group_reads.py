@@ -1,9 +1,11 @@
-"""Block order over files whose records are stored in groups: how much is decoded, counted where that is asked for.
+"""Block and file order over files whose records are stored in groups: how much is decoded, counted where it is asked.
 
 Actors are copies of the stream here, each with a reader of its own, which answer the requests that a scheduler deals.
 """
 
+import itertools
 import pickle
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +14,9 @@ import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import assign
-from datarax_ray.plan.requests import EVERYTHING
+from datarax_ray.plan.requests import EVERYTHING, Wanted
 from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
 from datarax_ray.read import block
 from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
@@ -21,6 +24,7 @@ from datarax_ray.read.formats import array_record, decoded_groups
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import record, write_file, write_files
 
 GROUP = 16
@@ -46,8 +50,9 @@ class Counting:
         return getattr(self._reader, name)
 
     def read(self, first, stop=None):
-        groups = {index // GROUP for index in (first if stop is None else range(first, stop))}
-        Counting.num_decoded += sum(min(GROUP, self._reader.num_records() - group * GROUP) for group in groups)
+        size = int(re.search(r"group_size:(\d+)", self._reader.writer_options_string())[1])
+        groups = {index // size for index in (first if stop is None else range(first, stop))}
+        Counting.num_decoded += sum(min(size, self._reader.num_records() - group * size) for group in groups)
         return self._reader.read(first) if stop is None else self._reader.read(first, stop)
 
 
@@ -101,7 +106,10 @@ def run(stream, num_actors, chunk_size, start=0, moves=None):
 
 @pytest.mark.parametrize("num_actors", [1, 2, 3])
 @pytest.mark.parametrize("chunk_size", [7, 100, 1000])
-def test_an_epoch_of_parquet_decodes_each_row_group_once(tmp_path, num_actors, chunk_size, monkeypatch):
+@pytest.mark.parametrize(("shuffle", "window"), [("block", {"window_blocks": WINDOW}), ("none", {})])
+def test_an_epoch_of_parquet_decodes_each_row_group_once(
+    tmp_path, num_actors, chunk_size, shuffle, window, monkeypatch
+):
     """With room for two windows of row groups, as its source gives it."""
     rows = [*[16] * 50, 3, *[16] * 33, 1]
     for part, cut in enumerate([slice(0, 51), slice(51, None)]):
@@ -115,11 +123,69 @@ def test_an_epoch_of_parquet_decodes_each_row_group_once(tmp_path, num_actors, c
     decode = ParquetReader._decode
     monkeypatch.setattr(ParquetReader, "_decode", lambda self, group: decoded.append(group) or decode(self, group))
     largest = 8 * int(np.diff(reader.groups.starts).max())
-    order = order_of(num_rows, 7, "block", groups=reader.groups, window_blocks=WINDOW)
+    order = order_of(num_rows, 7, shuffle, groups=reader.groups, **window)
     stream = IndexedStream(ParquetReader(**reader._given | {"max_nbytes": 2 * WINDOW * largest}), order, 2)
     found, _ = run(stream, num_actors, chunk_size)
     assert [element["index"] for element in found] == order.records(np.arange(2 * num_rows)).tolist()
     assert len(decoded) <= 2 * len(rows)
+
+
+LARGE_GROUP = 256
+LARGE_COUNTS = (5 * LARGE_GROUP + 20, 100, 7 * LARGE_GROUP)
+
+
+def large(index):
+    """A record of which 177 are the run that one actor would be given: it fits no group."""
+    return np.random.default_rng(index).bytes(1480)
+
+
+@pytest.fixture(scope="module")
+def large_paths(tmp_path_factory):
+    directory, starts = tmp_path_factory.mktemp("large"), np.cumsum([0, *LARGE_COUNTS]).tolist()
+    return [
+        write_file(directory / f"{part}.array_record", map(large, range(start, stop)), LARGE_GROUP)
+        for part, (start, stop) in enumerate(itertools.pairwise(starts))
+    ]
+
+
+def in_file_order(paths, **options):
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths).describe()
+
+
+@pytest.mark.parametrize("num_actors", [1, 2, 4])
+@pytest.mark.parametrize("chunk_size", [7, 100, 1000])
+def test_an_epoch_in_file_order_decodes_each_group_once(large_paths, decoded, num_actors, chunk_size):
+    stream = in_file_order(large_paths, num_epochs=2)
+    found, _ = run(stream, num_actors, chunk_size)
+    assert found == [large(index) for index in range(sum(LARGE_COUNTS))] * 2
+    assert decoded() == 2 * sum(LARGE_COUNTS)
+
+
+@pytest.mark.parametrize("num_actors", [1, 2, 3])
+def test_an_epoch_in_file_order_of_small_groups_decodes_again_only_what_chunks_cut(paths, decoded, num_actors):
+    stream, chunk_size = in_file_order(paths, num_epochs=2), 200
+    found, _ = run(stream, num_actors, chunk_size)
+    assert found == [record(index) for index in range(N)] * 2
+    assert decoded() <= 2 * N + GROUP * (2 * N // chunk_size)
+
+
+def test_file_order_decodes_nothing_twice_for_trainers_and_resumes_but_the_group_where_it_begins(large_paths, decoded):
+    """Two trainers, of which one is far ahead of the other, ask the same two actors for their halves of batches."""
+    stream, start = in_file_order(large_paths, num_epochs=1), 300
+    actors = [pickle.loads(pickle.dumps(stream)) for _ in range(2)]
+    found = {}
+    for trainer in range(2):
+        rows = TrainerPositions(start, stream.stop, rows_of_rank(64, trainer, 2))
+        scheduler = stream.scheduler(StreamState(start), stream.stop, Wanted(positions=rows))
+        owners = assign(scheduler.partitioning, range(2))
+        while not scheduler.is_exhausted:
+            for actor, request in scheduler.next_chunk(100, owners).requests:
+                positions, elements = actors[actor].elements_at(*request.select(stream.order))
+                found.update(zip(positions, elements, strict=True))
+    assert [found[position] for position in range(start, stream.stop)] == [
+        large(index) for index in range(start, stream.stop)
+    ]
+    assert decoded() <= sum(LARGE_COUNTS) - LARGE_GROUP
 
 
 def expected(stream, start=0):

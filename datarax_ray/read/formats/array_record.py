@@ -117,13 +117,18 @@ class ArrayRecordReader:
 
     keep: how many files stay open. remote: how those behind URLs are read. room: for so many records of decoded groups,
     which then wait for the rest of their records to be asked for; 0 where that is not to be expected, and a group is
-    decoded for what is asked of it now.
+    decoded for what is asked of it now. run: see groups.
     """
 
     broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
 
     def __init__(
-        self, files: Sequence[RecordFile], keep: OpenFiles = OpenFiles(), room: int = 0, remote: Remote = _REMOTE
+        self,
+        files: Sequence[RecordFile],
+        keep: OpenFiles = OpenFiles(),
+        room: int = 0,
+        remote: Remote = _REMOTE,
+        run: int = 1,
     ) -> None:
         self.files = tuple(files)
         self._remote = remote
@@ -131,6 +136,7 @@ class ArrayRecordReader:
         self._has_remote = any(file.version for file in self.files)
         self._keep = keep
         self._room = room if self.group_size > 1 else 0
+        self._run = run
         self._decoded: DecodedGroups | None = None  # made with the first read
         self._sizes: set[int] = set()  # of decoded records, until there are two
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
@@ -183,18 +189,22 @@ class ArrayRecordReader:
 
     @functools.cached_property
     def groups(self) -> RecordGroups:
-        """Records that are stored together; of a file where each stands alone, as many as of others."""
+        """Records that are stored together; of a file where each stands alone, as many as of others.
+
+        As many as hold `run` records, neighbours in a file, count as one.
+        """
         sizes = []
         for file in self.files:
             step = file.group_size if file.group_size > 1 else self.group_size
+            step *= -(-self._run // step)
             first, end = file.skip, file.skip + file.take
             cuts = np.arange(first // step * step, end + step, step)
             sizes.append(np.diff(np.unique(cuts.clip(first, end))))
         return RecordGroups(np.concatenate(sizes))
 
-    def with_room_for(self, num_records: int) -> ArrayRecordReader:
-        """A reader of the same records that keeps decoded groups with so many, up to 512 MiB."""
-        return ArrayRecordReader(self.files, self._keep, num_records, self._remote)
+    def with_room_for(self, num_records: int, run: int = 1) -> ArrayRecordReader:
+        """A reader of the same records that keeps decoded groups with so many, up to 512 MiB. run: see groups."""
+        return ArrayRecordReader(self.files, self._keep, num_records, self._remote, run)
 
     def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -248,7 +258,7 @@ class ArrayRecordReader:
             self._mirrors.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files, "keep": self._keep, "room": self._room, "remote": self._remote}
+        return {"files": self.files, "keep": self._keep, "room": self._room, "remote": self._remote, "run": self._run}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]

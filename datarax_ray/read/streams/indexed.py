@@ -29,7 +29,7 @@ _RUN_NBYTES = 256 * 2**10  # a small part of a block
 _MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
 
 
-def run_of(reader: Reader, most: int) -> int:
+def run_of(reader: Reader, most: int = _MAX_RUN_RECORDS) -> int:
     """Records that one actor should read in a row: 256 KiB of them, at most `most`.
 
     Small, so that every chunk has runs for every actor; large enough that a run is one read.
@@ -92,7 +92,7 @@ class IndexedStream(ElementStream):
     @property
     def run_records(self) -> int:
         """Records that one actor should read in a row in file order; see run_of."""
-        return run_of(self.reader, _MAX_RUN_RECORDS)
+        return run_of(self.reader)
 
     @property
     def yields(self) -> Yields:
