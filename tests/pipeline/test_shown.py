@@ -51,6 +51,8 @@ def test_each_is_shown_in_one_line_that_says_what_it_reads(tmp_path: Path) -> No
     assert repr(make().source) == (
         "RandomAccessSource(data=['x'], num_records=10, shuffle=False, seed=42, num_epochs=1)"
     )
+    assert str(source) == said
+    assert str(Pipeline(source=source, batch_size=2)).startswith(f"Pipeline({said}, ")
     assert repr(Recoveries()) == "Recoveries(num_lost=0, num_retried=0, counts={})"
 
 

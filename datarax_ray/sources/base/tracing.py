@@ -47,6 +47,9 @@ class HostModule(Uncopied):
 
     __signature__ = _SignatureOfInit()
 
+    def __str__(self) -> str:
+        return repr(self)  # print() of an NNX module shows all of its variables, in dozens of lines
+
     @classmethod
     def _graph_node_create_empty(cls, node_type: Any) -> Any:
         if not is_traced() and not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
