@@ -44,6 +44,11 @@ def reached(root: Any) -> list[tuple[str, Any]]:
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
+def functions_used(root: Any) -> Iterator[types.FunctionType]:
+    """The function, or the methods of the class, and the users' functions of its package that these use, as called."""
+    return _walk(root, {})
+
+
 def wrappers(root: Any) -> list[types.FunctionType]:
     """The users' functions that stand around (functools.wraps) a function, the methods of a class and what these use.
 
@@ -120,7 +125,7 @@ def _functions(code: Any) -> Iterator[Any]:
 def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any]]:
     """What a function loads by a global name, or as an attribute of a module of the package, with what is around it."""
     loaded: list[tuple[str, Any]] = []
-    for code in _code_objects(function.__code__):
+    for code in code_objects(function.__code__):
         value: Any = None
         for step in dis.get_instructions(code):
             if step.opname == "LOAD_GLOBAL" and step.argval in function.__globals__:
@@ -156,11 +161,12 @@ def _written(function: types.FunctionType) -> set[str]:
     return {f"{function.__module__}.{name}" for name in names}
 
 
-def _code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
+def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code, and that of the functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _code_objects(constant)
+            yield from code_objects(constant)
 
 
 def _shortened(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from typing import Any
 
@@ -16,11 +17,14 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.identity.kept_random import kept_random
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig
 from datarax_ray.sources.base.module import SourceModule
 from datarax_ray.sources.base.traced import TracedBatches
+
+logger = logging.getLogger("datarax_ray")
 
 
 class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignore[call-arg]
@@ -36,6 +40,15 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
         name: str | None,
     ) -> None:
         super().__init__(config, rngs=rngs, name=name)
+        for transform in getattr(description, "transforms", ()):  # a mixture has none of its own
+            if said := kept_random(transform):
+                logger.warning(
+                    "%s draws from %s, which goes on from element to element, in each process on its own: the values "
+                    "are others with every number of actors, and after a resume. Give an object with "
+                    "random_map(element, rng), and draw from that rng, which is keyed by seed and position",
+                    getattr(transform, "__qualname__", type(transform).__qualname__),
+                    said,
+                )
         self._source = Source(description, skip_options=skip_options)
         self._alone = Turns().alone  # what is given, and what shows it, is one step to other threads
         self._traced = self.traced()

@@ -1,0 +1,127 @@
+"""What a transform draws from that goes on between elements is seen in its code, before it runs."""
+
+import functools
+import logging
+import random
+from random import uniform
+
+import numpy as np
+import pytest
+
+from datarax_ray.read.identity.kept_random import kept_random
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+
+RNG = np.random.default_rng(0)
+
+
+def of_module(element):
+    return {"x": element["x"] + random.random()}
+
+
+def of_numpy(element):
+    return {"x": [np.random.randint(3) for _ in range(2)]}
+
+
+def of_name(element):
+    return {"x": uniform(0, 1)}
+
+
+def of_made_once(element):
+    return {"x": RNG.normal()}
+
+
+def of_chance(element):
+    return {"x": np.random.default_rng().random()}
+
+
+def of_import_inside(element):
+    import random as chance
+    from random import choice
+
+    return {"x": choice([0, 1])} if element else chance.random()
+
+
+def of_another(element):
+    return of_module(element)
+
+
+def of_cell(rng):
+    return lambda element: {"x": rng.random()}
+
+
+class Held:
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def __call__(self, element):
+        return {"x": self.rng.random()}
+
+
+class Inherits(Held):
+    pass
+
+
+class Maps:
+    def map(self, element):
+        return {"x": np.random.rand()}
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (of_module, "random.random"),
+        (of_numpy, "np.random.randint"),
+        (of_name, "uniform"),
+        (of_made_once, "RNG.normal"),
+        (of_chance, "np.random.default_rng()"),
+        (of_import_inside, "random.choice"),
+        (of_another, "random.random"),
+        (of_cell(RNG), "rng.random"),
+        (Held(), "self.rng.random"),
+        (Held().__call__, "self.rng.random"),
+        (Inherits(), "self.rng.random"),
+        (Maps(), "np.random.rand"),
+        (lambda element: {"x": random.random()}, "random.random"),
+        (functools.partial(of_numpy), "np.random.randint"),
+    ],
+)
+def test_what_goes_on_between_elements_is_seen(transform, said):
+    assert kept_random(transform) == said
+
+
+class RandomMap:
+    def __init__(self):
+        self.table = np.random.default_rng(0).permutation(4)
+        self.offset = random.random()
+
+    def random_map(self, element, rng):
+        return {"x": self.table[rng.integers(4)] + rng.random()}
+
+
+def seeded(element):
+    random.seed(element["x"])
+    return {"x": random.random()}
+
+
+def keyed(element):
+    return {"x": np.random.default_rng(element["x"]).random() + random.Random(element["x"]).random()}
+
+
+def of_annotation(element, rng: np.random.Generator | None = None):
+    return {"x": isinstance(rng, np.random.Generator)}
+
+
+@pytest.mark.parametrize("transform", [RandomMap(), seeded, keyed, of_annotation, len, np.asarray, dict])
+def test_what_each_element_decides_is_not(transform):
+    assert kept_random(transform) is None
+
+
+@pytest.mark.parametrize(("transform", "count"), [(of_numpy, 1), (RandomMap(), 0)])
+def test_it_is_said_once_when_a_source_is_made(transform, count, caplog):
+    with caplog.at_level(logging.WARNING, "datarax_ray"):
+        source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(3)}, transforms=transform)
+        source.get_batch(2)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == count
+    assert all(text.startswith("of_numpy draws from np.random.randint, which goes on") for text in said)
+    assert all("random_map(element, rng)" in text for text in said)
