@@ -2,6 +2,7 @@
 from .actors.source import RaySource as RaySource
 from .checkpoint import PipelineRestore as PipelineRestore
 from .checkpoint import PipelineSave as PipelineSave
+from .feed.stats import PipelineStats as PipelineStats
 from .loading import load as load
 from .pipeline import Pipeline as Pipeline
 from .pipeline import prefetch_to_device as prefetch_to_device

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from datarax_ray.feed.backups import Ask, Backups
 from datarax_ray.feed.opinions import Opinions
 from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.stream import Stream
@@ -129,11 +130,19 @@ class LocalPool:
 class Flow:
     """One window over a pool, turned by hand: `poll`, then take what is ready, or `receive` where nothing is.
 
-    clock: what time it is, in seconds.
+    timings: what it counts for. clock: what time it is, in seconds.
     """
 
-    def __init__(self, window: Window, pool: Pool, stall: Stall, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        window: Window,
+        pool: Pool,
+        stall: Stall,
+        timings: Timings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._window = window
+        self._timings = timings or Timings()
         self._pool = pool
         self._stall = stall
         self._clock = clock
@@ -193,7 +202,8 @@ class Flow:
         """Wait a moment for a part of the first chunk; or of the other's first chunk, which has another number."""
         others = {} if other is None else other._going()
         going = self._going() | others if others else self._going()
-        event = self._pool.receive(going) if going else None
+        with self._timings.making.lap("waiting"):
+            event = self._pool.receive(going) if going else None
         if event is None:
             if message := self._stall.waited(self._clock(), self._window.head):
                 self._pool.stalled(message)
@@ -294,6 +304,7 @@ class Flow:
     def _arrive(self, event: Arrived) -> None:
         del self._sent[event.part.chunk][event.part]
         self._backups.read(event.part, self._clock())
+        self._timings.arrived(event.part.actor, event.block)
         asked = self._settle(event.part)
         self._stall.over()
         found = self._opinions.heard(event.part, event.block, event.node, self._pool.nodes())

@@ -31,6 +31,7 @@ from datarax_ray.feed.flow import Flow, Pool
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, Selector
 from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.packing import Packing
@@ -64,7 +65,8 @@ class StreamOptions:
     bound on blocks in flight. block_nbytes: how large a block should be. stall_after_s: how long a wait for a batch is
     before it is logged who and what is waited for. shares_actors: whether the other trainers ask the same actors, which
     then read once for all what all of them ask for. stop: the position to end at, None for the end of the source.
-    cancelled: asked now and then while the stream waits; once it is true the stream ends. rows: of every batch, that
+    cancelled: asked now and then while the stream waits; once it is true the stream ends. timings: what counts where
+    the time goes. rows: of every batch, that
     this trainer gets; they follow from the others.
     """
 
@@ -82,6 +84,7 @@ class StreamOptions:
     share: Share | None = None
     stop: int | None = None
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
+    timings: Timings = field(default_factory=Timings, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -163,7 +166,7 @@ def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options:
     window = Window(
         scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes, block_nbytes=options.block_nbytes
     )
-    flow = Flow(window, pool, stall)
+    flow = Flow(window, pool, stall, options.timings)
     with closing(flow):
         while not flow.is_finished and not options.is_cancelled:
             if flow.poll(pool.actors(), pool.weights()):
@@ -194,10 +197,12 @@ def _selected(
         max_actor_nbytes=max_actor_nbytes,
         block_nbytes=options.block_nbytes,
     )
-    places = Flow(ahead, pool, stall)
+    places = Flow(ahead, pool, stall, options.timings)
     share = num_rows_in(options.rows.full) / options.batch_size
     mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, max_actor_nbytes)]
-    rows = Flow(Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall)
+    rows = Flow(
+        Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall, options.timings
+    )
     with closing(places), closing(rows):
         while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
             reading, weights = pool.actors(), pool.weights()

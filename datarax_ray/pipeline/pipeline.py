@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
+from datarax_ray.feed.stats import PipelineStats
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.graph import StageGraph
@@ -211,6 +213,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             )
         return stop // self.batch_size if self.drop_remainder else -(-stop // self.batch_size)
 
+    def stats(self) -> PipelineStats:
+        """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
+        return self._options.timings.stats(getattr(self.source, "num_actors", 0))
+
     def __len__(self) -> int:
         return self.num_batches
 
@@ -251,6 +257,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise
 
     def _step(self) -> Any:
+        began, before = time.perf_counter(), self.position
+        batch = self._next()
+        self._options.timings.taken(time.perf_counter() - began, self.position - before)
+        return batch
+
+    def _next(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
         # run ahead in a thread there: beside the train step's, their collectives would wait for each other for ever.
         # Nor are modules: what they hold may be trained, or follow a schedule, and how far a thread is ahead is chance.
@@ -346,11 +358,13 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         def take() -> FedBatch:
             nonlocal consumed
+            began = time.perf_counter()
             fed, after = session.next()
             if fed is None:
                 raise self._too_few(feed.num_taken, length)
             skipped.extend(after.skipped)
             consumer.check(leg, skipped)
+            self._options.timings.taken(time.perf_counter() - began, after.state.position - consumed.state.position)
             consumed = after
             return fed
 

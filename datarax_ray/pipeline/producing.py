@@ -72,10 +72,13 @@ class BatchProducer:
     ) -> Generator[Delivery, None, None]:
         """Batches from there on, prepared for their use, and after the last one what is left to say."""
         options = replace(self.options, cancelled=cancelled)
+        making = options.timings.making
         is_first = True
         stream = deliveries(self.source.batches(consumed.state, options), consumed)
         with contextlib.closing(stream):
-            for host_batch, consumed in stream:
+            while True:
+                with making.lap("assembling"):
+                    host_batch, consumed = next(stream)
                 if host_batch is None:
                     if cancelled():
                         raise RuntimeError("the pipeline was closed while it waited for a batch")
@@ -91,7 +94,7 @@ class BatchProducer:
                     rows = num_rows_in(options.rows.full)
                     fill = {} if options.packing is None else padding(options.packing)
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
-                with settings.applied():
+                with settings.applied(), making.lap("placing"):
                     batch = prepare(host_batch)
                 yield batch, consumed
 

@@ -29,6 +29,7 @@ from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied,
 from datarax_ray.read.elements.row_by_row import are_alike, look_due
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
+from datarax_ray.read.laps import counted, lap
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Block:
     ...). selected: which rows of all columns these hold, as runs (see plan.runs); None for all. whole_nbytes: what all
     columns take, where these hold none. learned: what reading told of the stream, for who
     schedules it: ShardEnds, where it is read by shards. read_s: what reading it took, 0 where that was not
-    measured; no part of what the block is.
+    measured, and spent: on what; no part of what the block is.
     """
 
     positions: Indices
@@ -55,6 +56,7 @@ class Block:
     whole_nbytes: int = 0
     learned: tuple[Any, ...] = ()
     read_s: float = field(default=0.0, compare=False)
+    spent: Mapping[str, float] = field(default_factory=dict, compare=False)
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,8 +66,9 @@ class Block:
 def timed(read: Callable[[Any], Block], request: Any) -> Block:
     """The block that `read` gives for the request, with the time that took."""
     begin = time.perf_counter()
-    block = read(request)
-    return replace(block, read_s=time.perf_counter() - begin)
+    with counted() as laps:
+        block = read(request)
+    return replace(block, read_s=time.perf_counter() - begin, spent=laps.spent)
 
 
 def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | None) -> Block:
@@ -74,10 +77,11 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
     documents: what they are to become for packing, None for elements.
     """
     lengths = None
-    if documents is not None:
-        columns, lengths = join(progress, columns, documents)
-    elif columns is None and progress.elements:
-        columns = _stack(progress)
+    with lap("stacking"):
+        if documents is not None:
+            columns, lengths = join(progress, columns, documents)
+        elif columns is None and progress.elements:
+            columns = _stack(progress)
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
     failed_at = 0 if progress.failure is None else progress.failure.position
     return Block(np.asarray(progress.positions, np.int64), columns, skipped, progress.failure, failed_at, lengths)
@@ -90,12 +94,16 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
             return None
         if is_whole:
             for step in group:
-                columns = _decode(progress, step) if step.kind == "decode" else _map_columns(progress, step, columns)
+                with lap(step.name):
+                    decodes = step.kind == "decode"
+                    columns = _decode(progress, step) if decodes else _map_columns(progress, step, columns)
             continue
-        if columns is not None:
-            progress.elements = unstack_to_stack(writable(columns), len(progress.positions))
-            columns = None
-        progress.apply(list(group), seed)
+        each = list(group)
+        with lap(", ".join(step.name for step in each)):
+            if columns is not None:
+                progress.elements = unstack_to_stack(writable(columns), len(progress.positions))
+                columns = None
+            progress.apply(each, seed)
     return columns
 
 

@@ -83,7 +83,14 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
     positions, lengths = _elements(block, runs)
     # what reading took was told with the places
     return replace(
-        block, positions=positions, columns=_rows(block, runs), skipped=(), lengths=lengths, selected=runs, read_s=0.0
+        block,
+        positions=positions,
+        columns=_rows(block, runs),
+        skipped=(),
+        lengths=lengths,
+        selected=runs,
+        read_s=0.0,
+        spent={},
     )
 
 

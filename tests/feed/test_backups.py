@@ -250,7 +250,7 @@ def test_a_request_that_two_are_asked_for_counts_once_in_the_window():
     description = KINDS["shuffled"](EndAt())
     pool = Slow(description)
     window = Window(description.scheduler(StreamState(), 24, EVERYTHING), chunk_size=6, max_nbytes=2**20)
-    flow = Flow(window, pool, Stall(description, 1e9), lambda: pool.now)
+    flow = Flow(window, pool, Stall(description, 1e9), clock=lambda: pool.now)
     positions = []
     while not flow.is_finished:
         flow.poll(pool.actors(), {})

@@ -1,17 +1,12 @@
 """A real S3 server (moto's) and s3fs, where both are installed: pip install s3fs "moto[server]"."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from datarax_ray import loading
-from datarax_ray.loading import load
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.remote import ranges
-from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
+from datarax_ray.read.formats.remote.ranges import ChangedError
 from tests.data import record, write_files
-from tests.http_files import HttpFiles
 
 
 @pytest.fixture
@@ -55,41 +50,3 @@ def test_what_is_not_there_is_told(bucket):
     for url in ("s3://bucket/a.array_record", "s3://other/a.array_record", "s3://other/*", "s3://other/data/"):
         with pytest.raises(FileNotFoundError, match="no such file, or no such bucket|no file matches"):
             ArrayRecordReader.of(url)
-
-
-def test_load_looks_at_files_by_the_client_that_reads_them(tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(loading, "filesystem_of", lambda _: bucket)
-    for path in write_files(tmp_path, [3, 4]):
-        bucket.put(str(path), f"bucket/mine/{path.name}")
-    pq.write_table(pa.table({"x": [1, 2, 3]}), tmp_path / "a.parquet")
-    bucket.put(str(tmp_path / "a.parquet"), "bucket/table/a.parquet")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")  # of pyarrow's client, where nobody listens
-    for url in ("s3://bucket/mine/", "s3://bucket/mine", "s3://bucket/mine/*"):
-        assert list(load(url).get_batch(7)) == [record(i) for i in range(7)]
-    with pytest.raises(OSError, match="NETWORK_CONNECTION") as raised:
-        load("s3://bucket/table")
-    assert "finds Parquet: where credentials or endpoint of pyarrow's differ" in raised.value.__notes__[0]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint_url)
-    assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
-    monkeypatch.setattr(bucket, "info", lambda path, **_: 1 / 0)
-    assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
-
-
-def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path, monkeypatch):
-    s3fs = pytest.importorskip("s3fs")
-    (tmp_path / "bucket").mkdir()
-    content = np.random.default_rng(0).bytes(300_000)
-    (tmp_path / "bucket" / "a").write_bytes(content)
-    served = HttpFiles(tmp_path)
-    try:
-        files = s3fs.S3FileSystem(endpoint_url=served.url, key="key", secret="secret")
-        monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
-        remote = Remote(timeout_s=0.5, waits_s=(0.0,) * 5)
-        tail = ranges.read_tail("s3://bucket/a", 100_000, remote)
-        assert (tail.data, tail.nbytes) == (content[-100_000:], 300_000)
-        served.what = lambda number: {2: "stick", 3: "stall"}.get(number, "")
-        monkeypatch.setattr(ranges, "_MIN_RATE", 1)  # of all of it: days
-        assert ranges.read_ranges([("s3://bucket/a", tail.version, 0, 300_000)], remote) == [content]
-        assert served.num_broken == 2
-    finally:
-        served.close()

@@ -88,7 +88,9 @@ class Trainer:
         scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None)
         wanted = max(DEFAULT_MAX_NBYTES, scenario.num_actors * DEPTH * TARGET_BLOCK_NBYTES)
         bound = scenario.max_nbytes or int(min(wanted, 0.4 * costs.store_nbytes))
-        self.flow = Flow(Window(scheduler, max_nbytes=bound), self.pool, Stall(nothing, 1e9), lambda: self.pool.now)
+        self.flow = Flow(
+            Window(scheduler, max_nbytes=bound), self.pool, Stall(nothing, 1e9), clock=lambda: self.pool.now
+        )
         self.released: list[tuple[float, int]] = []  # when, up to which position
         self.waited: list[tuple[float, float]] = []  # from, to
         self.decision_s = 0.0

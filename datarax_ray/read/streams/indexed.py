@@ -22,6 +22,7 @@ from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import writable
 from datarax_ray.read.elements.transforms import Call, OnError, Progress, steps
 from datarax_ray.read.errors import is_of_data
+from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES, Reader
 from datarax_ray.read.streams.element_stream import ElementStream
 
@@ -62,14 +63,16 @@ def read_records(
         return reader.read(np.array([record]))
 
     try:
-        found = None if ended else reader.read(records)
+        with lap("reading"):
+            found = None if ended else reader.read(records)
     except BaseException as error:
         if not is_of_data(error, reader.broken):
             raise
         found = None  # it does not say which record it is about: each is asked for alone
     if found is None:
         asked.elements = records.tolist()
-        asked.run([Call(alone, "reading", catch=ChildProcessError if ended else reader.broken)])
+        with lap("reading"):
+            asked.run([Call(alone, "reading", catch=ChildProcessError if ended else reader.broken)])
         if asked.elements and isinstance(asked.elements[0], Mapping):
             if all(spec(columns) == spec(asked.elements[0]) for columns in asked.elements):
                 return asked, concatenate(asked.elements)

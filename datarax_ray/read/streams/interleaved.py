@@ -26,6 +26,7 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import Call, Progress, steps
 from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.column_types import settle
+from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES
 from datarax_ray.read.streams.element_stream import ElementStream
 from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
@@ -135,7 +136,8 @@ def _read_shards(description: InterleavedStream, open_shards: OpenShards, reques
             ends.append(ShardEnd(shard, cursor, length))
             continue
         live = open_shards.find(epoch, shard, start, cursor)
-        sources, portions = live.take(stop)
+        with lap("reading"):
+            sources, portions = live.take(stop)
         positions = order.positions(epoch, place, np.arange(start, start + len(sources)))
         pieces.append(_Piece(shard, positions, sources, portions))
         ends.append(ShardEnd(shard, live.cursor, live.length))
@@ -177,7 +179,8 @@ def _block(description: InterleavedStream, pieces: list[_Piece], documents: Docu
     progress = Progress(elements, positions.tolist(), positions.tolist(), on_error=description.on_error, locate=locate)
     if (decode := description.reader.decode) is not None:
         progress.elements = [decode(element) for element in progress.elements]  # all of them, before the first is due
-        progress.run([Call(lambda decoded, *_: decoded(), "decoding")])
+        with lap("decoding"):
+            progress.run([Call(lambda decoded, *_: decoded(), "decoding")])
     columns = _settled(progress, rows, positions, loose) if is_table else None
     return block_of(
         progress, transformed(progress, columns, steps(description.transforms), description.order.seed), documents

@@ -25,6 +25,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.chunks import Chunks, NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote, read_ranges, read_tail, shown
 from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
+from datarax_ray.read.laps import lap
 
 PAGE = mmap.PAGESIZE
 _TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
@@ -182,7 +183,8 @@ class Mirrors:
             (self._files[index].path, self._files[index].version, first * PAGE, self._end(index, last))
             for index, first, last in runs
         ]
-        found = read_ranges(spans, self._remote)
+        with lap("storage"):
+            found = read_ranges(spans, self._remote)
         with self._lock:
             for (index, first, last), data in zip(runs, found, strict=True):
                 if index in self._open:  # no other thread closed it

@@ -1,0 +1,203 @@
+"""Where the time of a stream goes, and what would make it faster. Pure: clocks are arguments.
+
+A batch passes four places: it is read by actors, waited for and assembled by the thread that makes batches, and taken
+by the trainer. Each has its own seconds, which run beside those of the others; the verdict finds the one that the
+others wait for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from datarax_ray.read.block import Block
+from datarax_ray.read.laps import Laps
+
+# A trainer that waits less than this of its time is not kept waiting by its data.
+NEVER_WAITS = 0.02
+# Actors that are at work for so much of the time are what is waited for; more would be at work as much.
+AT_WORK = 0.7
+_MIN_BATCHES = 3  # before them nothing is known: actors start, programs are compiled
+_MAX_ACTORS_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class ActorWork:
+    """What one actor did for this stream: blocks, their elements and bytes, and the seconds that it read."""
+
+    num_blocks: int = 0
+    num_elements: int = 0
+    nbytes: int = 0
+    read_s: float = 0.0
+
+    def plus(self, block: Block) -> ActorWork:
+        nbytes = self.nbytes + (block.whole_nbytes or block.nbytes)
+        return ActorWork(
+            self.num_blocks + 1, self.num_elements + len(block.positions), nbytes, self.read_s + block.read_s
+        )
+
+
+@dataclass(frozen=True)
+class PipelineStats:
+    """Where the time went since the pipeline was made. Print it for a table, and see `verdict`.
+
+    num_batches, num_records: handed out, of all trainers. first_s: what the first batch took, with what starts and
+    compiles. elapsed_s: since then. waited_s: of elapsed_s, that the trainer waited for a batch; the rest is its own.
+    making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
+    "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes that
+    are far away), "reading" (files, and decompression), each transform by name, "stacking". actors: what each did,
+    by id; {} where it is read in this process. num_actors: how many there are meant to be; 0 in this process.
+    """
+
+    num_batches: int
+    num_records: int
+    first_s: float
+    elapsed_s: float
+    waited_s: float
+    making: Mapping[str, float] = field(default_factory=dict)
+    reading: Mapping[str, float] = field(default_factory=dict)
+    actors: Mapping[int, ActorWork] = field(default_factory=dict)
+    num_actors: int = 0
+
+    @property
+    def waits(self) -> float:
+        """The part of its time that the trainer waits for data, from 0 to 1."""
+        return self.waited_s / self.elapsed_s if self.elapsed_s else 0.0
+
+    @property
+    def at_work(self) -> float:
+        """The part of their time that those who read are at work, from 0 to 1."""
+        total_s = (self.first_s + self.elapsed_s) * max(1, self.num_actors)
+        return min(1.0, sum(self.reading.values()) / total_s) if total_s else 0.0
+
+    @property
+    def verdict(self) -> str:
+        """What the stream is bound by, in words, and what would help."""
+        if self.num_batches < _MIN_BATCHES:
+            return f"too early to say: {self.num_batches} batches; ask again after {_MIN_BATCHES}"
+        if self.waits < NEVER_WAITS:
+            return f"bound by the trainer, which waits {self.waits:.1%} of its time. {self._spare()}".rstrip()
+        own = {name: spent for name, spent in self.making.items() if name != "waiting"}
+        if own and sum(own.values()) > self.making.get("waiting", 0.0):
+            name = max(own, key=own.__getitem__)
+            return (
+                f"bound by this process, which is {name} batches for {own[name] / self._total_s:.0%} of the time: "
+                "larger batches cost less a row, and fewer or smaller fields less a batch"
+            )
+        name, share = self._dearest()
+        if not self.num_actors:
+            return (
+                f"bound by {name} ({share:.0%} of the reading), in this process: RaySource(source, num_actors=N) does "
+                "that beside the trainer"
+            )
+        if self.at_work < AT_WORK:
+            return (
+                f"bound by what is between the actors and here: the trainer waits {self.waits:.0%} of its time, and "
+                f"the actors are at work for {self.at_work:.0%} of theirs. Look at the network and the object store, "
+                "and give more bytes in flight (max_nbytes=)"
+            )
+        return f"bound by {name} in the actors ({share:.0%} of the reading): {self._missing()}"
+
+    @property
+    def _total_s(self) -> float:
+        return self.first_s + self.elapsed_s
+
+    def _dearest(self) -> tuple[str, float]:
+        """What reading takes longest at, and its part."""
+        name = max(self.reading, key=self.reading.__getitem__, default="reading")
+        total_s = sum(self.reading.values())
+        return name, self.reading.get(name, 0.0) / total_s if total_s else 0.0
+
+    def _enough(self) -> int | None:
+        """Actors that read as fast as the trainer takes, were it never to wait; None where it does nothing else."""
+        own_s = self.elapsed_s - self.waited_s
+        if own_s < NEVER_WAITS * self.elapsed_s:
+            return None
+        a_batch_s = sum(self.reading.values()) / (self.num_batches or 1)
+        return max(1, math.ceil(a_batch_s * max(1, self.num_batches - 1) / own_s / 0.9))
+
+    def _missing(self) -> str:
+        enough = self._enough()
+        if enough is None:
+            return "the loop does nothing but take batches, so every actor more is one more at work"
+        more = max(1, enough - self.num_actors)
+        return f"{more} more {'actor' if more == 1 else 'actors'} would keep this trainer busy"
+
+    def _spare(self) -> str:
+        enough = self._enough()
+        if not self.num_actors or enough is None or enough >= self.num_actors:
+            return ""
+        return f"The {self.num_actors} actors are at work for {self.at_work:.0%} of their time; {enough} would do"
+
+    def __str__(self) -> str:
+        lines = [
+            self.verdict,
+            f"{self.num_batches:,} batches, {self.num_records:,} records; the first after {self.first_s:.2f} s, the "
+            f"others in {self.elapsed_s:.2f} s",
+        ]
+        trainer = {"its own work": self.elapsed_s - self.waited_s, "waiting for a batch": self.waited_s}
+        idle_s = max(0.0, self._total_s - sum(self.making.values()))
+        lines += _rows("trainer", trainer, self.elapsed_s)
+        lines += _rows("making batches", {**self.making, "nothing to do": idle_s}, self._total_s)
+        who = f"reading, {self.num_actors} actors" if self.num_actors else "reading, in this process"
+        lines += _rows(who, self.reading, sum(self.reading.values()))
+        for actor, work in sorted(self.actors.items())[:_MAX_ACTORS_SHOWN]:
+            lines.append(
+                f"actor {actor}: {work.num_elements:,} elements, {work.nbytes / 2**20:,.1f} MiB in {work.num_blocks} "
+                f"blocks, at work {work.read_s / self._total_s if self._total_s else 0:.0%}"
+            )
+        if len(self.actors) > _MAX_ACTORS_SHOWN:
+            lines.append(f"and {len(self.actors) - _MAX_ACTORS_SHOWN} actors more")
+        return "\n".join(lines)
+
+
+def _rows(who: str, spent: Mapping[str, float], total_s: float) -> list[str]:
+    lines = [f"{who}:"]
+    for name, seconds in sorted(spent.items(), key=lambda each: -each[1]):
+        lines.append(f"  {name:<40.40} {seconds:>9.2f} s {seconds / total_s if total_s else 0:>6.1%}")
+    return lines
+
+
+class Timings:
+    """What is counted while a stream runs. `making` belongs to the thread that makes batches, `taken` to the trainer's;
+    what a third one reads meanwhile is that of a moment ago.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.making = Laps(clock)
+        self._clock = clock
+        self._reading: Counter[str] = Counter()
+        self._actors: dict[int, ActorWork] = {}
+        self._num_batches = self._num_records = 0
+        self._first_s = self._waited_s = self._began = 0.0
+
+    def arrived(self, actor: int, block: Block) -> None:
+        """Event: this actor's block is here."""
+        self._actors[actor] = self._actors.get(actor, ActorWork()).plus(block)
+        self._reading.update(block.spent)
+
+    def taken(self, waited_s: float, num_records: int) -> None:
+        """Event: the trainer has a batch, for which it waited so long; it is behind so many records more."""
+        if self._num_batches:
+            self._waited_s += waited_s
+        else:
+            self._first_s, self._began = waited_s, self._clock()
+        self._num_batches += 1
+        self._num_records += num_records
+
+    def stats(self, num_actors: int) -> PipelineStats:
+        """What was counted up to now. num_actors: that are meant to read, 0 where this process does."""
+        return PipelineStats(
+            self._num_batches,
+            self._num_records,
+            self._first_s,
+            self._clock() - self._began if self._num_batches else 0.0,
+            self._waited_s,
+            dict(self.making.spent),
+            dict(self._reading),
+            dict(self._actors) if num_actors else {},
+            num_actors,
+        )

@@ -1,0 +1,88 @@
+"""Where the time goes: seconds are counted once, and the verdict names what the others wait for."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datarax_ray.feed.stats import ActorWork, PipelineStats, Timings
+from datarax_ray.read.block import Block
+
+# 101 batches: 1 s for the first, 10 s for the others; four actors that were at work for 40 of their 44 s
+BOUND_BY_ACTORS = PipelineStats(
+    num_batches=101,
+    num_records=10_100,
+    first_s=1.0,
+    elapsed_s=10.0,
+    waited_s=6.0,
+    making={"waiting": 9.0, "assembling": 0.5, "placing": 0.5},
+    reading={"reading": 8.0, "DecodeImage": 30.0, "stacking": 2.0},
+    actors={index: ActorWork(25, 2525, 2**20, 10.0) for index in range(4)},
+    num_actors=4,
+)
+
+
+def but(**changes: object) -> PipelineStats:
+    return dataclasses.replace(BOUND_BY_ACTORS, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("stats", "verdict"),
+    [
+        # its own work takes 4 s, in which 100 batches of 40 / 101 s each need 39.6 / 4 / 0.9 = 11.001 actors
+        (BOUND_BY_ACTORS, "bound by DecodeImage in the actors (75% of the reading): 8 more actors would keep"),
+        (but(waited_s=9.99), "every actor more is one more at work"),
+        (but(waited_s=0.1), "bound by the trainer, which waits 1.0% of its time."),
+        (but(waited_s=0.1, reading={"reading": 1.0}), "The 4 actors are at work for 2% of their time; 1 would do"),
+        (
+            but(reading={"reading": 4.0}),
+            "between the actors and here: the trainer waits 60% of its time, and the actor",
+        ),
+        (but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}), "assembling batches for 64% of the time"),
+        (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: RaySource("),
+        (but(num_batches=2), "too early to say: 2 batches"),
+    ],
+)
+def test_the_verdict_names_what_the_others_wait_for(stats: PipelineStats, verdict: str) -> None:
+    assert verdict in stats.verdict
+    assert str(stats).startswith(stats.verdict)
+
+
+def test_the_documents_show_what_is_printed() -> None:
+    printed = str(BOUND_BY_ACTORS).rsplit("\nactor 1", 1)[0]
+    page = Path(__file__).parents[2] / "docs" / "operations" / "where-the-time-goes.md"
+    assert printed in page.read_text()
+
+
+def test_what_is_counted_is_what_happened() -> None:
+    now = [0.0]
+    timings = Timings(lambda: now[0])
+    assert "too early" in str(timings.stats(2))
+
+    def batch(making_s: float, training_s: float) -> None:
+        began = now[0]
+        with timings.making.lap("assembling"), timings.making.lap("waiting"):
+            now[0] += making_s
+        timings.taken(now[0] - began, 10)
+        now[0] += training_s
+
+    batch(3.0, 1.0)
+    batch(2.0, 1.0)
+    batch(0.5, 1.0)
+    spent = {"reading": 2.0, "crop": 1.0}
+    timings.arrived(1, Block(np.arange(10), {"x": np.zeros((10, 4), np.uint8)}, read_s=3.0, spent=spent))
+    timings.arrived(1, Block(np.arange(5), None, whole_nbytes=7, read_s=1.0, spent={"reading": 1.0}))
+    assert timings.stats(2) == PipelineStats(
+        num_batches=3,
+        num_records=30,
+        first_s=3.0,
+        elapsed_s=5.5,
+        waited_s=2.5,
+        making={"waiting": 5.5, "assembling": 0.0},
+        reading={"reading": 3.0, "crop": 1.0},
+        actors={1: ActorWork(2, 15, 47, 4.0)},
+        num_actors=2,
+    )

@@ -1,0 +1,44 @@
+"""Pipeline.stats: what was handed out, and what reading it went into, in one process and with actors."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from datarax_ray import Pipeline, RaySource
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+
+
+def wait(element: Any) -> Any:
+    time.sleep(0.002)
+    return element
+
+
+def slow() -> RandomAccessSource:
+    data = {"x": np.arange(200)}
+    return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[wait])
+
+
+@pytest.mark.parametrize("num_actors", [0, 2])
+def test_the_slow_transform_is_named(ray_local: None, num_actors: int) -> None:
+    source: Any = RaySource(slow(), num_actors=num_actors, num_cpus=0.5) if num_actors else slow()
+    with Pipeline(source=source, batch_size=20) as pipeline:
+        assert [len(batch["x"]) for batch in pipeline] == [20] * 10
+        stats = pipeline.stats()
+    assert (stats.num_batches, stats.num_records, stats.num_actors) == (10, 200, num_actors)
+    assert sum(work.num_elements for work in stats.actors.values()) == (200 if num_actors else 0)
+    assert max(stats.reading, key=stats.reading.__getitem__) == "wait"
+    assert 0.4 <= stats.reading["wait"] <= (stats.first_s + stats.elapsed_s) * max(1, num_actors)
+    assert set(stats.making) == {"waiting", "assembling", "placing"}
+    assert "wait" in str(stats)
+
+
+def test_batches_of_a_scan_count() -> None:
+    with Pipeline(source=slow(), batch_size=20) as pipeline:
+        pipeline.scan(lambda batch: jnp.sum(batch["x"]), length=4)
+        next(iter(pipeline))
+        assert (pipeline.stats().num_batches, pipeline.stats().num_records) == (5, 100)
