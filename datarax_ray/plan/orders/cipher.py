@@ -29,8 +29,12 @@ MAX_NUM_RECORDS = 2**62  # positions and records are int64, and a block is even 
 # 2**16 / n steps on average, pointer jumping over the 65,536 values of the block at most 16. Measured, all of it in
 # 1 ms: what walking takes for 1,024 of 2**14 indices, or 2,200 of 2**15, and each table serves several chunks.
 TABLE_LIMIT = 2**15
-# 16k values of 4 to 8 bytes and their temporaries stay in a core's L2 cache; measured 2x faster than whole arrays.
-_STRIP = 2**14
+# Values of 8 bytes and their temporaries stay in a core's L2 cache; measured 2x faster than whole arrays.
+_STRIP = 2**13
+# Words for which the round function is a table, of 2 to 512 KiB: a step is a quarter of the calls of NumPy. A walk
+# just above a power of four has some 30 steps of fewer and fewer values, so that calls are what it takes: 8,192 indices
+# of 1.1 million took 202 ns each, and take 84 (of 131,072: 66 and 60; of 1.0 million, without a walk: 26 and 13).
+_TABLE_WORD_BITS = 16
 
 
 def permute(indices: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
@@ -142,23 +146,25 @@ def _walk(indices: Indices, n: int, seed: int, rounds: int, step: Callable[..., 
     All values take a step before any takes its next: the last few, which walk far, are few in all, not in each strip.
     """
     word_bits = block_bits(n) // 2
-    word = np.uint32 if word_bits <= 16 else np.uint64  # half the memory traffic where a block fits in 32 bits
+    word, mix = (np.int64, _looked_up) if word_bits <= _TABLE_WORD_BITS else (np.uint64, _mix)  # take() casts all else
     keys = _words(word, seed, rounds)
-    values = indices.astype(word)
-    _step_in_strips(values, word_bits, keys, step)
-    outside = np.flatnonzero(values > word(n - 1))
+
+    def stepped(values: NDArray) -> NDArray:
+        if values.size <= _STRIP:
+            return step(values, word_bits, keys, mix)
+        return np.concatenate(
+            [step(values[i : i + _STRIP], word_bits, keys, mix) for i in range(0, values.size, _STRIP)]
+        )
+
+    values = stepped(indices.astype(word, copy=False))
+    outside = np.flatnonzero(values >= word(n))
     walking = values[outside]
     while outside.size:
-        _step_in_strips(walking, word_bits, keys, step)
-        is_outside = walking > word(n - 1)
+        walking = stepped(walking)
         values[outside] = walking
+        is_outside = walking >= word(n)
         outside, walking = outside[is_outside], walking[is_outside]
-    return values.astype(np.int64)
-
-
-def _step_in_strips(values: NDArray, word_bits: int, keys: Sequence[Any], step: Callable[..., NDArray]) -> None:
-    for start in range(0, values.size, _STRIP):
-        values[start : start + _STRIP] = step(values[start : start + _STRIP], word_bits, keys)
+    return values.astype(np.int64, copy=False)
 
 
 @functools.lru_cache(maxsize=64)  # 64 epochs of at most 256 KB: chunks of small datasets span several epochs
@@ -179,36 +185,11 @@ def _table(n: int, seed: int, rounds: int) -> Indices:
     return table
 
 
-def _words(word: type[np.unsignedinteger], seed: int, rounds: int) -> tuple[Any, ...]:
+def _words(word: Any, seed: int, rounds: int) -> tuple[Any, ...]:
     return tuple(word(key) for key in round_keys(seed, rounds))
 
 
-def encrypt(values: Any, word_bits: int, keys: Sequence[Any]) -> Any:
-    """One pass of the cipher over unsigned values below 2**(2 * word_bits); arrays of NumPy or of JAX.
-
-    keys: one for all values, or an array like values for each round.
-    """
-    word = values.dtype.type
-    mask = word((1 << word_bits) - 1)
-    left, right = values >> word(word_bits), values & mask
-    for first, second in zip(keys[::2], keys[1::2], strict=True):
-        left ^= _mix(right, word_bits, mask) ^ (first & mask)
-        right ^= _mix(left, word_bits, mask) ^ (second & mask)
-    return (left << word(word_bits)) | right
-
-
-def _decrypt(values: NDArray, word_bits: int, keys: Sequence[Any]) -> NDArray:
-    """The inverse of encrypt: the same rounds, last first."""
-    word = values.dtype.type
-    mask = word((1 << word_bits) - 1)
-    left, right = values >> word(word_bits), values & mask
-    for first, second in zip(keys[-2::-2], keys[::-2], strict=True):
-        right ^= _mix(left, word_bits, mask) ^ (second & mask)
-        left ^= _mix(right, word_bits, mask) ^ (first & mask)
-    return (left << word(word_bits)) | right
-
-
-def _mix(x: Any, word_bits: int, mask: np.unsignedinteger) -> Any:
+def _mix(x: Any, word_bits: int, mask: Any) -> Any:
     """Simon's round function: (x rotl 1 & x rotl 8) ^ x rotl 2, in words of word_bits.
 
     Doubling the word (x repeated above itself) turns each rotation into one shift.
@@ -220,3 +201,40 @@ def _mix(x: Any, word_bits: int, mask: np.unsignedinteger) -> Any:
     mixed ^= doubled >> word(word_bits - 2)
     mixed &= mask
     return mixed
+
+
+@functools.cache
+def _mixed(word_bits: int) -> Indices:
+    """_mix of every word: 2 to 512 KiB."""
+    words = np.arange(1 << word_bits)
+    table: Indices = _mix(words, word_bits, np.int64(len(words) - 1))
+    return table
+
+
+def _looked_up(x: Indices, word_bits: int, mask: Any) -> Indices:
+    return _mixed(word_bits).take(x)
+
+
+def encrypt(values: Any, word_bits: int, keys: Sequence[Any], mix: Callable[..., Any] = _mix) -> Any:
+    """One pass of the cipher over values in [0, 2**(2 * word_bits)); arrays of NumPy or of JAX.
+
+    keys: one for all values, or an array like values for each round. mix: the round function.
+    """
+    word = values.dtype.type
+    mask = word((1 << word_bits) - 1)
+    left, right = values >> word(word_bits), values & mask
+    for first, second in zip(keys[::2], keys[1::2], strict=True):
+        left ^= mix(right, word_bits, mask) ^ (first & mask)
+        right ^= mix(left, word_bits, mask) ^ (second & mask)
+    return (left << word(word_bits)) | right
+
+
+def _decrypt(values: NDArray, word_bits: int, keys: Sequence[Any], mix: Callable[..., Any] = _mix) -> NDArray:
+    """The inverse of encrypt: the same rounds, last first."""
+    word = values.dtype.type
+    mask = word((1 << word_bits) - 1)
+    left, right = values >> word(word_bits), values & mask
+    for first, second in zip(keys[-2::-2], keys[::-2], strict=True):
+        right ^= mix(left, word_bits, mask) ^ (second & mask)
+        left ^= mix(right, word_bits, mask) ^ (first & mask)
+    return (left << word(word_bits)) | right
