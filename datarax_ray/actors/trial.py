@@ -4,7 +4,8 @@ Whoever kills actors from outside kills them at any record, so an actor that is 
 at; a process that was made to read this one position, and ended at it while the actor lived on, is. Twice: where the
 kernel runs out of memory it may choose a process for no fault of its own. Ray does so: it ends all actors of a node
 whose memory runs out, and not the process that takes it. So a process that takes much of what is left is ended here,
-before that comes to pass; where it does, the actor is lost once more, and nobody is blamed.
+before that comes to pass; where it does, the actor is lost once more, and nobody is blamed. Where little is left to
+begin with, what it takes is nobody's fault either, and an error that says so.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ _LOOK_MS = 100
 _WATCH_S = 0.02
 # Of the memory that is left: far less than what Ray takes for too much, so that it is seen in time.
 _ROOM_SHARE = 0.5
-# But no less than any read may take, with what it imports: on a node with less to spare there is nothing to be found.
+# But no less than any read may take, with what it imports. Where that is more, no record is blamed for what it takes.
 _LEAST_NBYTES = 256 * 2**20
+# Of what is left where that is less: read with that, or there would be no end of actors that Ray ends.
+_LITTLE_ROOM_SHARE = 0.75
+_WAIT_FOR_ROOM_S = 30.0  # what others of the node take for a while; Ray has ended some of them
 _RAYS_SHARE = 0.95  # RAY_memory_usage_threshold where it is not set
 _PIPE_NBYTES = 2**20
+_OF_MEMORY = "MiB of memory"
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 
@@ -59,7 +64,7 @@ class Trial:
     @property
     def most_s(self) -> float:
         """What it takes at the most."""
-        return _NUM_RUNS * (START_S + self.timeout_s)
+        return _WAIT_FOR_ROOM_S + _NUM_RUNS * (START_S + self.timeout_s)
 
 
 def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial, request: Any) -> Block:
@@ -67,19 +72,32 @@ def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial,
 
     pickled: gives the description, as it was before anything was read.
 
-    Raises: RuntimeError where no process can be made to try it in; what reading raises there, as a missing file does.
+    Raises: RuntimeError where no process can be made to try it in; MemoryError where the node has too little left to
+    tell; what reading raises there, as a missing file does.
     """
-    ended = ""
+    ended, until = "", time.monotonic() + _WAIT_FOR_ROOM_S
     for _ in range(_NUM_RUNS):
-        found = _run(pickled(), request, trial.timeout_s)
+        while (room := _room_nbytes()) * _ROOM_SHARE < _LEAST_NBYTES and time.monotonic() < until:
+            time.sleep(_WATCH_S)
+        is_enough = room * _ROOM_SHARE >= _LEAST_NBYTES
+        little = min(_LEAST_NBYTES, _LITTLE_ROOM_SHARE * room) if room > 0 else _LEAST_NBYTES
+        found = _run(pickled(), request, trial.timeout_s, room * _ROOM_SHARE if is_enough else little)
         if isinstance(found, Block):
             return found
         ended = found
+        if not is_enough and _OF_MEMORY in ended:
+            raise MemoryError(
+                f"positions [{request.start}, {request.stop}) ({', '.join(description.names(request))}) were lost with "
+                f"the actors that read them, and in a process of its own {ended}. Before it read them the node had "
+                f"{max(0, int(room)) >> 20} MiB left, for all of its processes, until Ray ends some: too little to "
+                "tell whether it is the fault of the record or its transforms. Have fewer actors a node (RaySource's "
+                "num_actors, memory=), or less else on it, and go on from the last state."
+            )
     return description.read(request, ended)
 
 
-def _run(pickled: bytes, request: Any, timeout_s: float) -> Block | str:
-    """The block, or what ended the process that was to read it."""
+def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block | str:
+    """The block, or what ended the process that was to read it. nbytes: of memory that it may take for that."""
     receiver, sender = os.pipe()
     command = [sys.executable, "-c", "from datarax_ray.actors.trial import main; main()", str(sender)]
     paths = os.pathsep.join([os.getcwd() if path == "" else path for path in sys.path])
@@ -98,7 +116,7 @@ def _run(pickled: bytes, request: Any, timeout_s: float) -> Block | str:
             with _at_most(process, START_S):
                 _give(process, pickle.dumps((pickled, request)))
                 said = _answer(answer, process, num_bytes=1)
-            with _at_most(process, timeout_s, max(_ROOM_SHARE * _room_nbytes(), _LEAST_NBYTES)) as why_killed:
+            with _at_most(process, timeout_s, nbytes) as why_killed:
                 block = _answer(answer, process) if said == _READY else b""
                 status = process.wait()
         finally:
@@ -153,7 +171,7 @@ def _at_most(process: subprocess.Popen[bytes], seconds: float, nbytes: float = m
             if time.monotonic() > until:
                 why.append(f"it took longer than request_timeout_s={seconds:g}, and was killed")
             elif taken > nbytes:
-                why.append(f"it took {taken >> 20} MiB of memory, half of what its node had left, and was killed")
+                why.append(f"it took {taken >> 20} {_OF_MEMORY}, much of what its node had left, and was killed")
         if why:
             process.kill()
 

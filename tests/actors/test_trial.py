@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from ray import cloudpickle
 
+from datarax_ray.actors import trial
 from datarax_ray.actors.trial import Trial, try_to_read
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError
@@ -79,19 +80,37 @@ class Take:
 STEP_NBYTES = 16 * 2**20
 
 
-@pytest.mark.parametrize(("takes", "is_ended"), [(128, False), (512, True)])
-def test_a_process_that_takes_much_of_the_memory_that_is_left_is_ended_before_ray_ends_the_actor(
-    takes: int, is_ended: bool, tmp_path: Path, monkeypatch: Any
+def tried(takes_mib: int, room_mib: int, folder: Path, monkeypatch: Any) -> Any:
+    """The block of an element that takes so much on a node that has so much left."""
+    monkeypatch.setattr(trial, "_room_nbytes", lambda: room_mib * 2**20)
+    monkeypatch.setattr(trial, "_WAIT_FOR_ROOM_S", 0.1)
+    transforms = [decode, Take(takes_mib * 2**20)]
+    source = ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(on_error="skip"), write_files(folder, [3]), transforms=transforms
+    )
+    description = source.describe()
+    return try_to_read(partial(cloudpickle.dumps, description), description, Trial(200.0), ReadRequest(1, 2))
+
+
+# None left: Ray would end processes at once, as where others have taken all: that is no fault of what takes little.
+@pytest.mark.parametrize(("takes", "room"), [(128, -1), (128, 300), (300, 1024)])
+def test_what_takes_little_of_the_memory_that_is_left_is_read(
+    takes: int, room: int, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    # Ray would end processes at once, as where others have taken all the memory: that is no fault of what takes little
-    monkeypatch.setenv("RAY_memory_usage_threshold", "0.0001")
-    transforms = [decode, Take(takes * 2**20)]
-    description = ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(), write_files(tmp_path, [3]), transforms=transforms
-    ).describe()
-    block = try_to_read(partial(cloudpickle.dumps, description), description, Trial(200.0), ReadRequest(1, 2))
-    if is_ended:
-        assert isinstance(block.failure, RecordError)
-        assert re.search(r"every process that reads it ends: it took \d+ MiB of memory", str(block.failure))
-    else:
-        assert block.columns["index"].tolist() == [1]
+    assert tried(takes, room, tmp_path, monkeypatch).columns["index"].tolist() == [1]
+
+
+def test_a_process_that_takes_much_of_the_memory_that_is_left_is_ended_before_ray_ends_the_actor(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (skip,) = tried(800, 1024, tmp_path, monkeypatch).skipped
+    assert re.search(r"every process that reads it ends: it took \d+ MiB of memory", skip.reason)
+
+
+@pytest.mark.parametrize(("takes", "room"), [(512, -1), (160, 128), (400, 500)])
+def test_where_too_little_memory_is_left_to_tell_that_is_the_error_and_no_record_is_left_out(
+    takes: int, room: int, tmp_path: Path, monkeypatch: Any
+) -> None:
+    said = rf"\[1, 2\) \(\S*part-00000.*it took \d+ MiB of memory.*had {max(0, room)} MiB left.* fewer actors a node"
+    with pytest.raises(MemoryError, match=said):
+        tried(takes, room, tmp_path, monkeypatch)
