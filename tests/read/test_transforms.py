@@ -455,6 +455,16 @@ def test_an_empty_epoch_shows_that_all_are_where_nothing_that_drops_depends_on_t
     assert drops_alike(steps(transforms), on_error, is_packed) == alike
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("keep", [lambda e: e["x"] > 1, lambda e: np.int64(e["x"]) > 1])
+def test_a_function_that_was_meant_as_a_filter_is_told_so(keep, on_error):
+    done = run([keep], [{"x": 1}, {"x": 2}], on_error=on_error)
+    with pytest.raises(RecordError, match=r"lambda> returned False, .* an object with filter\(element\) -> bool"):
+        raise done.failure
+    assert done.elements == []
+    assert run([lambda x: not x], [True, False]).elements == [False, True]  # a source of them is one
+
+
 def test_a_transform_that_forgets_its_return_is_told_so():
     def forgets(element):
         element += 1

@@ -30,6 +30,7 @@ from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 
 # The callable is asked, where the record is read, whether to leave it out.
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
+_BOOLS = (bool, np.bool_)
 _METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
 
 
@@ -188,7 +189,14 @@ class Progress:
 
     def apply(self, todo: Sequence[Step], seed: int) -> None:
         """Put every element through these steps; what they filter out leaves the block, what they make of one joins."""
+        was_bool = isinstance(self.elements, list) and bool(self.elements) and type(self.elements[0]) in _BOOLS
         self.run([_bind(step, seed) for step in todo])
+        if not was_bool and self.elements and type(self.elements[0]) in _BOOLS:
+            self.cut(
+                0,
+                f"transform {todo[-1].name} returned {self.elements[0]}, which would take the element's place; to leave "
+                "elements out, give an object with filter(element) -> bool; for a field, return {'name': value}",
+            )
 
     def run(self, calls: Sequence[Call]) -> None:
         """Put each element through all calls before the next one begins, and own the result before anything is called
