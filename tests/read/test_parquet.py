@@ -422,3 +422,17 @@ def test_text_in_a_list_that_is_no_utf_8_is_a_broken_row_group_as_text_by_itself
     reader = ParquetReader.of(tmp_path)
     with pytest.raises(BrokenRowGroupError, match="row group 0 does not decode"):
         reader.read(np.array([0]))
+
+
+@pytest.mark.parametrize(
+    ("years", "columns", "is_told"), [((1, 2), None, True), ((1, 1), None, False), ((1, 2), "a", False)]
+)
+def test_columns_that_only_directories_name_are_told(tmp_path, caplog, years, columns, is_told):
+    for index, year in enumerate(years):
+        folder = tmp_path / f"y={year}" / f"a={index}"
+        folder.mkdir(parents=True)
+        parquet.write_table(pa.table({"a": [index]}), folder / "x.parquet")  # which has `a` itself
+    reader = ParquetReader.of(tmp_path, columns=columns and [columns])
+    assert reader.read(np.arange(2))["a"].tolist() == [0, 1]
+    assert ("partitioned by y in the names" in caplog.text) == is_told
+    assert bool(caplog.text) == is_told

@@ -194,8 +194,8 @@ class Progress:
         if not was_bool and self.elements and type(self.elements[0]) in _BOOLS:
             self.cut(
                 0,
-                f"transform {todo[-1].name} returned {self.elements[0]}, which would take the element's place; to leave "
-                "elements out, give an object with filter(element) -> bool; for a field, return {'name': value}",
+                f"transform {todo[-1].name} returned {self.elements[0]}, which would take the element's place; to "
+                "leave elements out, give an object with filter(element) -> bool; for a field, return {'name': value}",
             )
 
     def run(self, calls: Sequence[Call]) -> None:

@@ -7,6 +7,7 @@ OSError. What does not decode once its bytes are in memory is broken; everything
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 from collections import OrderedDict
@@ -24,6 +25,8 @@ from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRo
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.footers import Footers, open_file, read_footers
 from datarax_ray.read.retry import is_transient, retried
+
+logger = logging.getLogger("datarax_ray")
 
 _MAX_OPEN_FILES = 64
 
@@ -56,6 +59,8 @@ class ParquetReader(GroupedRows):
     ) -> ParquetReader:
         """Open everything that `paths` names, read and check the footers in parallel; see footers.read_footers."""
         footers = read_footers(paths, columns, tuple(exclude), filesystem)
+        if columns is None:  # else they are chosen
+            _warn_of_partitions(footers, {*exclude} | {leaf.partition(".")[0] for leaf in footers.leaves})
         return cls(footers, types=_types(footers, dict(fill_nulls or {})))
 
     def read(self, records: Indices) -> Columns:
@@ -224,3 +229,21 @@ def _first_rows(footers: Footers, path: str, index: int) -> Any:
         return pa.Table.from_batches([next(batches)])
     finally:
         opened.close(force=True)
+
+
+def _warn_of_partitions(footers: Footers, known: set[str]) -> None:
+    """Say which columns stand in the names of directories alone ("year=2020/"), as Hive, Spark and pyarrow write them:
+    those that differ between files, and are no field. One that all files share tells no two rows apart.
+    """
+    values: dict[str, set[str]] = {}
+    for file in footers.files:
+        for part in os.path.dirname(file.path).split("/"):
+            name, equals, value = part.partition("=")
+            if equals and name not in known:
+                values.setdefault(name, set()).add(value)
+    if missing := sorted(name for name, found in values.items() if len(found) > 1):
+        logger.warning(
+            "the files are partitioned by %s in the names of their directories, and not in themselves: elements have "
+            "no such field. Write it into the files where it is wanted; naming the columns to read ends this warning",
+            ", ".join(missing),
+        )
