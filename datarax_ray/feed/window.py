@@ -34,14 +34,22 @@ DEPTH = 4
 # As many more of many actors, in blocks that are smaller by that: the slowest of them take longer, by their usual time.
 MANY_ACTORS, DEPTH_OF_MANY = 16, 8
 MAX_OPEN_CHUNKS = 16
+# Where trainers ask the same actors for rows of their own, what one has in flight stands in line before the others'. So
+# each has as many fewer chunks open, but these: one that is delivered, one that is read, one to go on with.
+MIN_OPEN_CHUNKS = 3
 GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, and no guess is far off
 # Two of them are asked for before anything is known: 16 decoded images are 10 MB, 16 slow transforms a few seconds.
 FIRST_CHUNK_RECORDS = 16
 # Parts that take longer to read are made smaller. A second is 10 times what a block costs Ray at the least.
 TARGET_READ_S = 1.0
-# What is left, after each chunk, of the largest bytes and seconds per position seen so far: an outlier of 20 times the
-# usual is forgotten after 60 chunks.
+# And all trainers' parts of one chunk together, of which each reads some.
+TARGET_ALL_READ_S = 8.0
+# What is left, after each chunk, of the largest bytes per position seen so far: an outlier of 20 times the usual is
+# forgotten after 60 chunks.
 DECAY = 0.95
+# What is left, after each chunk, of what the chunks before it say of the time that a part takes, by their sizes: the
+# small ones of the beginning, whose time is that of requests and not of records, are outweighed by the next.
+TIME_DECAY = 0.75
 # Losses of a part before it is split: most actors die of something else, and then the whole is the cheapest.
 SPLIT_AFTER = 2
 # Losses of a single position before it is tried in a process of its own; which takes seconds, and an actor that is
@@ -77,15 +85,16 @@ class Part:
 class _Chunk:
     """A chunk in flight.
 
-    size: positions that may have an element. arrived: bytes of each part that is there. nbytes: of all these. read_s:
-    that reading these took, together. suspects: parts that were lost twice, or are pieces of such, and have not
-    arrived.
+    size: positions that may have an element. asked_size: as many as it was to have. arrived: bytes of each part that is
+    there. nbytes: of all these. read_s: that reading these took, together. suspects: parts that were lost twice, or are
+    pieces of such, and have not arrived.
     """
 
     number: int
     start: int
     stop: int
     size: int
+    asked_size: int
     parts: list[Part]
     arrived: dict[int, int] = field(default_factory=dict)
     nbytes: int = 0
@@ -129,7 +138,7 @@ class Window:
         self._owners: tuple[int, ...] = ()  # of each partition
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
-        self._read_s_per_position = 0.0  # likewise, of a part on average
+        self._part_s = self._part_size = 0.0  # that parts took on average, and of how many positions their chunks were
         self.num_retried = 0
 
     def asks(self) -> list[Part]:
@@ -239,27 +248,28 @@ class Window:
         self._chunks.popleft()
         nbytes = chunk.nbytes / chunk.size
         self._nbytes_per_position = max(nbytes, DECAY * self._nbytes_per_position)
-        self._read_s_per_position = max(
-            chunk.read_s / max(1, len(chunk.parts)) / chunk.size, DECAY * self._read_s_per_position
-        )
+        self._part_s = chunk.read_s / max(1, len(chunk.parts)) + TIME_DECAY * self._part_s
+        self._part_size = chunk.size + TIME_DECAY * self._part_size
         if self._chunk_size is None:
             limits = self.scheduler.limits
             size = next_chunk_size(
                 self._size,
                 self._nbytes_per_position,
-                self._read_s_per_position,
+                self._part_s / self._part_size,
                 num_actors=self._num_actors,
                 max_nbytes=self._bound,
                 max_part_size=limits.max_part_size,
+                max_read_s=min(TARGET_READ_S, TARGET_ALL_READ_S * limits.share),
                 block_nbytes=self._block_nbytes,
             )
             if limits.is_aligned:
                 size = 1 << size.bit_length() - 1
-            self._is_growing = size == GROWTH * self._size
             self._size = min(size, limits.max_size)
+            self._is_growing = self._size > 2 * chunk.asked_size
 
     def _may_open(self) -> bool:
-        if len(self._chunks) >= MAX_OPEN_CHUNKS or self.scheduler.is_exhausted:
+        most = max(MIN_OPEN_CHUNKS, round(MAX_OPEN_CHUNKS * self.scheduler.limits.share))
+        if len(self._chunks) >= most or self.scheduler.is_exhausted:
             return False
         if not self._chunks:
             return True  # one chunk is always in flight, or a bound below its size would stop the stream
@@ -283,7 +293,7 @@ class Window:
     def _open(self) -> _Chunk:
         dealt = self.scheduler.next_chunk(self._size, self._owners)
         parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(dealt.requests)]
-        chunk = _Chunk(self._num_opened, dealt.start, dealt.stop, dealt.size, parts)
+        chunk = _Chunk(self._num_opened, dealt.start, dealt.stop, dealt.size, self._size, parts)
         self._chunks.append(chunk)
         self._num_opened += 1
         return chunk
@@ -338,14 +348,15 @@ def next_chunk_size(
     num_actors: int,
     max_nbytes: int,
     max_part_size: int = MAX_PART_RECORDS,
+    max_read_s: float = TARGET_READ_S,
     block_nbytes: int = TARGET_BLOCK_NBYTES,
 ) -> int:
     """Positions in the next chunk: block_nbytes for each actor, at most a quarter of the window (an eighth of that
     of many actors) and 4x the last one.
 
-    read_s_per_position: seconds that a part took on average, for each position of the whole chunk; at most a second is
-    asked of an actor. Not of the slowest part: of a thousand some are always slow, and others are asked for what they
-    are late with (feed.backups).
+    read_s_per_position: seconds that a part took on average, for each position of the whole chunk; at most max_read_s
+    are asked of an actor. Not of the slowest part: of a thousand some are always slow, and others are asked for what
+    they are late with (feed.backups).
 
     >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
     1024
@@ -359,5 +370,5 @@ def next_chunk_size(
     target = min(num_actors * block_nbytes, max_nbytes // (DEPTH if num_actors <= MANY_ACTORS else DEPTH_OF_MANY))
     ideal = int(target / max(nbytes_per_position, 1.0))
     if read_s_per_position > 0:
-        ideal = min(ideal, round(TARGET_READ_S / read_s_per_position))
+        ideal = min(ideal, round(max_read_s / read_s_per_position))
     return max(1, min(ideal, num_actors * max_part_size, GROWTH * size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,10 @@ from datarax_ray.plan.packing import DocumentSpec
 
 
 class PositionSet(Protocol):
-    """Some of the positions of a stream."""
+    """Some of the positions of a stream. share: how many of them it is, of 1."""
+
+    @property
+    def share(self) -> float: ...
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         """Which of the positions are in it. positions: int64 (k,). Returns bool (k,)."""
@@ -23,9 +26,10 @@ class PositionSet(Protocol):
 
 @dataclass(frozen=True)
 class ListedPositions:
-    """These positions."""
+    """These positions, which are few."""
 
     positions: tuple[int, ...]
+    share: ClassVar[float] = 0.0
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         return np.isin(positions, np.array(self.positions, np.int64))

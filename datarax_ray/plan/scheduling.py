@@ -35,7 +35,8 @@ class ChunkLimits:
     max_size: positions in the largest that makes sense. first_size: likewise of the first, whose records nobody has
     seen. max_part_size: positions in the largest part that one actor should get. max_actors: that may read at a time,
     None for all. is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their
-    sizes, which are powers of two, if not given. is_anywhere: whether a request costs any actor about the same, so
+    sizes, which are powers of two, if not given. share: of a chunk's positions, those that are read for this trainer;
+    the same actors read the others for others. is_anywhere: whether a request costs any actor about the same, so
     that another one than the owner may be asked for it.
     """
 
@@ -44,6 +45,7 @@ class ChunkLimits:
     max_part_size: int = MAX_PART_RECORDS
     max_actors: int | None = None
     is_aligned: bool = False
+    share: float = 1.0
     is_anywhere: bool = False
 
 
@@ -160,9 +162,10 @@ class RecordScheduler:
             first_size,
             MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
             is_aligned=wanted.sharing is not None,
+            share=1.0 if wanted.positions is None else wanted.positions.share,
             is_anywhere=not (is_kept or any(each.by_group for each in (partitioning, *partitioning.components))),
         )
-        self._order = order
+        self._order = order.since(origin)
         self._next = start
         self._stop = stop
         self._wanted = wanted
@@ -204,7 +207,7 @@ class RecordScheduler:
         start = self._next
         stop = next_multiple(start, size) if self.limits.is_aligned else start + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
-        parts = owners_in(self._order, self.partitioning, owners, start, stop)
+        parts = owners_in(self._order, self.partitioning, owners, start, stop, self._wanted.positions)
         requests = (
             (actor, ReadRequest(start, stop, self.partitioning, partitions, self._wanted, self._origin))
             for actor, partitions in parts.items()

@@ -108,6 +108,10 @@ class TrainerPositions:
     stop: int | None
     rows: TrainerRows
 
+    @property
+    def share(self) -> float:
+        return num_rows_in(self.rows.full) / self.rows.batch_size
+
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         """Which of the positions are this trainer's. positions: int64 (k,). Returns bool (k,).
 

@@ -364,6 +364,17 @@ def test_elements_without_bytes_do_not_open_chunks_without_end():
     assert len(opened) <= MAX_OPEN_CHUNKS
 
 
+@pytest.mark.parametrize(("num_trainers", "num_chunks"), [(1, 16), (2, 8), (8, 3)])
+def test_what_trainers_have_in_line_before_one_another_is_bounded(num_trainers, num_chunks):
+    rows = TrainerPositions(0, None, TrainerRows(8, share_of_rank(0, num_trainers)))
+    machine = window(n=10**9, stop=None, rows=rows)
+    machine.asks()
+    complete_head(machine)
+    machine.release()
+    machine.asks()
+    assert machine.num_open == num_chunks
+
+
 def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
     machine = window((0,), n=10**9, stop=None, chunk_size=None)
     sizes = []
@@ -447,6 +458,26 @@ def test_slow_transforms_with_tiny_results_get_chunks_of_two_seconds_of_two_acto
     machine = window(n=10**9, stop=None, chunk_size=None)
     assert sizes_of(machine, 30, nbytes=8, read_s=0.05)[:2] == [16, 16]
     assert sizes_of(machine, 1, nbytes=8, read_s=0.05) == [40]
+
+
+def test_what_a_request_takes_beside_its_records_keeps_no_chunk_small():
+    order = order_of(10**9, shuffle="global")
+    machine = Window(RecordScheduler(order, order.partitioning(1), start=0, stop=None), max_nbytes=BIG)
+    machine.reassign(range(500))
+    sizes, num_parts = [], 0
+    for _ in range(16):
+        machine.asks()
+        start, stop = machine.head_range
+        sizes.append(stop - start)
+        parts = machine.head
+        num_parts += len(parts)
+        num_records = (stop - start) / len(parts)
+        for part in parts:
+            machine.arrived(part, int(100 * num_records), 0.002 + 0.001 * num_records)
+        machine.release()
+    assert sizes[:2] == [16, 16]
+    assert 400_000 < sizes[-1] < 520_000  # a second for each: 0.002 + 998 * 0.001
+    assert num_parts < 10 * 500 + 2 * 16 + 3 * 64 + 256  # few are asked for the small ones
 
 
 def test_what_inflates_is_found_out_by_a_small_chunk():

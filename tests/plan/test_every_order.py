@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import sys
 
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import KINDS, order_of
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
 from datarax_ray.plan.orders.order import EpochOrder, Order, RunRecords
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
+from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
@@ -153,7 +155,36 @@ def test_who_is_touched_are_at_least_the_owners(name):
         assert touched == sorted(set(touched))
         untouched = np.ones(partitioning.num_partitions, bool)
         untouched[touched] = False
-        assert not order.holds(partitioning, untouched, order.records(np.arange(start, stop))).any()
+        assert not untouched[order.partitions_of(partitioning, order.records(np.arange(start, stop)))].any()
+
+
+@every_order
+@pytest.mark.parametrize("asked", [None, TrainerPositions(0, None, TrainerRows(8, share_of_rank(1, 2)))])
+def test_a_chunk_of_few_positions_is_asked_of_those_alone_who_have_them(name, asked):
+    order, _ = ALL[name]
+    partitioning = order.partitioning(run_records(order))
+    owners = assign(partitioning, range(7))
+    for start, size in itertools.product((0, 3, order.num_records - 2, 5 * order.num_records - 1), (1, 2, 4)):
+        mine = np.arange(start, start + size)
+        mine = mine if asked is None else mine[asked.contain(mine)]
+        parts = owners_in(order, partitioning, owners, start, start + size, asked)
+        assert len(parts) <= max(1, len(mine))
+        requests = [ReadRequest(start, start + size, partitioning, part, Wanted(asked)) for part in parts.values()]
+        assert np.array_equal(np.sort(np.concatenate([each.select(order)[0] for each in requests])), mine)
+
+
+def test_few_positions_behind_new_weights_are_asked_of_those_who_have_them():
+    order = ALL["mixture"][0]
+    partitioning = order.partitioning(run_records(order))
+    owners = assign(partitioning, range(7))
+    origin = WeightsStart(40, (30, 4, 6), inside=1)
+    scheduler = RecordScheduler(order, partitioning, start=39, stop=None, origin=origin)
+    found = []
+    for _ in range(50):
+        requests = [request for _, request in scheduler.next_chunk(4, owners).requests]
+        found += [request.select(order.since(origin))[0] for request in requests]
+    assert all(map(len, found))
+    assert np.array_equal(np.sort(np.concatenate(found)), np.arange(39, 39 + 200))
 
 
 @every_order

@@ -43,7 +43,7 @@ def scenarios() -> Iterator[Scenario]:
     yield Scenario("tokens most sigma 0.3", 2000, num_trainers=256, sigma=0.3, warm_s=60.0, measured_s=40.0)
 
 
-HEADER = ("actors", "trainers", "efficiency", "wait", "driver", "us/request", "GB", "requests/s", "MB/s", "wasted")
+HEADER = ("actors", "trainers", "early", "efficiency", "wait", "driver", "us/request", "GB", "req/s", "MB/s", "wasted")
 COLUMN = "{:24}" + " {:>10}" * len(HEADER)
 
 
@@ -53,6 +53,7 @@ def row(scenario: Scenario, found: Found) -> str:
         scenario.name,
         scenario.num_actors,
         scenario.num_trainers,
+        f"{found.early:.2f}",
         f"{found.efficiency:.2f}",
         f"{found.wait:.2f}",
         f"{found.driver:.2f}",

@@ -12,24 +12,36 @@ from datarax_ray.actors.lifecycle import ActorState, Ask, Commands, Kill, LoseRe
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.load_balance import LoadBalance
 from datarax_ray.feed.window import Part
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.read.block import Block
 from tests.simulation.world import Actor, Costs, Flight, World
+
+# Positions of a chunk whose records are counted; of a longer one each actor has its share.
+MAX_COUNTED = 2048
 
 
 class SimulatedPool:
     """What one trainer knows of the actors, and its time: `now` runs ahead of the world by what it is doing.
 
-    share: of every chunk's records, that are this trainer's. wake: called when there is something to receive.
+    order: of the stream. share: of a long chunk's records, that are this trainer's. wake: called when there is
+    something to receive.
     """
 
     def __init__(
-        self, world: World, actors: dict[int, Actor], costs: Costs, share: float, wake: Callable[[], None]
+        self,
+        world: World,
+        actors: dict[int, Actor],
+        costs: Costs,
+        order: Order,
+        share: float,
+        wake: Callable[[], None],
     ) -> None:
         self.now = 0.0
         self.cpu_s = 0.0
         self.num_requests = self.num_told = 0
         self.nbytes = 0.0  # read and not delivered
-        self._world, self._actors, self._costs, self._share, self._wake = world, actors, costs, share, wake
+        self._world, self._actors, self._costs, self._wake = world, actors, costs, wake
+        self._order, self._share = order, share
         self._states: dict[int, ActorState] = {}
         self._pings: set[int] = set()
         self._here: defaultdict[int, dict[Part, Flight]] = defaultdict(dict)  # of each chunk
@@ -106,8 +118,12 @@ class SimulatedPool:
         self._spend(self._costs.request_s / 2)
         self.num_requests += 1
         request: Any = part.request
-        share = request.partitioning.share_of(request.partitions) * self._share
-        flight = Flight(part, (request.stop - request.start) * share, self._read)
+        if request.stop - request.start <= MAX_COUNTED:
+            num_records: float = len(request.select(self._order)[0])
+        else:
+            share = request.partitioning.share_of(request.partitions) * self._share
+            num_records = (request.stop - request.start) * share
+        flight = Flight(part, num_records, self._read)
         self._states[part.actor].sent(flight, self._world.now)
         self._world.at(self.now + self._costs.latency_s, self._actors[part.actor].ask, flight)
         return flight

@@ -11,13 +11,16 @@ from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
+from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
 from tests.simulation.pool import SimulatedPool
 from tests.simulation.world import Actor, Costs, World
 
 # As the real pool: who waits looks around so often, and looks after its actors so often.
 POLL_S = 0.25
 TEND_S = 0.5
+EARLY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Found:
     efficiency: of the ideal, which is what the actors can read or the trainers need. wait: how much of its time a
     trainer waits. driver: CPU of one trainer's driver, of a core, by the costs. decision_us: of this machine's CPU,
     what the real code took for each request. nbytes: the most in the window of one trainer. requests_per_s: of one
-    trainer. wasted: of the actors' time, for what nobody waited for. idle: of the actors' time.
+    trainer. wasted: of the actors' time, for what nobody waited for. idle: of the actors' time. first_s: when each
+    trainer had its first chunk. early: of the ideal, what was delivered in the first 30 s, from nothing.
     """
 
     efficiency: float
@@ -73,19 +77,22 @@ class Found:
     wasted: float
     idle: float
     first_s: float
+    early: float
 
 
 class Trainer:
     """A consumer of the stream, which turns a real Flow as feed.stream does."""
 
-    def __init__(self, world: World, actors: dict[int, Actor], scenario: Scenario) -> None:
-        costs, share = scenario.costs, 1 / scenario.num_trainers
+    def __init__(self, world: World, actors: dict[int, Actor], scenario: Scenario, rank: int) -> None:
+        costs, count = scenario.costs, scenario.num_trainers
         self.world, self._scenario = world, scenario
         self._is_waiting = False
-        self.pool = SimulatedPool(world, actors, costs, share, self._wake)
         nothing: Any = None  # is read
         order = order_of(scenario.num_records, 0, "global")
-        scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None)
+        self.pool = SimulatedPool(world, actors, costs, order, 1 / count, self._wake)
+        rows = TrainerPositions(0, None, rows_of_rank(max(1024, 32 * count), rank, count))
+        wanted_rows = Wanted(rows if count > 1 else None)
+        scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=wanted_rows)
         wanted = max(DEFAULT_MAX_NBYTES, scenario.num_actors * DEPTH * TARGET_BLOCK_NBYTES)
         bound = scenario.max_nbytes or int(min(wanted, 0.4 * costs.store_nbytes))
         self.flow = Flow(
@@ -98,6 +105,10 @@ class Trainer:
         self._asked_at = 0.0
         self.world.at(0.0, self.step)
         self._is_due = True
+
+    def delivered(self, by_s: float) -> int:
+        """Positions that were released by then."""
+        return max((stop for at, stop in self.released if at <= by_s), default=0)
 
     def _wake(self) -> None:
         if self._is_waiting and not self._is_due:
@@ -162,7 +173,7 @@ def run(scenario: Scenario) -> Found:
     uneven = scenario.uneven
     slowness = [uneven[i % len(uneven)] * (10.0 if i < scenario.slow else 1.0) for i in range(scenario.num_actors)]
     actors = {i: Actor(i, world, scenario.costs, slow, scenario.sigma) for i, slow in enumerate(slowness)}
-    trainers = [Trainer(world, actors, scenario) for _ in range(scenario.num_trainers)]
+    trainers = [Trainer(world, actors, scenario, rank) for rank in range(scenario.num_trainers)]
     for fault in scenario.faults:
         world.at(fault.at_s, _happen, fault, world, actors, trainers, scenario)
     if scenario.faults:
@@ -190,6 +201,7 @@ def run(scenario: Scenario) -> Found:
         wasted=wasted_s / took / len(actors),
         idle=1 - busy_s / took / len(actors),
         first_s=max((t.released[0][0] if t.released else float("inf")) for t in trainers),
+        early=min(trainer.delivered(EARLY_S) for trainer in trainers) / EARLY_S / ideal,
     )
 
 

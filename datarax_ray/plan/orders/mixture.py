@@ -13,13 +13,12 @@ import hashlib
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Rational
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
@@ -209,14 +208,17 @@ class MixtureOrder(Order):
         is_dealt = any(part.is_dealt for part in parts)
         return Partitioning(1, max(part.num_partitions for part in parts), is_dealt=is_dealt, components=parts)
 
-    def holds(self, partitioning: Partitioning, owned: NDArray[np.bool_], records: Indices) -> NDArray[np.bool_]:
-        mine = np.empty(len(records), bool)
+    def partitions_of(self, partitioning: Partitioning, records: Indices) -> Indices:
+        found = np.empty_like(records)
         components = np.searchsorted(self.bases, records, "right") - 1
         for index in np.unique(components).tolist():
             its = components == index
             local = records[its] - self.bases[index]
-            mine[its] = self.orders[index].holds(partitioning.components[index], owned, local)
-        return mine
+            found[its] = self.orders[index].partitions_of(partitioning.components[index], local)
+        return found
+
+    def since(self, origin: WeightsStart | None) -> Self:
+        return self if origin is None else replace(self, mixture=replace(self.mixture, origin=origin))
 
 
 def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:

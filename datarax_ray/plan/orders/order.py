@@ -11,10 +11,9 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
@@ -91,9 +90,13 @@ class Order(StatefulOrder, Protocol):
         return range(partitioning.num_partitions)
 
     @abstractmethod
-    def holds(self, partitioning: Partitioning, owned: NDArray[np.bool_], records: Indices) -> NDArray[np.bool_]:
-        """Which of the records are in owned partitions. owned: of each partition, whether it is."""
+    def partitions_of(self, partitioning: Partitioning, records: Indices) -> Indices:
+        """The partition of each record. records: int64 (k,). Returns int64 (k,)."""
         ...
+
+    def since(self, origin: Any) -> Self:
+        """The order of a stream with this origin (see ReadRequest): itself, where it has no weights."""
+        return self
 
     def owned_positions(
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
@@ -169,8 +172,8 @@ class EpochOrder(Order):
             begin = epoch * self.num_records
             yield epoch, max(start - begin, 0), min(stop - begin, self.num_records) - 1
 
-    def holds(self, partitioning: Partitioning, owned: NDArray[np.bool_], records: Indices) -> NDArray[np.bool_]:
+    def partitions_of(self, partitioning: Partitioning, records: Indices) -> Indices:
         if not partitioning.by_group:
-            return owned[partitioning.partition_of(records)]
+            return partitioning.partition_of(records)
         assert self.groups is not None  # a division for each group, not for each record
-        return owned[np.arange(len(self.groups)) % partitioning.num_partitions][self.groups.of(records)]
+        return (np.arange(len(self.groups)) % partitioning.num_partitions)[self.groups.of(records)]

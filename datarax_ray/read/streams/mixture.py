@@ -118,12 +118,12 @@ class MixtureStream:
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for, of all components; see Stream.read."""
-        order = self._order_from(request.origin)
+        order = self.order.since(request.origin)
         return self._read(order, *request.select(order), request.wanted.documents, ended)
 
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files in which the request's records are."""
-        return names_of(request.select(self._order_from(request.origin))[1], self.locate)
+        return names_of(request.select(self.order.since(request.origin))[1], self.locate)
 
     def locate(self, record: int) -> str:
         """Where a record is, for people. record: numbered through all components."""
@@ -137,7 +137,7 @@ class MixtureStream:
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked, by the weights that hold with this extra."""
         assert extra is None or isinstance(extra, WeightsStart)
-        order = self._order_from(extra)
+        order = self.order.since(extra)
         return self._elements(order, *ReadRequest(start, stop).select(order))[1]
 
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
@@ -174,11 +174,6 @@ class MixtureStream:
         """Close the files of all components."""
         for component in self.components:
             component.close()
-
-    def _order_from(self, origin: WeightsStart | None) -> MixtureOrder:
-        if origin is None:
-            return self.order
-        return replace(self.order, mixture=replace(self.order.mixture, origin=origin))
 
     def _parts(
         self, order: MixtureOrder, positions: Indices, records: Indices
