@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from datarax_ray.cli.progress import RecordProgress
 from datarax_ray.cli.screen import stopped_by
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.pipeline.record_progress import RecordProgress
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.elements.columns import leaves, nbytes

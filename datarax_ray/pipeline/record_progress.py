@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+
+if TYPE_CHECKING:
+    from datarax_ray.pipeline.pipeline import Pipeline
 
 # A bar need not be newer than the eye; a batch may take 20 us, which drawing must not double.
 _BAR_S = 0.1
 # A log that is read later wants few lines; somebody who waits wants a sign of life.
 _LINE_S = 5.0
+
+
+def progress(pipeline: Pipeline, title: str = "training", *, console: Console | None = None) -> Iterator[Any]:
+    """The batches of a pipeline, with a sign of life on stderr: records, records/s, how long the loop waits.
+
+    A bar at a terminal or in a notebook, else a line every five seconds. Leaving the loop is as in `for batch in
+    pipeline`: the next one goes on behind the last batch. console: another place, Console(quiet=True) for none.
+
+    Example: `for batch in progress(pipeline): ...`
+    """
+    stop = pipeline.source.describe().stop
+    left = None if stop is None else max(0, stop - pipeline.position)
+    with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:
+        before = pipeline.position
+        for batch in pipeline:
+            shown.advance(pipeline.position - before, note=f"waits {pipeline.stats().waits:.0%}")
+            before = pipeline.position
+            yield batch
 
 
 class RecordProgress:
@@ -42,7 +63,7 @@ class RecordProgress:
         self._shown = clock()
         self._begin: tuple[float, int, int] | None = None  # when the first records were there, how many, their bytes
         self._bar: Progress | None = None
-        if console.is_terminal:
+        if console.is_terminal or console.is_jupyter:
             self._bar = Progress(
                 TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.fields[facts]}"), console=console
             )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import islice
 
+import numpy as np
 from rich.console import Console
 
-from datarax_ray.cli.progress import RecordProgress
+from datarax_ray import Pipeline, progress
+from datarax_ray.pipeline.record_progress import RecordProgress
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 
 class Clock:
@@ -55,3 +59,15 @@ def test_at_a_terminal_there_is_a_bar_on_one_line_however_narrow():
     lines = [line for line in map(str.strip, "\n".join(drawn).splitlines()) if line]
     assert "1,000 of 1,000 (100%)" in lines[-1]
     assert max(map(len, lines)) <= 40
+
+
+def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break():
+    file = io.StringIO()
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), {"x": np.arange(25)})
+    with Pipeline(source=source, batch_size=10) as pipeline:
+        first = list(islice(progress(pipeline, "epochs", console=Console(file=file)), 2))
+        rest = list(progress(pipeline, "epochs", console=Console(file=file, width=200)))
+    assert [x for batch in first + rest for x in batch["x"].tolist()] == [*range(25), *range(25)]
+    lines = file.getvalue().splitlines()
+    assert re.fullmatch(r"epochs: 20 of 50 \(40%\), [\d,]+ records/s, waits \d+%", lines[0])
+    assert re.fullmatch(r"epochs: 30 of 30 \(100%\), [\d,]+ records/s, waits \d+%", lines[1])
