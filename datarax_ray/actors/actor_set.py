@@ -39,6 +39,7 @@ from datarax_ray.actors.lifecycle import (
 )
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.ray_log_filter import silence
+from datarax_ray.actors.reader_actor import whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.start_quorum import StartQuorum
 from datarax_ray.actors.starting import Actor, let_go, start_actor, when_others_start, why_none
@@ -58,7 +59,8 @@ POLL_S = 0.25
 
 @dataclass(eq=False)
 class InFlight:
-    """A request on its way. ref: what it will answer, None where there was nobody to send it to.
+    """A request on its way. ref: what it will answer, None where there was nobody to send it to; once that says where
+    the block is, the block (is_handed).
 
     node: where its actor was then. token: by which its actor knows it. outcome: the loss or the block, where it is
     known before anyone asks for it. look_at: when to see whether it is on this node, inf once it is. waited_since: when
@@ -73,6 +75,7 @@ class InFlight:
     outcome: Lost | Block | None = None
     look_at: float = 0.0
     waited_since: float | None = None
+    is_handed: bool = False
 
 
 class ActorSet:
@@ -304,7 +307,7 @@ def _lose(requests: Sequence[InFlight], reason: str, *, was_read: bool) -> int:
     for sent in requests:
         if sent.ref in ended:
             try:
-                sent.outcome = ray.get(sent.ref, timeout=POLL_S)
+                sent.outcome = whole(ray.get(sent.ref, timeout=POLL_S), POLL_S)
                 continue
             except Exception:  # an error of its own would come again, and then be raised
                 pass

@@ -23,7 +23,7 @@ from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.options import ActorOptions
-from datarax_ray.actors.reader_actor import DescriptionLostError
+from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost
@@ -150,6 +150,8 @@ class RayPool:
         if not ready:
             return self._missing(refs)
         ask = refs[ready[0]]
+        if self._is_elsewhere(ask):
+            return None
         block = self._fetch(ask)
         if block is None:
             return ask.outcome if isinstance(ask.outcome, Lost) else None
@@ -173,8 +175,9 @@ class RayPool:
             for ref in away:
                 due[ref].look_at = now + _LOOK_EVERY_S
             for ref in here:
-                due[ref].look_at = math.inf
-                ended.append(due[ref].part)
+                if not self._is_elsewhere(due[ref]):
+                    due[ref].look_at = math.inf
+                    ended.append(due[ref].part)
         return ended
 
     def discard(self, sent: Mapping[Part, InFlight]) -> None:
@@ -257,11 +260,26 @@ class RayPool:
         if self._is_closed:
             raise closed("RaySource")
 
+    def _is_elsewhere(self, ask: InFlight) -> bool:
+        """Whether what has come says only where the block is, as one for several trainers; then that is waited for."""
+        sharing = ask.part.request.wanted.sharing
+        if ask.is_handed or sharing is None or sharing.num_equal == 1:
+            return False
+        try:
+            with self._connection.held():
+                answer = ray.get(ask.ref, timeout=POLL_S)
+        except Exception:  # it is said when it is fetched
+            return False
+        if not isinstance(answer, Handed):
+            return False
+        ask.ref, ask.is_handed = answer.ref, True
+        return True
+
     def _fetch(self, ask: InFlight) -> Block | None:
         """The block that has come; None where it is lost, and then the outcome says so."""
         try:
             with self._connection.waiting():
-                block: Block = ray.get(ask.ref, timeout=self._fetch_s)
+                block: Block = whole(ray.get(ask.ref, timeout=self._fetch_s), self._fetch_s)
         except Exception as error:
             # What the actor itself raised is no word of Ray's about it, though it may be of any of Ray's classes.
             is_task = isinstance(error, RayTaskError)

@@ -12,12 +12,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import ObjectLostError
+from ray.exceptions import ObjectLostError, ObjectStoreFullError, OutOfDiskError
 
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
@@ -34,8 +35,27 @@ _KEPT_NBYTES = 256 * 2**20
 # What one trainer has in flight from one actor: another that is less than that behind finds everything.
 _SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
 
+# Ray sends less within the answer (max_direct_call_object_size), so that there is no object to bring.
+_MIN_OBJECT_NBYTES = 100 * 1024
 # Of reads that nobody waits for: far more than all trainers have on their way to one actor.
 _MAX_FORGOTTEN = 10_000
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Where a block is that several trainers are to have: one object, which a node brings once for all of its own.
+
+    ref: the object, which is the actor's, and lost with it. num_elements, nbytes: of the block.
+    """
+
+    ref: ray.ObjectRef
+    num_elements: int
+    nbytes: int
+
+
+def whole(answer: Any, timeout_s: float) -> Any:
+    """What was answered, brought here where it is elsewhere. Raises: GetTimeoutError, and what Ray raises of losses."""
+    return ray.get(answer.ref, timeout=timeout_s) if isinstance(answer, Handed) else answer
 
 
 class DescriptionLostError(RuntimeError):
@@ -68,8 +88,8 @@ class ReaderActor:
         request: ReadRequest,
         trial: Trial | None = None,
         token: Hashable = None,
-    ) -> Block:
-        """The block that the request asks for; a pure function of the request.
+    ) -> Block | Handed:
+        """The block that the request asks for, or where it is; a pure function of the request.
 
         boxed: a list with the IndexedStream pickled, or a reference to it; taken with the first call, kept from then
         on. Not given to the constructor: what fails there kills the actor and is retried, what fails in a call comes to
@@ -91,22 +111,22 @@ class ReaderActor:
                 make = partial(timed, self._description.read)
                 if trial is not None:
                     make = partial(try_to_read, partial(_pickled, boxed), self._description, trial)
-                block = self._shared.answer(request, make)
+                answer = self._shared.answer(request, make, _hand)
         except DescriptionLostError:
             raise  # the driver asks again
         except BaseException as error:  # a SystemExit of a data source would end this actor, and the next, and the next
             if not (isinstance(error, Exception) or is_of_data(error)):
                 raise
-            block = Block(np.empty(0, np.int64), None, failure=portable(error), failure_position=request.start)
+            answer = Block(np.empty(0, np.int64), None, failure=portable(error), failure_position=request.start)
         finally:
             self._at_since = math.inf
-        if block.failure is not None:
-            block.failure.add_note(self._who())
+        if isinstance(answer, Block) and answer.failure is not None:
+            answer.failure.add_note(self._who())
         self._counters["num_blocks"] += 1
-        self._counters["num_elements"] += len(block.positions)
-        self._counters["nbytes"] += block.nbytes
+        self._counters["num_elements"] += len(answer.positions) if isinstance(answer, Block) else answer.num_elements
+        self._counters["nbytes"] += answer.nbytes
         self._counters["read_s"] += time.perf_counter() - begin
-        return block
+        return answer
 
     @ray.method(concurrency_group="control")
     def stats(self, user: str | None = None) -> dict[str, Any]:
@@ -155,6 +175,18 @@ class ReaderActor:
 
     def _who(self) -> str:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"
+
+
+def _hand(block: Block) -> Block | Handed:
+    """The block as one object for all who are to have it; itself where it is small, and travels with the answer, or
+    where there is no room for it.
+    """
+    if block.nbytes < _MIN_OBJECT_NBYTES:
+        return block
+    try:
+        return Handed(ray.put(block), len(block.positions), block.nbytes)
+    except (ObjectStoreFullError, OutOfDiskError):
+        return block
 
 
 def _unboxed(boxed: list[ray.ObjectRef | bytes]) -> Any:

@@ -292,4 +292,5 @@ def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:
             positions = TrainerPositions(start, _stop(description, options), options.rows)
     is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
     documents = None if options.packing is None else options.packing.documents
-    return Wanted(positions, documents, Sharing(num_trainers, part) if is_shared else None)
+    sharing = Sharing(num_trainers, part, num_equal=options.rows.share.num_equal) if is_shared else None
+    return Wanted(positions, documents, sharing)

@@ -41,12 +41,18 @@ class Sharing:
 
     part: of the block, "all"; "places", where its elements are (and how long, if they are documents), with columns of
     no rows; or which rows of its columns, as runs (see plan.runs). num_elements: of the block, where it is known;
-    another block is none of these elements.
+    another block is none of these elements. num_equal: of the trainers, who ask for this very part.
     """
 
     num_trainers: int
     part: Literal["all", "places"] | Indices = field(default="all", compare=False)  # an array has no hash
     num_elements: int | None = None
+    num_equal: int = 1
+
+    @property
+    def part_asked(self) -> Hashable:
+        """What tells the part from others of the block."""
+        return self.part if isinstance(self.part, str) else (self.part.tobytes(), self.num_elements)
 
 
 @dataclass(frozen=True)

@@ -27,24 +27,36 @@ MAX_KEPT = 256
 class BlockCache:
     """Keeps each block until all of its trainers had it, and the latest of them within bounds of bytes and number.
 
+    What several trainers are to have is kept as it was handed to the first of them, in place of the block.
+
     Trainers of one job are a step or two apart, so the last one asks soon after the first; one that is so far behind
     that its blocks were dropped has them made again.
     """
 
     def __init__(self, max_nbytes: int) -> None:
         self._max_nbytes = max_nbytes
-        self._kept: dict[Hashable, tuple[Block, int]] = {}  # with how many trainers are to come; the latest at the end
+        # with how many trainers are to come, and its bytes; the latest at the end
+        self._kept: dict[Hashable, tuple[Any, int, int]] = {}
         self.nbytes = 0
 
-    def answer(self, request: Request, make: Callable[[Any], Block]) -> Block:
-        """What the request asks for; `make` makes its block, of which a part may be wanted."""
+    def answer(self, request: Request, make: Callable[[Any], Block], hand: Callable[[Block], Any] | None = None) -> Any:
+        """What the request asks for; `make` makes its block, of which a part may be wanted.
+
+        hand: what becomes of a part that several trainers are to have, each of which is answered with that.
+        """
         sharing = request.wanted.sharing
         if sharing is None:
             return make(request)
+        handed_as = request.asked, sharing.part_asked
+        is_for_several = hand is not None and sharing.num_equal > 1 and sharing.part_asked != "places"
+        if is_for_several and (handed := self._take(handed_as)) is not None:
+            answer, num_left, nbytes = handed
+            self._keep(handed_as, answer, num_left - 1, nbytes)
+            return answer
         kept = self._take(request.asked)
         if kept is not None and sharing.num_elements not in (None, len(kept[0].positions)):
             kept = None  # made where something was missing that is there again, or other nodes have
-        block, num_left = kept or (make(request), sharing.num_trainers)
+        block, num_left, _ = kept or (make(request), sharing.num_trainers, 0)
         if block.failure is None and sharing.num_elements not in (None, len(block.positions)):
             failure = RuntimeError(
                 f"positions [{request.start}, {request.stop}) gave {sharing.num_elements} elements, and "
@@ -52,23 +64,31 @@ class BlockCache:
                 "twice, so no stream over it can be exact"
             )
             return Block(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
-        if not isinstance(sharing.part, str) or sharing.part == "all":
-            num_left -= 1
-        if num_left and block.failure is None:  # not what was broken: read anew, it may be well
-            self._keep(request.asked, block, num_left)
-        return part_of(block, sharing.part)
+        if sharing.part_asked != "places":
+            num_left -= sharing.num_equal if is_for_several else 1
+        if block.failure is not None:  # what was broken is not kept: read anew, it may be well
+            return part_of(block, sharing.part)
+        self._keep(request.asked, block, num_left, block.nbytes)
+        part = part_of(block, sharing.part)
+        if hand is None or not is_for_several:
+            return part
+        answer = hand(part)
+        self._keep(handed_as, answer, sharing.num_equal - 1, part.nbytes)
+        return answer
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def _take(self, asked: Hashable) -> tuple[Block, int] | None:
+    def _take(self, asked: Hashable) -> tuple[Any, int, int] | None:
         if (found := self._kept.pop(asked, None)) is not None:
-            self.nbytes -= found[0].nbytes
+            self.nbytes -= found[2]
         return found
 
-    def _keep(self, asked: Hashable, block: Block, num_left: int) -> None:
-        self._kept[asked] = block, num_left
-        self.nbytes += block.nbytes
+    def _keep(self, asked: Hashable, value: Any, num_left: int, nbytes: int) -> None:
+        if num_left < 1:
+            return
+        self._kept[asked] = value, num_left, nbytes
+        self.nbytes += nbytes
         while self.nbytes > self._max_nbytes or len(self._kept) > MAX_KEPT:
             self._take(next(iter(self._kept)))
 

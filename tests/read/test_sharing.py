@@ -43,6 +43,32 @@ def test_a_block_is_made_once_for_all_trainers_and_then_forgotten() -> None:
     assert make.made == [(0, 10)] * 2
 
 
+def test_what_several_trainers_are_to_have_is_handed_to_all_of_them_as_it_was_to_the_first() -> None:
+    make, cache, handed = BatchProducer(), BlockCache(1000), []
+
+    def hand(block: Block) -> str:
+        handed.append(block.columns.tolist())
+        return f"object {len(handed)}"
+
+    def ask(part: Any, num_elements: int | None = None) -> Any:
+        request = ReadRequest(0, 10, wanted=Wanted(sharing=Sharing(4, part, num_elements, num_equal=2)))
+        return cache.answer(request, make, hand)
+
+    places = [ask("places") for _ in range(4)]
+    assert [told.whole_nbytes for told in places] == [80] * 4
+    first, second = runs_of(np.arange(5)), runs_of(np.arange(5, 10))
+    answers = [ask(rows, 10) for rows in (first, second, second, first)]
+    assert answers == ["object 1", "object 2", "object 2", "object 1"]
+    assert handed == [list(range(5)), list(range(5, 10))]
+    assert make.made == [(0, 10)]
+    assert (len(cache), cache.nbytes) == (0, 0)
+    whole = ReadRequest(0, 10, wanted=Wanted(sharing=Sharing(2, "all", num_equal=2)))
+    assert [cache.answer(whole, make, hand) for _ in range(2)] == ["object 3"] * 2
+    make.failure = OSError("the disk is away")
+    assert cache.answer(whole, make, hand).failure is make.failure  # said to each, and not kept
+    assert (len(cache), cache.nbytes) == (0, 0)
+
+
 def test_nothing_is_kept_for_a_trainer_alone() -> None:
     make, cache = BatchProducer(), BlockCache(1000)
     for _ in range(2):

@@ -1,0 +1,122 @@
+"""Two trainers of one host, the actors on another one: what goes over the network between the two."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from ray._private.internal_api import node_stats
+from ray.cluster_utils import Cluster
+
+from datarax_ray import ConcatThenSplit, RaySource
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.plan.trainer_rows import Share
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.waiting import until
+
+STORE_NBYTES = 160 * 2**20
+N, LENGTH = 4000, 4096
+
+
+class Documents:
+    """N documents of LENGTH bytes."""
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": np.random.default_rng(index).integers(0, 255, LENGTH, np.uint8)}
+
+    def __repr__(self) -> str:
+        return "Documents()"
+
+
+class Keep:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head for the trainers, and a node for the actors."""
+    head = {
+        "num_cpus": 1,
+        "resources": {"trainer": 2},
+        "object_store_memory": STORE_NBYTES,
+        "include_dashboard": False,
+    }
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=1, resources={"host": 2}, object_store_memory=STORE_NBYTES)
+    ray.init(cluster.address, log_to_driver=False, namespace="one host")
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def make(*transforms: Any) -> RandomAccessSource:
+    config = RandomAccessSourceConfig(num_epochs=2, shuffle=True)
+    return RandomAccessSource(config, Documents(), transforms=transforms)
+
+
+def on_hosts(transforms: tuple[Any, ...], name: str) -> RaySource:
+    return RaySource(make(*transforms), num_actors=2, num_cpus=0.1, resources={"host": 1}, name=name)
+
+
+@ray.remote(num_cpus=0, resources={"trainer": 1})
+def train(name: str, transforms: tuple[Any, ...], options: StreamOptions) -> list[tuple[int, str]]:
+    """Where each batch ends, and a digest of this trainer's rows."""
+    with on_hosts(transforms, name) as source:
+        return told(source.batches(0, options))
+
+
+def told(batches: Any) -> list[tuple[int, str]]:
+    return [(batch.stop, hashlib.md5(batch.columns["x"].tobytes()).hexdigest()) for batch in batches]
+
+
+def stored_nbytes(cluster: Cluster) -> int:
+    """Of all objects that were ever made in, or brought to, the head's store."""
+    head = cluster.head_node
+    return int(node_stats(head.node_ip_address, head.node_manager_port, False).store_stats.cumulative_created_bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "transforms", "packing", "shares"),
+    [
+        ("packed", (), ConcatThenSplit(1000, "x"), [Share(2, (0,)), Share(2, (1,))]),
+        ("equal rows", (), None, [Share(1, (0,), 2)] * 2),
+        ("equal rows behind a filter", (Keep(),), None, [Share(2, (1,), 2)] * 2),
+    ],
+)
+def test_a_host_is_sent_once_what_its_trainers_want(
+    cluster: Cluster, name: str, transforms: Any, packing: Any, shares: list[Share]
+) -> None:
+    options = [StreamOptions(64, packing=packing, share=share, process_count=2) for share in shares]
+    with on_hosts(transforms, name):  # or the first trainer to end might take the actors with it
+        before = stored_nbytes(cluster)
+        got = ray.get([train.remote(name, transforms, each) for each in options])
+        brought = stored_nbytes(cluster) - before
+    for found, each in zip(got, options, strict=True):
+        assert found == told(make(*transforms).batches(0, each))
+    num_parts = len({part for share in shares for part in share.parts}) / shares[0].num_parts
+    assert brought < 1.1 * 2 * N * LENGTH * num_parts
+
+
+def test_an_actor_that_is_killed_takes_what_it_has_made_for_several_and_changes_nothing(cluster: Cluster) -> None:
+    options = StreamOptions(64, share=Share(1, (0,), 2), process_count=2)
+    want = told(make().batches(0, options))
+    with on_hosts((), "killed") as first, on_hosts((), "killed") as second:
+        streams = [source.batches(0, options) for source in (first, second)]
+        got = [told(itertools.islice(stream, 20)) for stream in streams]
+        until(lambda: all(stats["num_blocks"] >= 3 for stats in first.stats().values()))
+        os.kill(first.stats()[1]["pid"], signal.SIGKILL)
+        for found, stream in zip(got, streams, strict=True):
+            found += told(stream)
+        assert got == [want, want]
+        assert all(source.recoveries.num_retried for source in (first, second))
