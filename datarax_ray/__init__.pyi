@@ -6,7 +6,6 @@ from .feed.stats import PipelineStats as PipelineStats
 from .loading import load as load
 from .pipeline import Pipeline as Pipeline
 from .pipeline import prefetch_to_device as prefetch_to_device
-from .pipeline import progress as progress
 from .plan.packing import ConcatThenSplit as ConcatThenSplit
 from .plan.packing import FirstFitPack as FirstFitPack
 from .read.decode import DecodeExample as DecodeExample
@@ -19,6 +18,7 @@ from .read.decode import FixedLen as FixedLen
 from .read.decode import PadTo as PadTo
 from .read.decode import VarLen as VarLen
 from .read.formats.image_folder import ImageFolder as ImageFolder
+from .record_progress import progress as progress
 from .sources import ArrayRecordSourceConfig as ArrayRecordSourceConfig
 from .sources import ArrayRecordSourceModule as ArrayRecordSourceModule
 from .sources import CSVSource as CSVSource

@@ -23,8 +23,8 @@ from datarax_ray.actors.local_ray import start_local
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.cli import digits
 from datarax_ray.cli.classifier import Training, normalize
-from datarax_ray.pipeline.record_progress import RecordProgress
 from datarax_ray.read.decode import DecodeFields
+from datarax_ray.record_progress import RecordProgress
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
 BATCH_SIZE = 64

@@ -2,6 +2,5 @@
 
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.pipeline.prefetch import prefetch_to_device
-from datarax_ray.pipeline.record_progress import progress
 
-__all__ = ["Pipeline", "prefetch_to_device", "progress"]
+__all__ = ["Pipeline", "prefetch_to_device"]

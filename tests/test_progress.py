@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from datarax_ray import Pipeline, progress
-from datarax_ray.pipeline.record_progress import RecordProgress
+from datarax_ray.record_progress import RecordProgress
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 
