@@ -45,6 +45,7 @@ MARKS = {
     "chaos": ("ray", "cluster"),
     "cli": ("ray", "jax"),
     "cluster": ("ray", "cluster", "jax"),
+    "docs": ("ray", "jax"),
     "grain": ("ray", "jax"),
     "pipeline": ("jax",),
     "sources": ("jax",),

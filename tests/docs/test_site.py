@@ -90,3 +90,9 @@ def test_links_lead_somewhere_where_pages_are_read_as_files() -> None:
     assert [
         f"{page.relative_to(ROOT)}: {link}" for page, link in links_of_markdown() if not (page.parent / link).exists()
     ] == []
+
+
+def test_every_example_is_shown_on_a_page() -> None:
+    pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    names = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+    assert [name for name in names if f"examples/{name}" not in pages] == []

@@ -1,0 +1,54 @@
+"""What the pages' programs read: a folder data/ with some of every format."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import datasets
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from tests.data import write_file
+from tests.tars import write_tar
+
+
+def write(data: Path) -> None:
+    data.mkdir()
+    rng = np.random.default_rng(0)
+    for part in range(2):
+        images = rng.integers(0, 255, (60, 65), np.uint8)
+        images[:, -1] %= 10
+        write_file(data / f"train-{part:03d}.array_record", map(bytes, images), group_size=8)
+        table = pa.table(
+            {"x": rng.normal(size=100), "y": rng.integers(0, 2, 100), "name": [f"row {i}" for i in range(100)]}
+        )
+        pq.write_table(table, data / f"part-{part}.parquet", row_group_size=25)
+        members = [
+            (f"{part}{i:03d}.{end}", body)
+            for i in range(20)
+            for end, body in (("jpg", picture(i)), ("cls", b"%d" % (i % 3)))
+        ]
+        write_tar(data / f"shard-{part:03d}.tar", members)
+    write_file(data / "text.array_record", (msgpack.packb({"tokens": [1] * (i + 1)}) for i in range(50)))
+    write_file(data / "lines.array_record", (json.dumps({"text": "a" * i}).encode() for i in range(20)))
+    visits = "Aarhus;2026-05-01;120;0.5;0800\nCork;2026-05-02;95;;T12\n" * 20
+    (data / "visits.csv").write_text("city;day;visitors;rain_mm;zip\n" + visits)
+    (data / "lines.jsonl").write_text("".join(json.dumps({"id": i, "text": f"line {i}"}) + "\n" for i in range(40)))
+    for name in ("cat", "dog"):
+        (data / "images" / name).mkdir(parents=True)
+        for i in range(6):
+            (data / "images" / name / f"{i}.jpg").write_bytes(picture(i))
+    datasets.Dataset.from_dict({"x": list(range(40)), "text": [f"row {i}" for i in range(40)]}).save_to_disk(
+        data / "saved"
+    )
+
+
+def picture(seed: int) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 255, (48, 64, 3), np.uint8)).save(out, "JPEG")
+    return out.getvalue()

@@ -1,0 +1,78 @@
+"""Every Python block of the README and the pages runs, in the order of its page, on real files and actors."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs import sample_data
+
+ROOT = Path(__file__).parents[2]
+PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
+BLOCK = re.compile(r"^( *)(```+|:::+)(\S*)[^\n]*\n(.*?)^\1\2", re.MULTILINE | re.DOTALL)
+
+# What stands for a reader's own model; pages say train_step(model, optimizer, batch), and save `model`.
+PRELUDE = """
+import numpy as np
+def train_step(model, optimizer, batch): ...
+model = optimizer = None
+weights = {"w": np.zeros(3)}
+"""
+
+RUN = {"python"}
+COMPARED = {"pycon"}  # sessions: what is printed is compared
+SHOWN = {"sh", "bash", "text", "json", ""}  # commands, and what they print
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    return [(match[3], match[4]) for match in BLOCK.finditer(PAGES[page])]
+
+
+def programs() -> list[str]:
+    return sorted(page for page in PAGES if any(language in RUN | COMPARED for language, _ in blocks(page)))
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_a_block_is_run_or_said_to_be_a_command_or_output(page: str) -> None:
+    unknown = {language for language, _ in blocks(page)} - RUN - COMPARED - SHOWN
+    assert not {language for language in unknown if not language.startswith("{")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a reader stands: a folder with data/ in it, and a Ray that was started there."""
+    import ray
+
+    folder = tmp_path_factory.mktemp("reader")
+    sample_data.write(folder / "data")
+    with contextlib.chdir(folder):
+        ray.init("local", num_cpus=4, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
+        yield folder
+        ray.shutdown()
+
+
+@pytest.mark.parametrize("page", programs())
+def test_the_programs_of_a_page_run(page: str, folder: Path) -> None:
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(PRELUDE, names)
+    for language, text in blocks(page):
+        if language in RUN:
+            # pages say what a cluster has; two cores carry two
+            exec(compile(re.sub(r"num_actors=\d+", "num_actors=2", text), page, "exec"), names)
+        if language in COMPARED:
+            test = doctest.DocTestParser().get_doctest(text, names, page, page, 0)
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+            runner.run(test, clear_globs=False)
+            assert not runner.failures, f"{page}: see what is printed above"
+            names |= test.globs
+    for made in list(names.values()):
+        if callable(getattr(type(made), "close", None)):
+            made.close()
