@@ -7,6 +7,7 @@ or by the clock: no answer when asked, or too long at one request. Nothing here 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import secrets
 import threading
@@ -150,19 +151,27 @@ class ActorSet:
         return ()
 
     def add(self, num_actors: int) -> tuple[int, ...]:
-        """Start so many more. Returns their ids."""
-        added = tuple(range(self._next_index, self._next_index + num_actors))
-        self._next_index += num_actors
+        """Start so many more. Returns their ids: new ones; the first of shared actors, which others know by these."""
+        is_shared = self._options.name is not None
+        unused = (i for i in itertools.count(0 if is_shared else self._next_index) if i not in self.actors)
+        added = tuple(itertools.islice(unused, num_actors))
+        self._next_index = max(self._next_index, *(index + 1 for index in added))
         for index in added:
             self.actors[index] = actor = Actor(index, ActorState(self._limits))
             self._do(actor, actor.state.tick(time.monotonic()))
         return added
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
-        """End so many, those that do not run first, then the newest. Returns their ids."""
+        """End so many, those that do not run first, then the newest; of shared ones the last, so that all pools agree.
+
+        Returns their ids.
+        """
         if num_actors >= len(self.actors):
             raise ValueError(f"removing {num_actors} of {len(self.actors)} actors would leave none to read")
-        by_use = sorted(self.actors.values(), key=lambda actor: (actor.state.phase == "running", -actor.index))
+        is_shared = self._options.name is not None
+        by_use = sorted(
+            self.actors.values(), key=lambda actor: (not is_shared and actor.state.phase == "running", -actor.index)
+        )
         removed, ready = by_use[:num_actors], self.ready
         for actor in removed:
             del self.actors[actor.index]

@@ -55,7 +55,8 @@ class Thresholds:
     start; twice as long after each one more, up to max_backoff_s. max_start_s: a new one has twice return_s to start,
     then is given up for another, which has twice as long, and so on up to this: nodes and environments take minutes.
     look_s: between two looks at all actors, which cost 0.1 ms for each. scale_s: between two decisions on how many
-    there should be, where num_actors is a range.
+    there should be, where num_actors is a range. ask_head_s: between two visits to the head of the cluster, a few ms
+    each, to see how many others want there to be.
 
     Raises: ValueError for one that is not positive.
     """
@@ -69,6 +70,7 @@ class Thresholds:
     backoff_s: float = 1.0
     max_backoff_s: float = 60.0
     scale_s: float = 10.0
+    ask_head_s: float = 5.0
     max_start_s: float = 3600.0
     look_s: float = 0.5
 

@@ -11,9 +11,12 @@ import contextlib
 import itertools
 import logging
 import math
+import os
+import socket
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -23,6 +26,8 @@ from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.options import ActorOptions
+from datarax_ray.actors.outside.keeper import Keeper
+from datarax_ray.actors.outside.sizing import Entry, Wish, room_of
 from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
@@ -45,10 +50,19 @@ _LOOK_EVERY_S = 0.02
 
 
 class RayPool:
-    """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through."""
+    """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through.
+
+    scaler: chooses how many there are, None for so many. follows: whether there are to be more as the cluster grows.
+    """
 
     def __init__(
-        self, description: Stream, num_actors: int, options: ActorOptions, scaler: Scaler | None = None
+        self,
+        description: Stream,
+        num_actors: int,
+        options: ActorOptions,
+        scaler: Scaler | None = None,
+        *,
+        follows: bool = False,
     ) -> None:
         self._connection = Connection()
         self._description: ray.ObjectRef | bytes | None = _put(description)
@@ -56,9 +70,26 @@ class RayPool:
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
-        self._set = ActorSet(num_actors, options, digest(description.settings()), is_managed=description.is_managed)
+        identity = digest(description.settings())
+        self._set = ActorSet(num_actors, options, identity, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._scaler = scaler
+        self._program = None if follows or scaler is not None else num_actors
+        self._wish: Wish | None = None
+        context, user = ray.get_runtime_context(), self._set.user
+        job_id = context.get_job_id()
+        self._entry = Entry(
+            namespace=context.namespace,
+            name=options.name or f"{job_id}-{user[:4]}",
+            identity=identity[:8],
+            user=user,
+            job_id=job_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            program="one per CPU" if follows else f"{num_actors} to {scaler.most}" if scaler else str(num_actors),
+        )
+        room = room_of(options.num_cpus, options.resources, options.memory, options.label_selector) if follows else None
+        self._keeper = Keeper(self, context.gcs_address, options.thresholds.ask_head_s, room)
 
     @property
     def recoveries(self) -> Recoveries:
@@ -83,7 +114,7 @@ class RayPool:
 
     def _scale(self) -> None:
         """As many actors as the stream has use for, of those that it may have."""
-        if self._scaler is None:
+        if self._scaler is None or self._is_asked:
             return
         now, num_actors = time.monotonic(), len(self)
         if (decision := self._scaler.tick(now, self.num_running, num_actors)) is None:
@@ -97,6 +128,43 @@ class RayPool:
         else:
             self._set.remove(-more)
         self.recoveries.resized(num_actors, decision.num_actors, decision.reason)
+
+    @property
+    def name(self) -> str:
+        """By which the cluster knows it; see `datarax-ray pool list`."""
+        return self._entry.name
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether somebody outside of the program says how many there are to be."""
+        return self._wish is not None and self._wish.by == "person" and self._wish.num_actors is not None
+
+    def entry(self) -> Entry:
+        """What the head of the cluster is to say of it. Raises: RuntimeError once closed."""
+        self.check_open()
+        with self._lock:
+            running = Counter(self._set.actors[index].state.process.host for index in self._set.ready)
+            return replace(
+                self._entry,
+                num_actors=len(self),
+                hosts=dict(running),
+                wish="" if self._wish is None else self._wish.token,
+                counts=dict(self.recoveries.counts),
+            )
+
+    def follow(self, wish: Wish) -> None:
+        """Have as many actors as the wish says, or, where it says nothing, as the program does."""
+        with self._held():
+            self._wish = wish
+            before = len(self)
+            num_actors = wish.num_actors or self._program or before
+            if num_actors == before:
+                return
+            if num_actors > before:
+                self._set.add(num_actors - before)
+            else:
+                self._set.remove(before - num_actors)
+            self.recoveries.resized(before, num_actors, wish.reason)
 
     def stalled(self, said: str) -> None:
         """A stream has waited long."""
@@ -246,6 +314,7 @@ class RayPool:
         with RAY_LOCK, self._lock:
             self._description = None  # frees what it holds in the object store
             self._set.close()
+        self._keeper.end()
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:

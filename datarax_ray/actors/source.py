@@ -41,9 +41,10 @@ class RaySource(Source, Closing):
     """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
-    cluster but one, fewer where each reserves more; (least, most) to begin with the least, to have more while the
-    stream waits for its actors and more of them help, and fewer when it never waits: every change and every refusal is
-    one log line that says why (level INFO). num_cpus: that each actor reserves. chunk_size: positions read at a
+    cluster but one, fewer where each reserves more, and for more as the cluster grows, where that has room; (least,
+    most) to begin with the least, to have more while the stream waits for its actors and more of them help, and fewer
+    when it never waits: every change and every refusal is one log line that says why (level INFO). num_cpus: that each
+    actor reserves. chunk_size: positions read at a
     time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on the blocks in
     flight in the object store; None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
@@ -55,7 +56,7 @@ class RaySource(Source, Closing):
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
     else starts a local one, says so, and gives it no more actors than this machine is good for. The number of actors is
-    no part of the state: it may differ at every restart.
+    no part of the state: it may differ at every restart, and others may change it (`datarax-ray pool resize`).
 
     Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError where no actor can start.
     """
@@ -117,7 +118,7 @@ class RaySource(Source, Closing):
             # the drivers of one job, tasks and actors that Ray started, share the namespace of the job
             is_alone = ray._private.worker.global_worker.mode == ray.SCRIPT_MODE and _is_anonymous(namespace)
             scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
-            self._actors = RayPool(description, least, options, scaler)
+            self._actors = RayPool(description, least, options, scaler, follows=num_actors is None)
         if name is not None and is_alone:
             logger.warning(
                 "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
@@ -144,6 +145,13 @@ class RaySource(Source, Closing):
     def num_running(self) -> int:
         """How many run now, as far as is known: fewer than num_actors while some start, or are lost."""
         return self._actors.num_running
+
+    @property
+    def pool_name(self) -> str:
+        """By which the cluster knows its actors, `datarax-ray pool list` shows them and `pool resize` takes them: name
+        where it was given, or else one made of the Ray job.
+        """
+        return self._actors.name
 
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
         """The elements at positions [start, start + size): a list, read in this process; see Source.get_batch_at.

@@ -24,12 +24,12 @@ def has_room(
     >>> has_room([{"CPU": 1}, {"CPU": 1}], {"CPU": 2}, {"CPU": 2}, num_actors=1)
     False
     """
-    fitting = [_num_fitting(node, each, num_actors) for node in nodes]
+    fitting = [num_fitting(node, each, num_actors) for node in nodes]
     one_more = any(fitting) and all(free.get(name, 0.0) >= wanted for name, wanted in each.items())
     return one_more or sum(fitting) >= num_actors
 
 
-def _num_fitting(node: Mapping[str, float], each: Mapping[str, float], most: int) -> int:
+def num_fitting(node: Mapping[str, float], each: Mapping[str, float], most: int) -> int:
     """How many actors a node can hold at once, up to `most`."""
     return min([most, *(int(node.get(name, 0.0) / wanted) for name, wanted in each.items() if wanted)])
 

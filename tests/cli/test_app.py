@@ -15,7 +15,7 @@ HEAVY = ("jax", "flax", "ray", "numpy", "array_record", "orbax")
 def test_without_arguments_it_shows_its_help(command):
     shown = command()
     assert shown.returncode == 2
-    for name in ("demo", "ingest", "cluster"):
+    for name in ("demo", "ingest", "cluster", "pool"):
         assert name in shown.stderr
 
 
@@ -33,11 +33,24 @@ def test_help_of_ingest_names_every_option_whole(command, columns):
     assert "…" not in shown
 
 
+def test_a_size_that_is_none_is_refused(command):
+    done = command("pool", "resize", "train", "0")
+    assert done.returncode == 2
+    assert "'0' is no number of at least 1, nor auto" in done.stderr
+
+
+def test_where_no_cluster_is_the_pool_commands_say_so(command):
+    done = command("pool", "list", "--address", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: the head of the Ray cluster at 127.0.0.1:1 did not answer within 5 s" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
         ("datarax_ray.cli.app", HEAVY),
         ("datarax_ray.cli.cluster", HEAVY),
+        ("datarax_ray.cli.pool", ("jax", "flax", "orbax")),
         ("datarax_ray.cli.ingest", ("jax", "flax", "orbax", "ray")),
         ("datarax_ray.cli.digits", ("jax", "flax", "orbax", "ray", "typer", "rich")),  # an actor imports it
     ],

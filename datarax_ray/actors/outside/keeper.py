@@ -1,0 +1,97 @@
+"""The thread that tells the head of the cluster of a pool, and asks what the pool is to be.
+
+The head may hang, or be started again: then nothing happens until it answers, and the stream goes on. The thread keeps
+no pool: it ends with it, at the latest when it looks for it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from datarax_ray.actors.exit_reason import first_line
+from datarax_ray.actors.outside.head import Head
+from datarax_ray.actors.outside.sizing import Entry, PoolSeen, Room, Wish, grown, to_json, under, wish_key
+
+logger = logging.getLogger("datarax_ray")
+
+# A pool that is closed waits so long for its entry to be deleted; one that is left is ignored after sizing.GONE_S.
+_END_S = 1.0
+
+
+class Sized(Protocol):
+    """A pool."""
+
+    def entry(self) -> Entry:
+        """What is to be said of it now."""
+        ...
+
+    def follow(self, wish: Wish) -> None:
+        """Be as large as the wish says."""
+        ...
+
+
+class Keeper:
+    """Looks after one pool, every period_s seconds, in a thread of its own.
+
+    room: what an actor takes, where the pool is to follow the cluster as it grows; None where it is not.
+    """
+
+    def __init__(self, pool: Sized, address: str, period_s: float, room: Room | None) -> None:
+        self._address, self._period_s, self._room = address, period_s, room
+        self._has_ended = threading.Event()
+        self._made_in = os.getpid()
+        find = weakref.ref(pool)
+        self._thread = threading.Thread(target=self._run, args=(find,), name="datarax_ray-keeper", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """The pool is closed: the head is told, if it answers."""
+        self._has_ended.set()
+        if self._made_in == os.getpid() and threading.current_thread() is not self._thread:
+            self._thread.join(_END_S)
+
+    def _run(self, find: Callable[[], Sized | None]) -> None:
+        key, is_first = None, True
+        while not self._has_ended.is_set() and (pool := find()) is not None:
+            try:
+                entry = pool.entry()
+                key = entry.key
+                wish = self._exchanged(entry, is_first)
+                is_first = False
+                if wish is not None and wish.token != entry.wish and not self._has_ended.is_set():
+                    pool.follow(wish)
+            except ConnectionError as error:
+                logger.debug("%s; the pool goes on as it is", error)
+            except RuntimeError:  # it was closed meanwhile, or Ray shut down: who uses it is told
+                break
+            except Exception as error:  # of Ray's, which the stream meets as well
+                logger.warning("the reader actors cannot be resized: %s", first_line(error))
+            del pool
+            self._has_ended.wait(self._period_s)
+        if key is not None:
+            with contextlib.suppress(ConnectionError), Head(self._address, _END_S) as head:  # or it is ignored once old
+                head.delete(key)
+
+    def _exchanged(self, entry: Entry, is_first: bool) -> Wish | None:
+        """The wish to follow, once the head knows of this driver."""
+        with Head(self._address) as head:
+            now = time.time()
+            head.put(entry.key, to_json(replace(entry, at=now)))
+            seen = PoolSeen.of(head.under(under(entry.pool)), now)[entry.pool]
+            if is_first and len(seen.entries) == 1 and seen.wish is not None:  # made to a pool that was, by this name
+                head.delete(wish_key(entry.pool))
+                return None
+            if self._room is not None and (num_actors := grown(entry, seen, self._room, head.nodes())) is not None:
+                wish = Wish(num_actors, "cluster", secrets.token_hex(4), "the cluster has room for more")
+                head.put(wish_key(entry.pool), to_json(wish))
+                return wish
+            return seen.wish

@@ -1,0 +1,155 @@
+"""`datarax-ray pool`: the pools of reader actors of a cluster, by what its head keeps of them. Starts no Ray."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+import socket
+import time
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from ray._private import services
+from ray._private.authentication import authentication_token_setup
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from datarax_ray.actors.outside.head import Head
+from datarax_ray.actors.outside.sizing import PREFIX, Entry, PoolId, PoolSeen, Wish, to_json, wish_key
+
+_LOOK_S = 0.5
+
+
+def list_pools(address: str | None, as_json: bool, out: Console) -> None:
+    """Print every pool of the cluster."""
+    with head_at(address) as head:
+        pools = _seen(head)
+    if as_json:
+        _print_json(out, [_told(pool, seen) for pool, seen in pools.items()])
+        return
+    if not pools:
+        out.print("no job reads with a pool of reader actors here")
+        return
+    table = Table("name", "actors", "running", "asked for by", "drivers", "namespace", box=box.SIMPLE)
+    for pool, seen in pools.items():
+        told = _told(pool, seen)
+        by = f"{told['asked']['by']}: {told['asked']['num_actors']}" if told["asked"] else f"program: {told['program']}"
+        row = told["name"], told["num_actors"], told["num_running"], by, len(seen.entries), told["namespace"]
+        table.add_row(*map(str, row))
+    out.print(table)
+
+
+def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
+    """Print one pool. Raises: ValueError where there is not one of this name."""
+    with head_at(address) as head:
+        pool = _found(name, _seen(head))
+    told = _told(*pool)
+    if as_json:
+        _print_json(out, told)
+        return
+    asked = told["asked"]
+    out.print(f"{told['name']}: {told['num_running']} of {told['num_actors']} reader actors run")
+    out.print(f"  its program asks for {told['program']}")
+    if asked:
+        out.print(f"  {asked['num_actors'] or 'what that says'} is asked for by a {asked['by']}: {asked['reason']}")
+    for host, num_running in sorted(told["hosts"].items()):
+        out.print(f"  on {host}: {num_running}")
+    for driver in told["drivers"]:
+        out.print(f"  read by process {driver['pid']} of {driver['host']}, Ray job {driver['job_id']}")
+    for kind, number in sorted(told["counts"].items()):
+        out.print(f"  {kind}: {number}")
+
+
+def resize(name: str, num_actors: int | None, address: str | None, wait_s: float, as_json: bool, out: Console) -> None:
+    """Ask a pool to be as large as that, None for what its program says, and wait for its drivers to take it up.
+
+    Raises: ValueError where there is not one of this name; TimeoutError where they do not.
+    """
+    reason = f"{getpass.getuser()} on {socket.gethostname()} asked for it"
+    wish = Wish(num_actors, "person", secrets.token_hex(4), reason)
+    with head_at(address) as head:
+        pool, before = _found(name, _seen(head))
+        head.put(wish_key(pool), to_json(wish))
+        deadline = time.monotonic() + wait_s
+        while True:
+            seen = _seen(head).get(pool, PoolSeen())
+            late = [entry for entry in seen.entries if entry.wish != wish.token]
+            if not late:
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{_drivers(late)} of {name!r} did not take this up within {wait_s:g} s, and will as soon as it "
+                    "reaches the head of the cluster"
+                )
+            time.sleep(_LOOK_S)
+    told = _told(pool, seen)
+    if as_json:
+        _print_json(out, told)
+    else:
+        size = f"{_told(pool, before)['num_actors']} -> {told['num_actors']}"
+        out.print(f"{told['name']}: {size} reader actors; {told['num_running']} run")
+
+
+def head_at(address: str | None) -> Head:
+    """The head of the cluster at an address, of RAY_ADDRESS, or of this host.
+
+    Raises: ConnectionError where none runs here, or several; ValueError for an address of a Ray Client.
+    """
+    given = address or os.environ.get("RAY_ADDRESS", "")
+    if "://" in given:
+        raise ValueError(f"{given} is no address of a head; give HOST:PORT, 6379 as a rule: --address HOST:PORT")
+    if given in ("", "auto", "local"):
+        given = services.canonicalize_bootstrap_address_or_die(None)
+    # as ray.init does where it connects
+    authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    authentication_token_setup.ensure_token_if_auth_enabled(create_token_if_missing=False)
+    return Head(given)
+
+
+def _seen(head: Head) -> dict[PoolId, PoolSeen]:
+    return PoolSeen.of(head.under(PREFIX), time.time())
+
+
+def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
+    """The pool that a person means by NAME, or by NAME/IDENTITY where several have the name."""
+    found = [(pool, seen) for pool, seen in pools.items() if name in (pool[1], f"{pool[1]}/{pool[2]}")]
+    if not found:
+        names = ", ".join(sorted({pool[1] for pool in pools})) or "none at all"
+        raise ValueError(f"no job reads with a pool named {name!r} here; there is {names}")
+    if len(found) > 1:
+        names = ", ".join(f"{pool[1]}/{pool[2]} (namespace {pool[0]})" for pool, _ in found)
+        raise ValueError(f"several pools are named {name!r}, of which this may mean any: {names}; give one of these")
+    return found[0]
+
+
+def _told(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
+    """A pool in plain values. Its drivers agree but for moments; the first one's word is taken where they do not."""
+    namespace, name, identity = pool
+    first = seen.entries[0] if seen.entries else Entry(*pool, "", "", "", 0, "")
+    counts: Counter[str] = Counter()
+    for entry in seen.entries:
+        counts.update(entry.counts)
+    return {
+        "name": name,
+        "identity": identity,
+        "namespace": namespace,
+        "program": first.program,
+        "num_actors": first.num_actors,
+        "num_running": first.num_running,
+        "hosts": dict(first.hosts),
+        "asked": None if seen.wish is None else asdict(seen.wish),
+        "counts": dict(counts),
+        "drivers": [{"host": each.host, "pid": each.pid, "job_id": each.job_id} for each in seen.entries],
+    }
+
+
+def _drivers(entries: list[Entry]) -> str:
+    return ", ".join(f"process {entry.pid} of {entry.host}" for entry in entries)
+
+
+def _print_json(out: Console, value: Any) -> None:
+    out.print(json.dumps(value, indent=2), markup=False, soft_wrap=True)

@@ -1,0 +1,185 @@
+"""Pools that are resized from outside of their program, and that follow their cluster; on real nodes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from rich.console import Console
+
+from datarax_ray import RaySource
+from datarax_ray.actors.lifecycle import Thresholds
+from datarax_ray.cli import pool as pool_command
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import decode, write_files
+from tests.resume import assert_equal
+from tests.waiting import until, until_all_run
+
+STORE_NBYTES = 80 * 2**20  # the least that Ray takes
+SOON = Thresholds(ask_head_s=0.2)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head with room for the driver and two actors."""
+    head = {"num_cpus": 3, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(cluster.address, namespace="resizing", log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def command(cluster: Cluster) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """command(*args): `datarax-ray pool` with these, in another process."""
+
+    def run(*args: Any) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "datarax_ray", "pool", *map(str, args), "--address", cluster.address]
+        environment = os.environ | {"COLUMNS": "300"}
+        return subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
+
+    return run
+
+
+@pytest.fixture
+def pool(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """pool(*args): what `datarax-ray pool ... --json` prints."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # as this cluster has it: the command would turn it on in here
+
+    def run(what: str, *args: Any) -> Any:
+        printed = Console(file=io.StringIO(), width=1000)
+        if what == "resize":
+            name, num_actors = args
+            pool_command.resize(name, num_actors, cluster.address, 30.0, True, printed)
+        else:
+            {"list": pool_command.list_pools, "show": pool_command.show}[what](*args, cluster.address, True, printed)
+        return json.loads(printed.file.getvalue())  # type: ignore[attr-defined]
+
+    return run
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> ArrayRecordSourceModule:
+    paths = write_files(tmp_path, [40, 25])
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(shuffle_files=True, seed=3), paths, transforms=[decode])
+
+
+def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
+    command: Callable[..., subprocess.CompletedProcess[str]], pool: Callable[..., Any], module: ArrayRecordSourceModule
+) -> None:
+    with RaySource(module, num_actors=1, num_cpus=0.1, thresholds=SOON) as source:
+        got = [source.get_batch(8) for _ in range(3)]
+        listed = until(lambda: [each for each in pool("list") if each["num_running"] == 1])
+        assert [each["name"] for each in listed] == [source.pool_name]
+        done = command("resize", source.pool_name, 3, "--json")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert (told["num_actors"], told["asked"]["by"], told["program"]) == (3, "person", "1")
+        assert source.num_actors == 3
+        until_all_run(source)
+        got += [source.get_batch(8) for _ in range(3)]
+        until(lambda: sum(pool("show", source.pool_name)["hosts"].values()) == 3)
+        assert "asked for it" in source.recoveries.last[-1].reason
+        assert [source.pool_name, "3", "3", "person:", "3", "1", "resizing"] in map(
+            str.split, command("list").stdout.splitlines()
+        )
+        assert "3 of 3 reader actors run\n  its program asks for 1\n" in command("show", source.pool_name).stdout
+        assert command("resize", source.pool_name, "auto").stdout.startswith(f"{source.pool_name}: 3 -> 1 reader")
+        got += [source.get_batch(8) for _ in range(2)]
+        state = source.get_state()
+    assert [each["name"] for each in pool("list")] == []
+    assert_equal(got, [module.get_batch(8) for _ in got])
+    assert state["position"] == 64
+    done = command("resize", "nobody", 3)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: no job reads with a pool named 'nobody' here; there is none at all" in done.stderr
+
+
+def test_all_drivers_of_a_shared_pool_follow(pool: Callable[..., Any], module: ArrayRecordSourceModule) -> None:
+    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "both", "thresholds": SOON}
+    with RaySource(module, **options) as one, RaySource(module, **options) as two:
+        until(lambda: pool("list") and len(pool("show", "both")["drivers"]) == 2)
+        assert pool("resize", "both", 4)["num_actors"] == 4
+        assert (one.num_actors, two.num_actors) == (4, 4)
+        for source in (one, two):
+            until_all_run(source)
+        assert sorted(one.stats()) == sorted(two.stats()) == [0, 1, 2, 3]
+        assert pool("resize", "both", 1)["num_actors"] == 1
+        assert pool("resize", "both", 2)["num_actors"] == 2
+        for source in (one, two):
+            until_all_run(source)
+            assert sorted(source.stats()) == [0, 1]
+
+
+def test_a_later_job_of_the_same_name_is_as_large_as_it_says(
+    pool: Callable[..., Any], module: ArrayRecordSourceModule
+) -> None:
+    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "again", "thresholds": SOON}
+    with RaySource(module, **options) as source:
+        until(lambda: pool("list"))
+        pool("resize", "again", 3)
+    with RaySource(module, **options) as source:
+        until(lambda: pool("list"))
+        time.sleep(1)
+        assert source.num_actors == 2
+        assert pool("show", "again")["asked"] is None
+
+
+def test_one_for_each_cpu_follows_the_cluster_as_it_grows(
+    cluster: Cluster, pool: Callable[..., Any], module: ArrayRecordSourceModule
+) -> None:
+    with RaySource(module, thresholds=SOON) as source:
+        got = [source.get_batch(8) for _ in range(2)]
+        assert source.num_actors == 2
+        until_all_run(source)
+        node = cluster.add_node(num_cpus=2, object_store_memory=STORE_NBYTES)
+        try:
+
+            def has_grown() -> bool:
+                got.append(source.get_batch(8))
+                return source.num_running == 4
+
+            until(has_grown)
+            assert "the cluster has room for more" in source.recoveries.last[-1].reason
+            pool("resize", source.pool_name, 3)  # a person's word is the last
+            time.sleep(1)
+            assert source.num_actors == 3
+        finally:
+            cluster.remove_node(node)
+        got += [source.get_batch(8) for _ in range(3)]
+    assert_equal(got, [module.get_batch(8) for _ in got])
+
+
+def test_a_head_that_hangs_holds_nobody_up(cluster: Cluster, module: ArrayRecordSourceModule) -> None:
+    """Neither the stream, nor who closes a source."""
+    with RaySource(module, num_actors=1, num_cpus=0.1, thresholds=SOON) as source:
+        source.get_batch(8)
+        head = cluster.head_node.all_processes["gcs_server"][0].process
+        os.kill(head.pid, signal.SIGSTOP)
+        try:
+            done = threading.Event()
+
+            def read() -> None:
+                for _ in range(5):
+                    source.get_batch(8)
+                    time.sleep(0.3)
+                done.set()
+
+            threading.Thread(target=read, daemon=True).start()
+            assert done.wait(60)
+        finally:
+            os.kill(head.pid, signal.SIGCONT)
+        source.get_batch(8)
