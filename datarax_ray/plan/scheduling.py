@@ -163,7 +163,7 @@ class RecordScheduler:
             MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
             is_aligned=wanted.sharing is not None,
             share=1.0 if wanted.positions is None else wanted.positions.share,
-            is_anywhere=not (is_kept or any(each.by_group for each in (partitioning, *partitioning.components))),
+            is_anywhere=not is_kept,
         )
         self._order = order.since(origin)
         self._next = start

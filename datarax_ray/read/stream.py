@@ -24,7 +24,8 @@ class Reader(Protocol):
 
     One with a `cached()` gives a reader of the same records that keeps them in memory (see read.formats.cache); one
     with is_managed=True reads in a context of a user's (see Stream.is_managed); one with keeps_records=True keeps what
-    it has decoded for later reads.
+    it has decoded for later reads, for good; one with keeps_groups=True keeps groups until all of their records were
+    read.
     """
 
     @property

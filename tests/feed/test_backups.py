@@ -15,7 +15,14 @@ from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.requests import EVERYTHING
 from datarax_ray.plan.state import StreamState
-from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    MixtureSource,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests.data import write_files
 from tests.feed.test_flow import KINDS, EndAt, told
 
 BOTH = (0, 1)
@@ -115,6 +122,23 @@ def test_what_an_actor_keeps_in_memory_is_asked_of_it_alone(is_mixed):
 
     assert limits(False).is_anywhere
     assert not limits(True).is_anywhere
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+@pytest.mark.parametrize(
+    ("options", "is_anywhere"),
+    [({}, True), ({"cacheable": True}, False), ({"shuffle": True, "shuffle_block_size": "auto"}, False)],
+)
+def test_of_records_in_groups_late_ones_are_asked_of_others_in_file_order_alone(
+    tmp_path, options, is_anywhere, is_mixed
+):
+    paths = write_files(tmp_path, [600], group_size=200)
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths)
+    if is_mixed:
+        source = MixtureSource([source, source], weights=(0.5, 0.5))
+    scheduler = source.describe().scheduler(StreamState(), None, EVERYTHING)
+    assert any(each.by_group for each in scheduler.partitioning.components or [scheduler.partitioning])
+    assert scheduler.limits.is_anywhere == is_anywhere
 
 
 class Numbers:

@@ -179,7 +179,7 @@ class ArrayRecordReader:
         return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
 
     @property
-    def keeps_records(self) -> bool:
+    def keeps_groups(self) -> bool:
         return bool(self._room)
 
     @property

@@ -22,7 +22,7 @@ class GroupedRows:
     """
 
     broken: type[Exception] = BrokenRowGroupError
-    keeps_records = True
+    keeps_groups = True
 
     def __init__(
         self, given: dict[str, Any], rows: Sequence[Sequence[int]], nbytes: Sequence[Sequence[int]], types: ColumnTypes
@@ -50,6 +50,10 @@ class GroupedRows:
     def groups(self) -> RecordGroups:
         """Rows that are best read together: groups, small ones with those that follow them."""
         return read_together(self._groups, self._group_nbytes)
+
+    @property
+    def keeps_records(self) -> bool:
+        return bool(self._given["keep"])
 
     def cached(self) -> Self:
         """A reader of the same rows that keeps every group it has decoded."""

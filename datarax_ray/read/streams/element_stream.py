@@ -45,8 +45,12 @@ class ElementStream:
 
     @property
     def is_kept(self) -> bool:
-        """Whether who reads keeps what it has decoded for later reads, so that nobody else should decode it too."""
-        return getattr(self.reader, "keeps_records", False)
+        """Whether who reads keeps what it has decoded for later reads, so that nobody else should decode it too.
+
+        Groups only where these are shuffled: a request in file order is for some in a row, and cuts at most two.
+        """
+        keeps_groups = self.order.is_shuffled and getattr(self.reader, "keeps_groups", False)
+        return keeps_groups or getattr(self.reader, "keeps_records", False)
 
     @property
     def is_managed(self) -> bool:
