@@ -12,6 +12,7 @@ from datarax_ray.actors.source import RaySource
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import are_told, kept
 from datarax_ray.read.formats.text.syntax import CSV
@@ -62,7 +63,8 @@ def load(
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
 
     paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, WebDataset's tar, CSV or JSON
-    lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or
+    lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default), or a folder of
+    `save_to_disk`, with or without "hf:"; or
     "imagefolder:DIR", a folder of images for each class (ImageFolder has their names). Of a directory the source takes
     files of its format's names, and warns of others that look like them; of ArrayRecord those in the directory itself.
     URLs and slices named like ArrayRecord ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen.
@@ -85,7 +87,7 @@ def load(
             f"split={split!r} is of a dataset of the hub, and {paths!r} is none; give the paths of its files"
         )
     if kind == "hf":
-        source = from_hf(name, split or "train", transforms=transforms, **order)
+        source = from_hf(name, split or only_split(name) or "train", transforms=transforms, **order)
     elif kind == "imagefolder":
         source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
@@ -103,6 +105,8 @@ def load(
 
 def _kind_of(paths: Any) -> tuple[str | None, str]:
     """What stands before the colon, and the name behind it; None for paths. Raises: ValueError for a mistyped one."""
+    if isinstance(paths, str | os.PathLike) and is_saved(paths):
+        return "hf", os.fspath(paths)
     named = re.fullmatch(r"(\w+):(?!//)(.*)", paths) if isinstance(paths, str) else None
     if named is None or os.path.exists(paths):
         return None, ""

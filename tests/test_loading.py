@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import datasets
 import fsspec
 import numpy as np
 import pyarrow as pa
@@ -317,3 +318,13 @@ def test_what_urls_and_slices_named_like_array_record_hold_is_told_by_the_source
         patch.setattr("datarax_ray.loading.find_on", None)  # the client of the other formats
         assert len(load("memory://bucket/x.array_record")) == 10
         assert len(load("memory://bucket/*.array_record")) == 10
+
+
+@pytest.mark.parametrize("prefix", ["", "hf:"])
+@pytest.mark.parametrize("split", [None, "test"])
+def test_a_folder_of_a_saved_dataset_is_known(tmp_path: Path, prefix: str, split: str | None) -> None:
+    built = datasets.Dataset.from_dict({"x": [1, 2]}, split=split)
+    built.save_to_disk(tmp_path / "one")
+    assert load(f"{prefix}{tmp_path}/one").get_batch(2)["x"].tolist() == [1, 2]
+    datasets.DatasetDict(train=built, test=built.select([1])).save_to_disk(tmp_path / "two")
+    assert load(f"{prefix}{tmp_path}/two", split=split).get_batch(1)["x"].tolist() == [1 if split is None else 2]

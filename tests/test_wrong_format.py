@@ -48,10 +48,10 @@ def test_parquet_given_to_ingest_is_named_with_its_source(tmp_path: Path) -> Non
 
 def test_json_lines_given_to_a_parquet_source_are_named_with_the_call_that_reads_them(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.parquet")
-    call = rf'from_hf\("json", "train", download_kwargs={{"data_files": "{path}"}}\) reads it'
+    call = rf'from_hf\("json", data_files="{path}"\) reads it'
     with pytest.raises(ValueError, match=f"looks like a JSON lines file: JSONLinesSource, or {call}"):
         ParquetSource(ParquetSourceConfig(), path)
-    source = from_hf("json", "train", download_kwargs={"data_files": str(path)})  # as it says
+    source = from_hf("json", data_files=str(path))  # as it says
     assert [int(element["x"]) for element in source] == [0, 1, 2]
     path.rename(tmp_path / "a.jsonl")
     with pytest.raises(FileNotFoundError, match=r"none of the 1 files .*a.jsonl\). It looks like a JSON lines file"):
@@ -128,7 +128,7 @@ def test_a_local_path_never_asks_the_hub(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "d").mkdir()
     lines(tmp_path / "d" / "text.jsonl")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r'd/text.jsonl is a file, .*from_hf\("json", "train", .*"d/text.jsonl"'):
+    with pytest.raises(ValueError, match=r'd/text.jsonl is a file, .*from_hf\("json", data_files="d/text.jsonl"'):
         from_hf("d/text.jsonl", "train")
     for name in ("d/other.jsonl", "./nothing", "/no/such/folder", "a/b/c"):
         for eager in (None, True, False):

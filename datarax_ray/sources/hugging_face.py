@@ -8,8 +8,7 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.elements.transforms import OnError
-from datarax_ray.read.formats.hugging_face.load import known_nbytes
-from datarax_ray.sources.hf_config import required
+from datarax_ray.read.formats.hugging_face.load import known_nbytes, only_split
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 
@@ -28,6 +27,7 @@ def from_hf(
     seed: int = 42,
     rngs: nnx.Rngs | None = None,
     data_dir: str | None = None,
+    data_files: Any = None,
     include_keys: Iterable[str] | None = None,
     exclude_keys: Iterable[str] | None = None,
     download_kwargs: Mapping[str, Any] | None = None,
@@ -42,11 +42,13 @@ def from_hf(
 
     name: as of HFConfig, a dataset on the hub or a local folder; or a built datasets.Dataset (eager) or
     datasets.IterableDataset (streaming), which needs no split, or a dict of them by split.
+    split: may be left out where there is one, of a folder of one saved Dataset, and of data_files that name none.
+    data_files: a path, a list, or a dict of these by split, for a name like "json" or "text" (or a dataset's own files).
     eager, streaming: True or False decides; None leaves it
     to the size, which is asked for without downloading the dataset. seed: of the order, in both. The others: as in
     HFConfig and ErrorsConfig.
 
-    Raises: ValueError where eager and streaming contradict each other or the dataset; what the sources raise.
+    Raises: ValueError where there is no split, and where eager and streaming contradict each other or the dataset; what the sources raise.
 
     >>> import datasets
     >>> from_hf(datasets.Dataset.from_dict({"x": [1, 2, 3]}), num_epochs=-1)
@@ -55,8 +57,17 @@ def from_hf(
     dataset = None if isinstance(name, str) or hasattr(name, "__fspath__") else name
     if isinstance(dataset, Mapping) and split in dataset:
         dataset = dataset[split]
+    if data_files is not None:
+        if "data_files" in (download_kwargs or {}):
+            raise ValueError("data_files is given twice, also in download_kwargs")
+        download_kwargs = {**(download_kwargs or {}), "data_files": data_files}
     if dataset is None and not split:
-        raise ValueError(required("split", "from_hf"))
+        named = (download_kwargs or {}).get("data_files")
+        split = only_split(name) if named is None or isinstance(named, Mapping) else "train"
+        if not split:
+            raise ValueError(
+                f"split is required for from_hf({str(name)!r}): write from_hf({str(name)!r}, 'train'), say"
+            )
     fields: dict[str, Any] = {
         "name": str(name) if dataset is None else None,
         "split": split if dataset is None else None,

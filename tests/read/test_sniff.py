@@ -132,8 +132,7 @@ def test_a_record_is_known_by_its_bytes() -> None:
 
 def test_the_advice_names_the_class_the_decoder_and_the_file() -> None:
     assert how_to_read("JSON lines", "d/a.jsonl") == (
-        ' It looks like a JSON lines file: JSONLinesSource, or from_hf("json", "train", '
-        'download_kwargs={"data_files": "d/a.jsonl"}) reads it.'
+        ' It looks like a JSON lines file: JSONLinesSource, or from_hf("json", data_files="d/a.jsonl") reads it.'
     )
     assert how_to_read("gzip", "a.gz") == " It looks like a gzip file: unpack it first."
     assert how_to_read("ArrayRecord", "a") == " It looks like an ArrayRecord file: ArrayRecordSourceModule reads it."

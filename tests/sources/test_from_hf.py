@@ -119,6 +119,19 @@ def test_a_stream_is_not_read_eagerly() -> None:
         from_hf(stream, eager=True)
 
 
-def test_a_name_needs_a_split(saved: Path) -> None:
-    with pytest.raises(ValueError, match="split is required for from_hf"):
-        from_hf(str(saved))
+def test_a_split_is_asked_for_where_there_may_be_several_and_the_one_there_is_is_read(saved: Path) -> None:
+    assert [int(element["x"]) for element in from_hf(saved)] == list(range(12))
+    datasets.DatasetDict(train=datasets.load_from_disk(saved)).save_to_disk(both := str(saved) + "s")
+    message = r"split is required for from_hf\('(json|.*saveds)'\): write from_hf\('(json|.*saveds)', 'train'\)"
+    for arguments in ({"name": both}, {"name": "json", "data_files": {"train": "a.json"}}, {"name": "json"}):
+        with pytest.raises(ValueError, match=message):
+            from_hf(**arguments)
+
+
+@pytest.mark.parametrize("split", [None, "train[1:]"])
+def test_data_files_are_read(tmp_path: Path, split: str | None) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    source = from_hf("text", split, data_files=str(tmp_path / "a.txt"), local_files_only=True)
+    assert [str(element["text"]) for element in source] == ["one", "two"][1 if split else 0 :]
+    with pytest.raises(ValueError, match="data_files is given twice"):
+        from_hf("text", data_files="a.txt", download_kwargs={"data_files": "a.txt"})

@@ -37,7 +37,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (257, b"ustar", "tar"),
 )
 # What to do with a file of a format. PATH is the file's.
-_BY_DATASETS = 'from_hf("%s", "train", download_kwargs={"data_files": "PATH"}) reads it'
+_BY_DATASETS = 'from_hf("%s", data_files="PATH") reads it'
 _READERS = {
     "ArrayRecord": "ArrayRecordSourceModule reads it",
     "Parquet": "ParquetSource reads it",

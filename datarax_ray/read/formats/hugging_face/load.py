@@ -137,6 +137,13 @@ def is_saved(name: Any) -> bool:
     return any(os.path.isfile(os.path.join(name, file)) for file in (_STATE_FILE, _DICT_FILE))
 
 
+def only_split(name: Any) -> str | None:
+    """The split of a folder that save_to_disk made of one Dataset; None for others, which may have several."""
+    if not os.path.isfile(path := os.path.join(name, _STATE_FILE)):
+        return None
+    return (_read_json(path).get("_split") or "train").partition("[")[0]  # what a user builds has none, and is any
+
+
 @contextlib.contextmanager
 def offline(enabled: bool = True) -> Iterator[None]:
     """`datasets` without the hub. Its DownloadConfig(local_files_only=True) alone asks the hub five times first."""
