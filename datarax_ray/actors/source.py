@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import operator
+import os
 import uuid
 import warnings
 import weakref
@@ -83,7 +84,11 @@ class RaySource(Source, Closing):
         if isinstance(source, RaySource):
             raise TypeError("this source is a RaySource already; give the source that it reads")
         if not callable(getattr(source, "describe", None)):
-            raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}")
+            is_path = isinstance(source, str | os.PathLike)
+            remedy = f"; load({str(source)!r}, num_actors=...) makes both of files" if is_path else ""
+            raise TypeError(
+                f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}"
+            )
         least, most = (None, None) if num_actors is None else limits(num_actors)
         if name is not None and least != most:
             raise ValueError(

@@ -62,9 +62,15 @@ class PipelineHandler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(PipelineHandler, for_save=True)
 @dataclass
 class PipelineSave(ocp.args.CheckpointArgs):
-    """Save a pipeline's state: `Composite(model=..., data=PipelineSave(pipeline))`."""
+    """Save a pipeline's state: `Composite(model=..., data=PipelineSave(pipeline))`.
+
+    Raises: TypeError for what is no pipeline.
+    """
 
     pipeline: Pipeline
+
+    def __post_init__(self) -> None:
+        _check(self.pipeline)
 
 
 @ocp.args.register_with_handler(PipelineHandler, for_restore=True)
@@ -78,6 +84,16 @@ class PipelineRestore(ocp.args.CheckpointArgs):
 
     pipeline: Pipeline | None = None
     allow_drift: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.pipeline is not None:
+            _check(self.pipeline)
+
+
+def _check(pipeline: Any) -> None:
+    """Said here, where the caller stands: Orbax saves in a thread, and its log of what fails there is forty lines."""
+    if not (callable(getattr(pipeline, "get_state", None)) and callable(getattr(pipeline, "set_state", None))):
+        raise TypeError(f"PipelineSave and PipelineRestore take the pipeline itself, got {type(pipeline).__name__}")
 
 
 def save_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, force: bool = False) -> None:

@@ -94,7 +94,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if stages is not None and (nodes is not None or edges is not None or sink is not None):
             raise ValueError("give stages, or nodes, edges and sink, not both")
         if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
-            raise TypeError(f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}")
+            remedy = "; load(paths) makes one of files" if isinstance(source, str | os.PathLike) else ""
+            raise TypeError(
+                f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}{remedy}"
+            )
         if isinstance(source, type):
             raise TypeError(f"source is the class {source.__name__}; give an instance of it")
         if callable(stages):  # a module, too

@@ -5,7 +5,6 @@ Legend: a batch is `rows` rows of seq_len tokens, in one flat line; a piece is w
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.state import Unit
 
@@ -265,7 +265,8 @@ def segments(starts: Indices, used: Indices, seq_len: int) -> tuple[NDArray[np.i
 
 
 def _check(packing: Any) -> None:
-    object.__setattr__(packing, "seq_len", operator.index(packing.seq_len))
+    seq_len = whole("seq_len", packing.seq_len, f"; write {type(packing).__name__}(seq_len, fields)")
+    object.__setattr__(packing, "seq_len", seq_len)
     object.__setattr__(packing, "fields", _names(packing.fields))
     if packing.seq_len < 1:
         raise ValueError(f"seq_len must be at least 1, got {packing.seq_len}")

@@ -43,12 +43,13 @@ def from_hf(
     name: as of HFConfig, a dataset on the hub or a local folder; or a built datasets.Dataset (eager) or
     datasets.IterableDataset (streaming), which needs no split, or a dict of them by split.
     split: may be left out where there is one, of a folder of one saved Dataset, and of data_files that name none.
-    data_files: a path, a list, or a dict of these by split, for a name like "json" or "text" (or a dataset's own files).
+    data_files: a path, a list, or a dict of these by split, for a name like "json" or "text", or of a dataset's own.
     eager, streaming: True or False decides; None leaves it
     to the size, which is asked for without downloading the dataset. seed: of the order, in both. The others: as in
     HFConfig and ErrorsConfig.
 
-    Raises: ValueError where there is no split, and where eager and streaming contradict each other or the dataset; what the sources raise.
+    Raises: ValueError where a split is missing, and where eager and streaming contradict each other or the dataset;
+    what the sources raise.
 
     >>> import datasets
     >>> from_hf(datasets.Dataset.from_dict({"x": [1, 2, 3]}), num_epochs=-1)

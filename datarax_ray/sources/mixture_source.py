@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from flax import nnx
@@ -42,7 +42,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
 
     def __init__(
         self,
-        sources: Sequence[Any],
+        sources: Iterable[Any],
         weights: Iterable[float] | None = None,
         *,
         seed: int = 42,
@@ -52,12 +52,15 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         name: str | None = None,
     ) -> None:
         cipher.check_seed(seed)
+        if callable(getattr(sources, "describe", None)):  # it is iterable, and would give its elements
+            raise TypeError(f"sources is a list of them, got one {type(sources).__name__}; write MixtureSource([a, b])")
+        sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         whole = whole_weights((1,) * len(components) if weights is None else tuple(weights))
         description = MixtureStream(components, whole, seed, length, allow_new_weights)
         skip_options = functools.reduce(operator.or_, (source.skip_options for source in sources))
         super().__init__(SourceConfig(), description, skip_options, rngs=rngs, name=name)
-        self._sources = tuple(sources)
+        self._sources = sources
 
     def copy(
         self, *, config: EpochsConfig | None = None, rngs: nnx.Rngs | None = None, name: str | None = None

@@ -235,3 +235,9 @@ def test_segments_are_those_of_a_loop(rows):
 def test_a_packing_that_contradicts_itself_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("kind", [ConcatThenSplit, FirstFitPack])
+def test_arguments_in_the_wrong_order_are_told(kind):
+    with pytest.raises(TypeError, match=rf"seq_len is a whole number, got 'tokens'; write {kind.__name__}\(seq_len, "):
+        kind("tokens", 8)

@@ -190,3 +190,9 @@ def test_restored_without_a_pipeline_it_is_the_state_itself(files: list[Path], t
         resumed = pipeline(source(files))
         resumed.set_state(state)
         assert_equal([on_host(batch) for batch in resumed], [on_host(batch) for batch in going])
+
+
+@pytest.mark.parametrize("kind", [PipelineSave, PipelineRestore])
+def test_a_state_in_the_place_of_the_pipeline_is_told_at_once(kind: Any) -> None:
+    with pytest.raises(TypeError, match="take the pipeline itself, got dict"):
+        kind({"version": 1})

@@ -8,7 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datarax_ray import ParquetSource, ParquetSourceConfig, Pipeline, RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray import (
+    ParquetSource,
+    ParquetSourceConfig,
+    Pipeline,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+    RaySource,
+)
 from datarax_ray.actors.recovery import Recoveries
 
 
@@ -64,3 +71,10 @@ def test_a_config_is_shown_as_the_call_that_makes_it() -> None:
     shown = repr(RandomAccessSourceConfig(precomputed_stats={"mean": np.arange(1000).reshape(-1, 2)}))
     assert len(shown) < 400
     assert "\n" not in shown
+
+
+def test_a_path_in_the_place_of_a_source_is_told_what_makes_one() -> None:
+    with pytest.raises(TypeError, match=r"got str; load\(paths\) makes one of files"):
+        Pipeline(source="a.csv", batch_size=2)
+    with pytest.raises(TypeError, match=r"got str; load\('a.csv', num_actors=...\) makes both of files"):
+        RaySource("a.csv")  # type: ignore[arg-type]

@@ -711,3 +711,14 @@ print(sorted({"jax", "jaxlib", "ray", "flax", "grain", "tensorflow"} & set(sys.m
     arguments = [example(x=int64_list(1)).hex(), png(PIXELS).hex()]
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
+
+
+@pytest.mark.parametrize("fields", [{"x": "uint8"}, [("x", "uint8", ())], 3, {"x": None}])
+def test_what_is_no_layout_is_told_what_one_is(fields):
+    with pytest.raises(TypeError, match=r"takes a dict of \(dtype, shape\) by name, .* got "):
+        DecodeFields(fields)
+
+
+def test_a_field_in_the_place_of_the_shape_is_told():
+    with pytest.raises(TypeError, match="got 'jpg'; write field='jpg'"):
+        DecodeImage("jpg")

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather, ipc, parquet
 
+from datarax_ray import load
 from datarax_ray.read.formats.sniff import (
     HEAD_NBYTES,
     TAIL_NBYTES,
@@ -139,3 +140,18 @@ def test_the_advice_names_the_class_the_decoder_and_the_file() -> None:
     assert how_to_decode(msgpack.packb({"x": 1})) == " It looks like msgpack: DecodeMsgpack() decodes it."
     assert how_to_decode(gzip.compress(b"")) == " It looks like gzip: decode it in a transform of your own."
     assert how_to_decode(record(7)) == ""
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
+def test_text_in_another_encoding_is_told_from_what_is_none(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("name,n\nJosé,1\nZoë,2\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"a.csv \(text, not in UTF-8\).*iconv -f UTF-16 \(or LATIN1, ...\) -t UTF-8"):
+        load(path)
+
+
+def test_a_broken_csv_file_is_not_said_to_be_some_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match=r"Expected 2 columns, got 1: 3\.$"):
+        load(path)

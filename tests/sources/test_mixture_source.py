@@ -405,3 +405,10 @@ def test_a_place_that_was_set_by_hand_is_saved_with_where_its_weights_began() ->
     source.current_index.set_value(40)
     restored.set_state(source.get_state())
     assert [plain(next(restored)) for _ in range(20)] == [plain(next(source)) for _ in range(20)]
+
+
+def test_sources_that_are_no_list_are_told_and_a_generator_is_one() -> None:
+    first, second = (RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(3)}) for _ in range(2))
+    with pytest.raises(TypeError, match=r"a list of them, got one RandomAccessSource; write MixtureSource\(\[a, b\]\)"):
+        MixtureSource(first, second)
+    assert len(MixtureSource(source for source in (first, second))) == 6

@@ -42,6 +42,8 @@ class DecodeImage:
     field: str = "image"
 
     def __post_init__(self) -> None:
+        if isinstance(self.shape, str):
+            raise TypeError(f"shape is (height, width, channels), got {self.shape!r}; write field={self.shape!r}")
         if self.shape is not None:
             object.__setattr__(self, "shape", _checked_shape(tuple(self.shape)))
 

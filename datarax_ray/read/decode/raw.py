@@ -58,7 +58,7 @@ class DecodeFields:
     Args:
         fields: name to (dtype, shape), in the order of the bytes; little-endian unless a dtype says
             otherwise. Kept as (name, (dtype, shape)) pairs, because their order is the layout.
-    Raises: ValueError when there are no fields.
+    Raises: ValueError when there are no fields; TypeError for what is no such layout.
 
     >>> decoder = DecodeFields({"label": ("uint8", ()), "pixels": ("int16", (2,))})
     >>> decoder.decode([b"\\x07\\x01\\x00\\x02\\x00"])
@@ -75,9 +75,13 @@ class DecodeFields:
     takes_fixed_records: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        layout = tuple(
-            (name, (dtype_name(dtype), shape_of(shape))) for name, (dtype, shape) in dict(self.fields).items()
-        )
+        try:
+            given = [(name, dtype, shape) for name, (dtype, shape) in dict(self.fields).items()]
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"DecodeFields takes a dict of (dtype, shape) by name, {{'x': ('uint8', ())}} say, got {self.fields!r}"
+            ) from None
+        layout = tuple((name, (dtype_name(dtype), shape_of(shape))) for name, dtype, shape in given)
         if not layout:
             raise ValueError("DecodeFields has no fields; name at least one with its (dtype, shape)")
         object.__setattr__(self, "fields", layout)

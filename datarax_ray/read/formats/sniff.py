@@ -14,7 +14,8 @@ from typing import Any
 HEAD_NBYTES = 4096  # of a file, for `file_format`
 TAIL_NBYTES = 8
 _MOST_SUFFIXES = 8  # that alike looks at: of a name for each day or number there are thousands
-_UNSURE = (None, "text", "JSON")  # what any note beside the data may look like
+_NO_UTF_8 = "text, not in UTF-8"
+_UNSURE = (None, "text", _NO_UTF_8, "JSON")  # what any note beside the data may look like
 
 # Of Riegeli's file signature the first block's header. Source: google/riegeli, doc/riegeli_records_file_format.md.
 _RIEGELI = bytes.fromhex("83af70d10d884a3f0000000000000000")
@@ -35,6 +36,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"BZh", "bzip2"),
     (0, b"PK\x03\x04", "zip"),
     (257, b"ustar", "tar"),
+    (0, b"\xff\xfe", _NO_UTF_8),  # the byte order mark of UTF-16, as Excel writes text
+    (0, b"\xfe\xff", _NO_UTF_8),
 )
 # What to do with a file of a format. PATH is the file's.
 _BY_DATASETS = 'from_hf("%s", data_files="PATH") reads it'
@@ -46,6 +49,7 @@ _READERS = {
     "JSON lines": f"JSONLinesSource, or {_BY_DATASETS % 'json'}",
     "JSON": _BY_DATASETS % "json",
     "text": _BY_DATASETS % "text",
+    _NO_UTF_8: "write it anew in UTF-8, by iconv -f UTF-16 (or LATIN1, ...) -t UTF-8 PATH",
     "Arrow": _BY_DATASETS % "arrow",
     "TFRecord": "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()",
     **dict.fromkeys(("PNG", "JPEG"), "from_hf reads a folder of them"),
@@ -103,7 +107,8 @@ def advice(file: Any, path: str, wanted: str = "") -> str:
         found = file_format(*ends(file))
     except OSError:  # what is being told is about something else
         return ""
-    return "" if found == wanted else how_to_read(found, path)
+    is_named = wanted == "CSV" and path.lower().endswith((".csv", ".tsv"))  # broken, it is still not some text
+    return "" if found == wanted or (found == "text" and is_named) else how_to_read(found, path)
 
 
 def ends(file: Any) -> tuple[bytes, bytes]:
@@ -157,8 +162,8 @@ def how_to_read(found: str | None, path: str) -> str:
     """
     if found is None:
         return ""
-    article = "an" if found[0] in "AH" else "a"
-    return f" It looks like {article} {found} file: {_READERS[found].replace('PATH', path)}."
+    kind = found if found == _NO_UTF_8 else f"{'an' if found[0] in 'AH' else 'a'} {found} file"
+    return f" It looks like {kind}: {_READERS[found].replace('PATH', path)}."
 
 
 def how_to_decode(record: bytes) -> str:
@@ -182,7 +187,8 @@ def _text_format(head: bytes) -> str | None:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if error.start < len(head) - 3:  # or a character is cut at the end
-            return None
+            num_other = sum(byte > 0x7F for byte in head)
+            return _NO_UTF_8 if num_other < len(head) / 8 else None  # Latin letters among others; else what is no text
         text = head[: error.start].decode("utf-8-sig")
     lines = text.strip().splitlines()
     if not lines:
