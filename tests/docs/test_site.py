@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import datarax_ray
+from datarax_ray.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -96,3 +100,35 @@ def test_every_example_is_shown_on_a_page() -> None:
     pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
     names = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
     assert [name for name in names if f"examples/{name}" not in pages] == []
+
+
+PAGES = (ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "cluster").glob("*.md"), ROOT / "tests" / "README.md")
+
+
+def said(beginning: str) -> Iterator[tuple[str, list[str]]]:
+    """What follows it in code, on any page: the page, and the words up to the end of the command."""
+    for page in PAGES:
+        for rest in re.findall(rf"{re.escape(beginning)} ([^`\n#&|;]*)", page.read_text()):
+            yield str(page.relative_to(ROOT)), rest.split()
+
+
+def test_every_command_that_a_page_names_is_there_with_its_options() -> None:
+    wrong, found = [], 0
+    for page, words in [*said("`datarax-ray"), *said("\ndatarax-ray"), *said("bin/datarax-ray")]:
+        command: Any = typer.main.get_command(app)
+        while words and hasattr(command, "commands") and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        options = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
+        unknown = [word for word in words if word.startswith("-") and word.partition("=")[0] not in options]
+        is_group_with_more = hasattr(command, "commands") and words[:1] not in ([], ["--help"])
+        found += 1
+        if unknown or is_group_with_more:
+            wrong.append((page, words))
+    assert found > 5
+    assert not wrong
+
+
+def test_every_module_that_a_page_runs_is_there() -> None:
+    named = {words[0] for _, words in said("python -m") if words and words[0].startswith("tests.")}
+    assert len(named) > 5
+    assert [name for name in sorted(named) if importlib.util.find_spec(name) is None] == []
