@@ -10,6 +10,9 @@ answers with an error.
 from __future__ import annotations
 
 import ray
+from ray.exceptions import RayTaskError
+
+from datarax_ray.read.identity.same_code import OtherCodeError
 
 
 def out_of_memory(worker_id: str, timeout_s: float) -> str | None:
@@ -36,5 +39,7 @@ def first_line(error: Exception) -> str:
 
 def why_no_start(error: Exception) -> str:
     """Why an actor could not start: the last line says it, where a constructor raised."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, OtherCodeError):
+        return str(error.cause)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]} {lines[-1] if len(lines) > 1 else ''}"[:500] if lines else repr(error)

@@ -8,12 +8,14 @@ each. A pool is used by several threads; none waits for longer than a moment whi
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import logging
 import math
 import os
 import socket
 import time
+import types
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -37,6 +39,7 @@ from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
+from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -65,13 +68,15 @@ class RayPool:
         follows: bool = False,
     ) -> None:
         self._connection = Connection()
-        self._description: ray.ObjectRef | bytes | None = _put(description)
+        self._description: ray.ObjectRef | bytes | None
+        self._description, code = _put(description)
         self._is_closed = False
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
-        identity = digest(description.settings())
-        self._set = ActorSet(num_actors, options, identity, is_managed=description.is_managed)
+        # also of the code: drivers that have another one do not share these actors
+        identity = digest([description.settings(), code.digests])
+        self._set = ActorSet(num_actors, options, identity, code, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._scaler = scaler
         self._program = None if follows or scaler is not None else num_actors
@@ -354,7 +359,7 @@ class RayPool:
             is_task = isinstance(error, RayTaskError)
             cause = error.cause if isinstance(error, RayTaskError) else error
             is_lost = isinstance(cause, DescriptionLostError if is_task else (ObjectLostError, GetTimeoutError))
-            is_gone = not is_task and isinstance(error, ACTOR_GONE)
+            is_gone = isinstance(cause, OtherCodeError) if is_task else isinstance(error, ACTOR_GONE)
             with self._held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None
@@ -407,17 +412,36 @@ def _no_room(part: Part, error: Exception) -> str:
     )
 
 
-def _put(description: Stream) -> ray.ObjectRef | bytes:
-    """What requests carry: the description itself where it is small, else one copy for all, whose arrays a node shares.
+def _put(description: Stream) -> tuple[ray.ObjectRef | bytes, Code]:
+    """What requests carry: the description itself where it is small, else one copy for all, whose arrays a node shares;
+    and what code it imports.
 
     A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
     """
     try:
-        pickled = ray.cloudpickle.dumps(description)
-        return pickled if len(pickled) <= _MAX_INLINE_NBYTES else ray.put(description)
+        with io.BytesIO() as file:
+            pickler = _Pickler(file)
+            pickler.dump(description)
+            pickled = file.getvalue()
+        return pickled if len(pickled) <= _MAX_INLINE_NBYTES else ray.put(description), code_of(pickler.modules)
     except TypeError as error:
         error.add_note(
             "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
             "make them where they are first used, in the transform's call."
         )
         raise
+
+
+class _Pickler(ray.cloudpickle.CloudPickler):
+    """Ray's, which also notes the modules of the functions and classes that it meets."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, types.ModuleType):
+            self.modules.add(value.__name__)
+        elif isinstance(value, type | types.FunctionType):
+            self.modules.add(str(value.__module__))
+        return super().reducer_override(value)

@@ -26,6 +26,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import is_of_data
+from datarax_ray.read.identity.same_code import Code
 from datarax_ray.read.stream import Stream
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
@@ -65,14 +66,17 @@ class DescriptionLostError(RuntimeError):
 class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
-    index: its id in the pool.
+    index: its id in the pool. code: what the driver has, to be the same where this runs, which may be on another node
+    each time that Ray starts it.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, code: Code) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
         keep_freed_memory()
         self._index = index
+        self._code = code
+        self._is_checked = False
         self._users: set[str] = set()
         self._description: Stream | None = None
         self._shared = BlockCache(_SHARED_NBYTES)
@@ -97,7 +101,10 @@ class ReaderActor:
 
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each request
         in flight, where the driver raises it once, when the stream comes to it.
+
+        Raises: OtherCodeError, DescriptionLostError, which are no word about the data.
         """
+        self._check_code()
         if token in self._forgotten:
             return Block(np.empty(0, np.int64), None)
         begin = time.perf_counter()
@@ -134,7 +141,10 @@ class ReaderActor:
 
         user: the pool that asks, where it reads with this actor. at_s: how long it is at what it reads now, for
         whomever; is_trial: whether that is tried in a process of its own.
+
+        Raises: OtherCodeError where it must not read.
         """
+        self._check_code()
         if user is not None:
             self._users.add(user)
         context = ray.get_runtime_context()
@@ -172,6 +182,11 @@ class ReaderActor:
         with self._reading:
             if self._description is not None:
                 self._description.close()
+
+    def _check_code(self) -> None:
+        if not self._is_checked:
+            self._code.check(ray.util.get_node_ip_address())
+            self._is_checked = True
 
     def _who(self) -> str:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"

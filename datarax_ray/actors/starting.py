@@ -15,6 +15,7 @@ from datarax_ray.actors.lifecycle import ActorState, Commands
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.start_quorum import has_labels, has_room
+from datarax_ray.read.identity.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
 
@@ -47,10 +48,11 @@ class Actor:
     to_do: Commands = field(default_factory=list)
 
 
-def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
+def start_actor(index: int, options: ActorOptions, identity: str, code: Code) -> Any:
     """The handle of a new actor, which Ray starts when it has room; with a name, of the one that is there.
 
-    identity: of what it reads. Ray starts it again where its process or node is lost, but never runs a request twice.
+    identity: of what it reads. code: which it is to have. Ray starts it again where its process or node is lost, but
+    never runs a request twice.
 
     Raises: RuntimeError where the head of the cluster was started again, and knows nothing of this program.
     """
@@ -70,7 +72,7 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
         given |= {"name": name, "get_if_exists": True}
     actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
     try:
-        handle = actor.options(**given).remote(index)
+        handle = actor.options(**given).remote(index, code)
     except AuthenticationError as error:
         if "WrongClusterID" not in str(error):
             raise

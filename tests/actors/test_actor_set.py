@@ -12,6 +12,7 @@ from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet
 from datarax_ray.actors.lifecycle import Kill, Start, Thresholds
 from datarax_ray.actors.options import ActorOptions
+from datarax_ray.read.identity.same_code import Code
 
 HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))
 
@@ -39,7 +40,7 @@ class Told:
 @pytest.fixture
 def actors(monkeypatch: Any) -> ActorSet:
     monkeypatch.setattr(actor_set_module, "start_actor", lambda *_: HANDLE)
-    return ActorSet(1, ActorOptions(thresholds=Thresholds(look_s=1e-9)), "", is_managed=False)
+    return ActorSet(1, ActorOptions(thresholds=Thresholds(look_s=1e-9)), "", Code((), {}), is_managed=False)
 
 
 def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(

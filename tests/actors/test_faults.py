@@ -24,6 +24,7 @@ from datarax_ray.actors import starting as starting_module
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.read.identity.same_code import Code
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode, write_files
 from tests.waiting import until, until_all_run
@@ -189,7 +190,7 @@ def test_timeouts_out_of_range_are_refused(files: list[Path], option: str, value
 
 
 class FullDisk(ReaderActor):
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, code: Code) -> None:
         raise OSError("there is no space left on this host")
 
 
@@ -229,10 +230,10 @@ def test_an_actor_is_started_that_an_interrupt_kept_from_it(files: list[Path], m
 class FullLater(ReaderActor):
     """Starts as long as the file named in the environment is not there."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, code: Code) -> None:
         if Path(os.environ["FULL_LATER"]).exists() and str(index) in Path(os.environ["FULL_LATER"]).read_text():
             raise OSError("there is no space left on this host")
-        super().__init__(index)
+        super().__init__(index, code)
 
 
 def test_an_actor_that_cannot_start_again_is_told_once_and_comes_back_when_it_can(

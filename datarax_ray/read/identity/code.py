@@ -8,9 +8,11 @@ a transform may have `fingerprint() -> str` to say more.
 from __future__ import annotations
 
 import ast
+import contextlib
 import copyreg
 import functools
 import hashlib
+import importlib.util
 import inspect
 import json
 import os
@@ -75,6 +77,31 @@ def value_digest(value: Any) -> str:
     """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
     with _PARSING:
         return digest(_Telling().value(value, 0))
+
+
+def source_digest(module: types.ModuleType) -> str:
+    """A digest of a module's text, without comments, docstrings and layout."""
+    with _PARSING:
+        return _text(module)
+
+
+def imported_names(module: types.ModuleType) -> list[str]:
+    """The names of the modules that a module's text imports, anywhere in it; and of what may be modules."""
+    try:
+        with _PARSING:
+            tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):  # without source: written in C
+        return []
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            of = "." * node.level + (node.module or "")
+            with contextlib.suppress(ImportError):  # relative, in what is no package
+                of = importlib.util.resolve_name(of, module.__package__)
+                found += [of, *(f"{of}.{name.name}" for name in node.names)]
+    return found
 
 
 def _label(transform: Any) -> str:

@@ -1,0 +1,178 @@
+"""A node with other code than the driver: another version of this package, or of the users' module of a transform."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import datarax_ray
+from datarax_ray import RaySource
+from datarax_ray.actors.lifecycle import Thresholds
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.read.identity.same_code import OtherCodeError, code_of
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, decode, write_files
+from tests.waiting import until, until_all_run
+
+REPOSITORY = Path(__file__).parents[2]
+STORE_NBYTES = 80 * 2**20
+MODULE = """
+from users_factor import FACTOR
+
+class Scale:
+    def map(self, element):
+        return element | {"scaled": element["index"] * FACTOR}
+"""
+
+
+def write_code(directory: Path, factor: int) -> Path:
+    directory.mkdir()
+    (directory / "users_scale.py").write_text(MODULE)
+    (directory / "users_factor.py").write_text(f"FACTOR = {factor}  # {directory}\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The users' transform, as the driver and the nodes that are started with it have it.
+
+    Elsewhere than here: workers look in the driver's working directory before their own path.
+    """
+    code = write_code(tmp_path_factory.mktemp("code") / "driver", 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(code)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(code), str(REPOSITORY)]))
+        patch.chdir(code.parent)
+        yield importlib.import_module("users_scale").Scale()
+
+
+@pytest.fixture(scope="module")
+def cluster(scale: Any) -> Iterator[Cluster]:
+    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=1, resources={"host": 1}, object_store_memory=STORE_NBYTES)
+    ray.init(cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@contextlib.contextmanager
+def node(cluster: Cluster, path: list[Path], resource: str = "host") -> Iterator[str]:
+    """The id of one more node, whose Python looks there first."""
+    before = {found["NodeID"] for found in ray.nodes()}
+    command = f"start --address {cluster.address} --num-cpus 1 --block --disable-usage-stats".split()
+    options = ["--resources", f'{{"{resource}": 1}}', "--object-store-memory", str(STORE_NBYTES)]
+    raylet = subprocess.Popen(
+        [str(Path(sys.executable).parent / "ray"), *command, *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))},
+    )
+    try:
+        yield until(lambda: [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in before], 120)[0]
+    finally:
+        os.killpg(raylet.pid, signal.SIGTERM)
+        raylet.wait(60)
+        until(lambda: sum(found["Alive"] for found in ray.nodes()) == 2)
+
+
+def told(batches: Any) -> list[Any]:
+    return [
+        (batch.positions.tolist(), batch.columns["noise"].tobytes(), batch.columns["scaled"].tolist())
+        for batch in batches
+    ]
+
+
+@pytest.mark.parametrize("whose", ["users", "package"])
+def test_a_node_with_other_code_reads_nothing_and_is_named(
+    cluster: Cluster, scale: Any, whose: str, tmp_path: Path, caplog: Any
+) -> None:
+    files = write_files(tmp_path, (40, 60))
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=4)
+    source = ArrayRecordSourceModule(config, files, transforms=[decode, AddNoise(), scale])
+    want = told(source.batches(0, StreamOptions(8)))
+    if whose == "users":
+        path = [write_code(tmp_path / "other", 3), REPOSITORY]
+        wrong = "users_factor"
+    else:
+        shutil.copytree(Path(datarax_ray.__file__).parent, tmp_path / "copy" / "datarax_ray")
+        transforms = tmp_path / "copy" / "datarax_ray" / "read" / "elements" / "transforms.py"
+        text = transforms.read_text()
+        transforms.write_text(text.replace("[seed, transform_index]", "[seed + 1, transform_index]"))
+        assert transforms.read_text() != text
+        path = [tmp_path / "copy", *map(Path, os.environ["PYTHONPATH"].split(os.pathsep))]
+        wrong = "datarax_ray"
+    with node(cluster, path) as other:
+        with RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 1}, chunk_size=20) as distributed:
+            stream = distributed.batches(0, StreamOptions(8))
+            got = told([next(stream)])
+            until(lambda: distributed._actors.actors() and "cannot start" in caplog.text, 120)
+            assert got + told(stream) == want
+            assert other not in {stats["node_id"] for stats in distributed.stats().values()}
+        assert caplog.text.count(f"less and less often: {wrong} on node ") == 1
+        assert f"is other code than in the driver ({sys.modules[wrong].__file__}, digest " in caplog.text
+
+
+def test_code_that_is_edited_while_it_is_in_use_changes_nothing(
+    cluster: Cluster, scale: Any, tmp_path: Path, caplog: Any
+) -> None:
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=4)
+    source = ArrayRecordSourceModule(config, write_files(tmp_path, (100,)), transforms=[decode, AddNoise(), scale])
+    want = told(source.batches(0, StreamOptions(8)))
+    edited = Path(sys.modules["users_factor"].__file__ or "")
+    text = edited.read_text()
+    options: dict[str, Any] = {"num_cpus": 0.1, "resources": {"host": 0.4}, "chunk_size": 20}
+    with RaySource(source, num_actors=2, thresholds=Thresholds(max_backoff_s=0.5), **options) as distributed:
+        until_all_run(distributed)
+        stream = distributed.batches(0, StreamOptions(8))
+        got = told([next(stream)])
+        edited.write_text("FACTOR = 3\n")
+        try:
+            os.kill(distributed.stats()[1]["pid"], signal.SIGKILL)
+            got += told(itertools.islice(stream, 20))
+            until(lambda: distributed._actors.actors() and "reader actor 1 cannot start" in caplog.text, 120)
+        finally:
+            edited.write_text(text)
+        until_all_run(distributed)
+        assert got + told(stream) == want
+
+
+def test_where_all_nodes_have_other_code_the_error_says_so(cluster: Cluster, scale: Any, tmp_path: Path) -> None:
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_files(tmp_path, (9,)), transforms=[decode, scale])
+    with (
+        node(cluster, [write_code(tmp_path / "other", 3), REPOSITORY], "other"),
+        RaySource(source, num_actors=1, num_cpus=0.1, resources={"other": 1}) as distributed,
+        pytest.raises(RuntimeError, match="no reader actor can start.*users_factor on node "),
+    ):
+        next(distributed.batches(0, StreamOptions(4)))
+
+
+def test_code_is_compared_as_it_is_on_the_disk_without_comments(tmp_path: Path, monkeypatch: Any) -> None:
+    code = write_code(tmp_path / "code", 2)
+    (code / "users_factor.py").rename(code / "later_factor.py")
+    (code / "later_scale.py").write_text((code / "users_scale.py").read_text().replace("users_", "later_"))
+    monkeypatch.syspath_prepend(code)
+    importlib.import_module("later_scale")
+    found = code_of(["later_scale", "numpy", "__main__"])
+    assert found.named == ("later_scale",)
+    assert set(found.each) == {"datarax_ray", "later_scale", "later_factor"}
+    (code / "later_factor.py").write_text("FACTOR = 2  # two\n")
+    found.check("here")
+    (code / "later_factor.py").write_text("FACTOR = 3\n")
+    with pytest.raises(OtherCodeError, match=f"later_factor on node here .*{code}/later_factor.py"):
+        found.check("here")
