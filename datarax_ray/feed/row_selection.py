@@ -16,6 +16,7 @@ import numpy as np
 from datarax_ray.feed.batches import ranks_in
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.requests import Request
 from datarax_ray.plan.runs import num_rows_of, runs_of
@@ -90,11 +91,18 @@ class SelectedRowsScheduler:
     """Deals what a selector selects, of chunks whose places another scheduler's requests told."""
 
     def __init__(self, places: Scheduler, selector: Selector) -> None:
-        self.partitioning = places.partitioning
+        self._places = places
         self.limits = ChunkLimits(max_actors=places.limits.max_actors)
         self._selector = selector
         self._known: deque[_Places] = deque()  # not dealt yet
         self._dealt: deque[_Places] = deque()
+
+    @property
+    def partitioning(self) -> Partitioning:
+        return self._places.partitioning
+
+    def fit(self, num_actors: int) -> None:
+        self._places.fit(num_actors)
 
     @property
     def is_exhausted(self) -> bool:

@@ -135,7 +135,8 @@ class Window:
         self._num_opened = 0
         limits = scheduler.limits
         self._size = chunk_size or min(FIRST_CHUNK_RECORDS, limits.first_size, limits.max_size)
-        self._owners: tuple[int, ...] = ()  # of each partition
+        self._partitioning = scheduler.partitioning
+        self._owners: tuple[int, ...] = ()  # of each partition of it
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
         self._part_s = self._part_size = 0.0  # that parts took on average, and of how many positions their chunks were
@@ -235,7 +236,12 @@ class Window:
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on."""
         actors = actors[: self.scheduler.limits.max_actors]
-        self._owners = assign(self.scheduler.partitioning, actors, self._owners, weights)
+        self.scheduler.fit(len(actors))
+        before, self._partitioning = self._partitioning, self.scheduler.partitioning
+        if self._owners and self._partitioning != before:
+            coarser = (self._partitioning.coarser(s, before) for s in range(self._partitioning.num_partitions))
+            self._owners = tuple(self._owners[s] for s in coarser)
+        self._owners = assign(self._partitioning, actors, self._owners, weights)
         self._waiting = [self._ask_owner(part) for part in self._waiting]
 
     def release(self) -> None:

@@ -56,7 +56,10 @@ def assign(
         before = tuple(actors[index] for index in even)
         if weights is None:
             return tuple(before)
-    held = {a: [s for s, owner in enumerate(before) if owner == a] for a in actors}
+    held: dict[int, list[int]] = {a: [] for a in actors}
+    for s, owner in enumerate(before):
+        if owner in held:
+            held[owner].append(s)
     quota = _quotas(n, actors, {a: len(partitions) for a, partitions in held.items()}, weights or {})
     owners: list[int | None] = [None] * n
     for actor, partitions in held.items():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from datarax_ray.plan.orders.mixture import WeightsStart
-from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
+from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning, RunRecords
 from datarax_ray.plan.partitions import ReadRequest, owners_in, smallest_run
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
@@ -26,6 +26,8 @@ MAX_PART_ROWS = 2**17
 # An epoch of a small shuffled dataset costs its whole table, 3 to 9 ms however few its records, so a chunk of 2**15
 # positions of 10 records would take half a minute. 64 are kept by the cipher for those who share an order.
 MAX_CHUNK_EPOCHS = 64
+# Partitions that each actor has at the least: shares are even to 6 %.
+PARTITIONS_EACH = 16
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,10 @@ class Scheduler(Protocol):
     @property
     def partitioning(self) -> Partitioning:
         """What actors own of it; see plan.partitions.assign."""
+        ...
+
+    def fit(self, num_actors: int) -> None:
+        """Event: so many actors read. Where what they own cannot be even, it is cut into more partitions."""
         ...
 
     @property
@@ -198,6 +204,10 @@ class RecordScheduler:
             drops_alike=drops_alike,
             is_kept=is_kept,
         )
+
+    def fit(self, num_actors: int) -> None:
+        if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS:
+            self.partitioning = self.partitioning.refined(1 << (num_actors * PARTITIONS_EACH - 1).bit_length())
 
     @property
     def is_exhausted(self) -> bool:

@@ -84,6 +84,9 @@ class ShardScheduler:
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
         self._has_elements = start % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
 
+    def fit(self, num_actors: int) -> None:
+        """Nothing: a shard is read forwards by one actor."""
+
     @property
     def is_exhausted(self) -> bool:
         self._pass_ended_epochs()

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from datarax_ray.feed.window import (
@@ -362,6 +363,42 @@ def test_elements_without_bytes_do_not_open_chunks_without_end():
         machine.release()
     opened = {part.chunk for part in machine.asks()}
     assert len(opened) <= MAX_OPEN_CHUNKS
+
+
+@pytest.mark.parametrize("name", ["global", "none", "block"])
+@pytest.mark.parametrize("num_actors", [64, 1000, 2000])
+def test_thousands_of_actors_own_the_same_to_a_sixteenth(name, num_actors):
+    order = order_of(10**12, shuffle=name)
+    machine = Window(RecordScheduler(order, order.partitioning(64), start=0, stop=None), max_nbytes=BIG)
+    machine.reassign(range(3))
+    machine.reassign(range(num_actors))
+    counts = Counter(machine._owners)
+    assert counts.keys() == set(range(num_actors))
+    assert max(counts.values()) <= (1 + 1 / 16) * sum(counts.values()) / num_actors + 1e-9
+
+
+@pytest.mark.parametrize("name", ["global", "none", "block"])
+def test_every_position_is_read_once_where_partitions_become_more(name):
+    n = 9_001
+    order = order_of(n, shuffle=name, **({"block_size": 64} if name == "block" else {}))
+    scheduler = RecordScheduler(order, order.partitioning(7), start=0, stop=3 * n)
+    machine, found = Window(scheduler, chunk_size=4_000, max_nbytes=BIG), []
+    for actors in itertools.cycle([range(4), range(80), range(100, 105)]):
+        machine.reassign(actors)
+        sent = machine.asks()
+        if not sent:
+            break
+        found += [part.request.select(order)[0] for part in sent]
+        machine.lost(sent[-1])  # is asked again of who is there, also where it was cut into fewer
+        machine.reassign(range(500, 650))
+        [again] = [part for part in machine.asks() if part.attempt]
+        assert again.request == sent[-1].request
+        assert again.actor in range(500, 650)
+        while machine.num_open:
+            complete_head(machine)
+            machine.release()
+    assert machine.is_finished
+    assert np.array_equal(np.sort(np.concatenate(found)), np.arange(3 * n))
 
 
 @pytest.mark.parametrize(("num_trainers", "num_chunks"), [(1, 16), (2, 8), (8, 3)])

@@ -58,7 +58,7 @@ class GlobalShuffle(EpochOrder):
         n, run = self.num_records, partitioning.run_records
 
         def held_in(span: Span) -> tuple[Indices, Indices]:
-            starts = np.array(partitions, np.int64) * run  # each partition is one run
+            starts = np.minimum(np.array(partitions, np.int64) * run, n)  # each partition is one run; some have none
             records = ranges(starts, np.minimum(starts + run, n) - starts)
             return cipher.invert(records, n, seed=span.seed, rounds=self.rounds), records
 

@@ -6,11 +6,12 @@ of a chunk, and which positions an owner reads. Nobody else asks which order it 
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.state import StatefulOrder
 
 # Many more partitions than actors: at 1,024 an actor's share of 64 is even to 6 %, and the owners still fit in a
-# message.
+# message. More actors have more; see Partitioning.refined.
 MAX_NUM_PARTITIONS = 1024
 
 # Records in a run, of one source, or of each component of a mixture.
@@ -47,6 +48,29 @@ class Partitioning:
     def partition_of(self, records: Indices) -> Indices:
         """The partition of each record, where runs are not groups. records: int64 (k,). Returns int64 (k,)."""
         return records // self.run_records % self.num_partitions
+
+    def refined(self, num_partitions: int) -> Partitioning:
+        """The same records in as many partitions, where these are fewer, and there are records for so many.
+
+        >>> Partitioning(10, 100, is_dealt=False).refined(500)
+        Partitioning(run_records=2, num_partitions=500, by_group=False, is_dealt=False, components=())
+        """
+        if num_partitions <= self.num_partitions:
+            return self
+        if self.components:
+            parts = tuple(part.refined(num_partitions) for part in self.components)
+            return replace(self, components=parts, num_partitions=max(part.num_partitions for part in parts))
+        if self.is_dealt:
+            return replace(self, num_partitions=num_partitions)
+        end = self.run_records * self.num_partitions
+        run = math.ceil(end / num_partitions)
+        return replace(self, run_records=run, num_partitions=math.ceil(end / run))
+
+    def coarser(self, partition: int, before: Partitioning) -> int:
+        """Which partition of the one that this refines had the first records of one."""
+        if self.is_dealt:
+            return partition % before.num_partitions
+        return min(partition * self.run_records // before.run_records, before.num_partitions - 1)
 
     def share_of(self, partitions: Sequence[int]) -> float:
         """How much of all records is in these partitions."""
