@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -233,16 +234,22 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         )
 
     def __iter__(self) -> Iterator[Any]:
-        if self._is_at_end:
+        if was_at_end := self._is_at_end:
             logger.warning(
                 "the stream is at its end (position %d), so this loop gets no batch; "
                 "call seek(0) to begin again, or set num_epochs on the source",
                 self.position,
             )
-        while True:
+        for count in itertools.count():
             try:
                 batch = self.step()
             except StopIteration:
+                if count == 0 and not was_at_end and self.drop_remainder:
+                    logger.warning(
+                        "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder "
+                        "leaves them out",
+                        self.batch_size,
+                    )
                 return
             yield batch
 

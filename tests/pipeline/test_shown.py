@@ -73,6 +73,15 @@ def test_a_config_is_shown_as_the_call_that_makes_it() -> None:
     assert "\n" not in shown
 
 
+def test_a_loop_that_gets_no_batch_as_the_remainder_is_dropped_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    small = make(batch_size=11, drop_remainder=True)
+    assert list(iter(small)) == []
+    assert "got no batch: fewer elements than batch_size=11 were left" in caplog.text
+    caplog.clear()
+    assert len(list(iter(make(batch_size=10, drop_remainder=True)))) == 1
+    assert caplog.text == ""
+
+
 def test_a_path_in_the_place_of_a_source_is_told_what_makes_one() -> None:
     with pytest.raises(TypeError, match=r"got str; load\(paths\) makes one of files"):
         Pipeline(source="a.csv", batch_size=2)

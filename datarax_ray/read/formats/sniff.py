@@ -52,7 +52,7 @@ _READERS = {
     _NO_UTF_8: "write it anew in UTF-8, by iconv -f UTF-16 (or LATIN1, ...) -t UTF-8 PATH",
     "Arrow": _BY_DATASETS % "arrow",
     "TFRecord": "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()",
-    **dict.fromkeys(("PNG", "JPEG"), "from_hf reads a folder of them"),
+    **dict.fromkeys(("PNG", "JPEG"), 'load("imagefolder:DIR") reads folders of them, one for each class'),
     **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
 }
@@ -107,8 +107,9 @@ def advice(file: Any, path: str, wanted: str = "") -> str:
         found = file_format(*ends(file))
     except OSError:  # what is being told is about something else
         return ""
-    is_named = wanted == "CSV" and path.lower().endswith((".csv", ".tsv"))  # broken, it is still not some text
-    return "" if found == wanted or (found == "text" and is_named) else how_to_read(found, path)
+    if found == "text" and path.lower().endswith((".csv", ".tsv")):  # its first lines are broken, or have newlines
+        found = "CSV"
+    return "" if found == wanted else how_to_read(found, path)
 
 
 def ends(file: Any) -> tuple[bytes, bytes]:
