@@ -253,6 +253,11 @@ class RayPool:
                     ended.append(due[ref].part)
         return ended
 
+    def used(self, block: Block) -> None:
+        if self._scaler is not None:
+            with self._lock:
+                self._scaler.used(len(block.positions))
+
     def discard(self, sent: Mapping[Part, InFlight]) -> None:
         if self._connection.is_forked:
             return
@@ -376,7 +381,7 @@ class RayPool:
         with self._lock:
             self._set.done(ask, block)
             if self._scaler is not None:
-                self._scaler.read(len(block.positions), block.read_s)
+                self._scaler.read(block.read_s)
         return block
 
     def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:

@@ -77,6 +77,10 @@ class Pool(Protocol):
         """Those of these parts that are known to be read, and were not told of before. Does not wait."""
         ...
 
+    def used(self, block: Block) -> None:
+        """Of what was received, this is of use to the stream: nobody else's is for the same part."""
+        ...
+
     def discard(self, sent: Mapping[Part, Any]) -> None:
         """Forget these parts, sent and not received."""
         ...
@@ -119,6 +123,9 @@ class LocalPool:
 
     def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
         return ()
+
+    def used(self, block: Block) -> None:
+        pass
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
         pass
@@ -314,6 +321,7 @@ class Flow:
         for node, said in found.blamed.items():
             self._pool.blame(node, said)
         part, block = found.part, found.block
+        self._pool.used(block)
         self._window.arrived(asked, block.whole_nbytes or block.nbytes, block.read_s)
         self._window.scheduler.arrived(part.request, block.learned)
         self._arrived.append((part, block))

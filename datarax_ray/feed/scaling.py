@@ -80,10 +80,13 @@ class Scaler:
         """Event: the stream waited so long for an actor."""
         self._waited_s += seconds
 
-    def read(self, num_elements: int, seconds: float) -> None:
-        """Event: an actor read so many elements in so many seconds."""
-        self._num_read += num_elements
+    def read(self, seconds: float) -> None:
+        """Event: an actor was at something for so many seconds, be it for nobody."""
         self._read_s += seconds
+
+    def used(self, num_elements: int) -> None:
+        """Event: the stream has so many more elements. What two actors read counts once, or late ones would be more."""
+        self._num_read += num_elements
 
     def tick(self, now: float, num_running: int, num_wanted: int) -> Decision | None:
         """Event: it is now (seconds, of any clock). A decision where one is due, and differs from the last."""

@@ -158,6 +158,8 @@ class Slow(LocalPool):
     now: a clock that goes on while somebody waits. sent, read, dropped: how often each was.
     """
 
+    slow_s = 50.0
+
     def __init__(self, description):
         super().__init__(description)
         self.now, self.num_sent, self.num_read = 0.0, 0, 0
@@ -181,8 +183,9 @@ class Slow(LocalPool):
     def go_on(self):
         self.now += 0.25
         for actor, queue in self.queues.items():
-            while queue and self.now - self.begun_at[actor] >= (50.0 if actor == 0 else 0.5):
-                self.begun_at[actor] += 50.0 if actor == 0 else 0.5
+            takes_s = self.slow_s if actor == 0 else 0.5
+            while queue and self.now - self.begun_at[actor] >= takes_s:
+                self.begun_at[actor] += takes_s
                 each = queue.pop(0)
                 self.num_read += 1
                 if each not in self.dropped:
@@ -219,6 +222,29 @@ def test_the_stream_is_the_same_and_no_actor_is_waited_for_that_is_slow(kind, ch
     monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
     assert told(batches(description, pool, StreamState(), options)) == want
     assert pool.now < 0.2 * 50.0 * len(want)  # there are more requests than batches, of 50 each for the slow one
+
+
+class Counted(Slow):
+    """num_received, num_used: elements."""
+
+    slow_s = 8.0  # it ends what others have read long ago, while the stream goes on
+    num_received = num_used = 0
+
+    def receive(self, sent):
+        event = super().receive(sent)
+        self.num_received += 0 if event is None else len(event.block.positions)
+        return event
+
+    def used(self, block):
+        self.num_used += len(block.positions)
+
+
+def test_what_is_read_for_nobody_is_told_apart_from_what_the_stream_has(monkeypatch):
+    description = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Numbers(1200)).describe()
+    pool = Counted(description)
+    monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
+    found = list(batches(description, pool, StreamState(), StreamOptions(16, chunk_size=24)))
+    assert pool.num_used == sum(batch.num_rows for batch in found) == 1200 < pool.num_received
 
 
 class Accounted(Slow):

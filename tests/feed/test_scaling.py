@@ -33,7 +33,8 @@ class Cluster:
             at_work = (
                 1.0 if can < self.num_actors * self.each and can < self.takes else rate / (self.num_actors * self.each)
             )
-            self.scaler.read(round(rate * PERIOD_S), at_work * self.num_actors * PERIOD_S)
+            self.scaler.used(round(rate * PERIOD_S))
+            self.scaler.read(at_work * self.num_actors * PERIOD_S)
             self.now += PERIOD_S
         return self.num_actors
 
@@ -77,7 +78,8 @@ def test_it_refuses_to_grow_where_the_actors_idle_and_says_that_once() -> None:
     for period in range(9):
         said.append(scaler.tick(period * PERIOD_S, 2, 2))
         scaler.waited(0.6 * PERIOD_S)
-        scaler.read(100, 0.2 * 2 * PERIOD_S)
+        scaler.used(100)
+        scaler.read(0.2 * 2 * PERIOD_S)
     found = [decision for decision in said if decision is not None]
     assert [decision.num_actors for decision in found] == [2]
     assert "the driver, the network or max_nbytes is slow" in found[0].reason
@@ -88,7 +90,8 @@ def test_nothing_is_decided_while_some_start() -> None:
     scaler = Scaler(2, 8)
     for second in range(100):
         scaler.waited(1.0)
-        scaler.read(1, 2.0)
+        scaler.used(1)
+        scaler.read(2.0)
         assert scaler.tick(float(second), 2 + second // 25, 6) is None
 
 
@@ -99,7 +102,8 @@ def test_where_there_is_no_room_for_all_it_says_so_once_and_wants_fewer_when_the
             found.append(decision)
             wanted = decision.num_actors
         scaler.waited(PERIOD_S if period < 10 else 0.0)
-        scaler.read(100, 3 * PERIOD_S if period < 10 else 0.3 * PERIOD_S)
+        scaler.used(100)
+        scaler.read(3 * PERIOD_S if period < 10 else 0.3 * PERIOD_S)
     assert [decision.num_actors for decision in found] == [5, 2]
     assert "2 of 5 do not run yet, or the cluster has no room for them" in found[0].reason
 
@@ -113,7 +117,8 @@ def test_actors_that_a_person_removes_are_no_evidence_against_those_that_were_ad
         for _ in range(num_periods):
             found.append(scaler.tick(now, num_actors, num_actors))
             scaler.waited(0.9 * PERIOD_S)
-            scaler.read(100 * num_actors, num_actors * PERIOD_S)
+            scaler.used(100 * num_actors)
+            scaler.read(num_actors * PERIOD_S)
             now += PERIOD_S
         return [decision for decision in found if decision is not None]
 

@@ -122,6 +122,9 @@ class TangledPool:
     def ended(self, sent: Any) -> list[Any]:
         return [part for part in sent if self._random.random() < 0.1]  # which may be lost yet
 
+    def used(self, block: Block) -> None:
+        pass
+
     def discard(self, sent: Any) -> None:
         pass
 

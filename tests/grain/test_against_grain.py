@@ -58,6 +58,9 @@ class PicklingPool:
     def ended(self, sent: Mapping[Part, Any]) -> list[Part]:
         return []
 
+    def used(self, block: Any) -> None:
+        pass
+
     def discard(self, sent: Mapping[Part, Any]) -> None:
         pass
 

@@ -182,6 +182,9 @@ class SimulatedPool:
         parts, self._seen = [flight.part for flight in self._seen if flight.part in sent], []
         return parts
 
+    def used(self, block: Block) -> None:
+        pass
+
     def discard(self, sent: Mapping[Part, Flight]) -> None:
         for flight in sent.values():
             flight.is_dropped = True  # what lies in the object store is freed
