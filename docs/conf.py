@@ -38,11 +38,8 @@ autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 
-# What NumPy's DTypeLike, and what can be made a shape, spell out to in a signature.
-_DTYPE_LIKE = re.compile(
-    r"(?:typing\.)?Union\[type\[.*?_DTypeDict, str\]|type\[(?:typing\.)?Any\] \| .*?_DTypeDict \| str"
-)
-_QUOTED_TYPE = re.compile(r": '([^']*)'")
+# What NumPy's DTypeLike spells out to in a signature.
+_DTYPE_LIKE = re.compile(r"type\[~typing\.Any\] \| ~numpy\.dtype.*?_DTypeDict \| str")
 
 
 def _short_signature(
