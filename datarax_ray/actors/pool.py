@@ -259,7 +259,7 @@ class RayPool:
                 self._scaler.used(len(block.positions))
 
     def discard(self, sent: Mapping[Part, InFlight]) -> None:
-        if self._connection.is_forked:
+        if self._is_closed or self._connection.is_forked:  # at exit closed, and half of Python may be gone
             return
         with RAY_LOCK, self._lock:
             is_there = not self._is_closed and self._connection.is_there

@@ -136,6 +136,21 @@ while True:
     assert ("Traceback" in done.stderr) == said.endswith(("Interrupt\n", "zero\n"))
 
 
+@pytest.mark.slow
+def test_a_program_that_ends_without_closing_its_source_says_nothing(files: list[Path]) -> None:
+    """Its stream is ended when half of Python is gone: what a function of the program holds goes last."""
+    done = run(
+        """
+source = make()
+take = lambda: source.get_batch(8)
+take()
+""",
+        files,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
 def test_the_lock_that_ray_shuts_down_under_is_the_one_that_it_is_asked_under() -> None:
     import ray
 
