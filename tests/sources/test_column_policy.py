@@ -26,7 +26,7 @@ from datarax_ray.sources import (
 )
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
-NAT, NO = np.datetime64("NaT"), np.timedelta64("NaT")
+NAT, NO = np.datetime64("NaT"), np.timedelta64("NaT", "us")
 INTS = pa.list_(pa.int32())
 
 
