@@ -111,6 +111,25 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) 
 
 def when_others_start(num_actors: int, options: ActorOptions) -> str:
     """What to say of actors that do not run yet: whether they are being started, or there is no room for them."""
+    if (lacking := _lacking(num_actors, options)) is None:
+        return "when their processes are up: the cluster has room, and they are still being started"
+    return f"when the cluster has room ({lacking})"
+
+
+def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
+    """What to say where none of the actors was started for so long."""
+    none = f"none of {num_actors} reader actors runs after {waited_s:.0f} s"
+    if (lacking := _lacking(num_actors, options)) is not None:
+        return f"{none}: the cluster has no room for them ({lacking}). Ask for less, free some, or add nodes."
+    return (
+        f"{none}, though the cluster has room for them: their processes end at once, or are not up yet. Where the disk "
+        "of a node is full they cannot write their logs, and end; see what raylet.out and the workers' files in "
+        "/tmp/ray/session_latest/logs say there, and whether runtime_env is right. start_timeout_s gives them longer."
+    )
+
+
+def _lacking(num_actors: int, options: ActorOptions) -> str | None:
+    """What actors need beside what there is, None where there is room for them."""
     labels = dict(options.label_selector or {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
     free = ray.available_resources()
@@ -118,21 +137,11 @@ def when_others_start(num_actors: int, options: ActorOptions) -> str:
     if options.memory is not None:
         each["memory"] = options.memory
     if has_room(nodes, {} if labels else free, each, num_actors):
-        return "when their processes are up: the cluster has room, and they are still being started"
+        return None
     named = ", ".join(
         f"{wanted:g} {name} of {sum(node.get(name, 0) for node in nodes):g}" for name, wanted in each.items()
     )
     if labels:
         named += f" on nodes with the labels {labels}"
     elsewhere = " on all nodes" if labels else ""
-    return f"when the cluster has room (each needs {named}, {free.get('CPU', 0):g} CPU free{elsewhere})"
-
-
-def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
-    """What to say where none of the actors was started for so long."""
-    has, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
-    return (
-        f"none of {num_actors} reader actors runs after {waited_s:.0f} s. Each needs {options.num_cpus:g} CPUs, "
-        f"resources {dict(options.resources or {})} and labels {dict(options.label_selector or {})}; the cluster has "
-        f"{has:g} CPUs, {free:g} free. Ask for less, free some, or add nodes."
-    )
+    return f"each needs {named}, {free.get('CPU', 0):g} CPU free{elsewhere}"

@@ -426,9 +426,17 @@ def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path], 
 def test_no_room_for_any_actor_is_an_error_that_says_what_there_is(files: list[Path]) -> None:
     with (
         RaySource(make(files), num_actors=1, resources={"tpu_host": 1}, start_timeout_s=0.5) as homeless,
-        pytest.raises(RuntimeError, match=r"none of 1 reader actors runs .* resources \{'tpu_host': 1\}.*16 CPUs"),
+        pytest.raises(RuntimeError, match=r"none of 1 reader actors runs .* no room .*1 CPU of 16, 1 tpu_host of 0, "),
     ):
         next(homeless.batches(0, StreamOptions(8)))
+
+
+def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_have_none(files: list[Path]) -> None:
+    with (
+        RaySource(make(files), num_actors=1, runtime_env={"py_executable": "sleep 60;"}, start_timeout_s=2) as sleeping,
+        pytest.raises(RuntimeError, match=r"none of 1 reader actors runs after 2 s, though the cluster has room.*disk"),
+    ):
+        next(sleeping.batches(0, StreamOptions(8)))
 
 
 @pytest.mark.parametrize("options", [{"num_actors": 0}, {"num_actors": -2}, {"chunk_size": 0}, {"max_nbytes": 0}])
