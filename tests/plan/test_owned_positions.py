@@ -82,7 +82,6 @@ def test_a_chunk_of_the_last_position_alone():
 @pytest.mark.parametrize(
     "order",
     [
-        order_of(50_001),  # file order needs no permutation
         order_of(50_001, shuffle="block", block_size=64),
         order_of(8_000, shuffle="global"),  # a table, forwards as well
         order_of(2**40, shuffle="global"),  # more than anyone remembers
@@ -92,6 +91,17 @@ def test_where_forwards_is_better_nothing_is_remembered(order):
     partitioning = order.partitioning(64)
     partitions = tuple(range(0, partitioning.num_partitions, 3))
     assert [order.owned_positions(partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
+
+
+@pytest.mark.parametrize("order", [order_of(50_001), order_of(GROUPS.num_records, groups=GROUPS)])
+def test_in_file_order_owners_look_at_their_own_runs_alone(order):
+    for request in requests(order) + requests(order, 997):
+        found = order.owned_positions(request.partitioning, request.partitions, request.start, request.stop)
+        assert found is not None
+        assert (found[0].dtype, found[1].dtype) == (np.int64, np.int64)
+        assert tuple(each.tolist() for each in found) == forwards(order, request)
+    for request in requests(order, order.num_records):  # whole epochs go forwards
+        assert tuple(each.tolist() for each in request.select(order)) == forwards(order, request)
 
 
 def test_who_holds_nearly_everything_goes_forwards():

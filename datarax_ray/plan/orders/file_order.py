@@ -10,6 +10,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords
+from datarax_ray.plan.orders.owned_positions import ranges
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,25 @@ class FileOrder(EpochOrder):
             found.append(np.arange(first, min(last + 1, first + partitioning.num_partitions)))
         touched: list[int] = np.unique(np.concatenate(found) % partitioning.num_partitions).tolist()
         return touched
+
+    def owned_positions(
+        self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
+    ) -> tuple[Indices, Indices] | None:
+        """Run by run, of which there are many fewer than positions. None for a whole epoch and more."""
+        if stop - start >= self.num_records:
+            return None
+        owned = np.zeros(partitioning.num_partitions, bool)
+        owned[list(partitions)] = True
+        groups, size = self.groups if partitioning.by_group else None, partitioning.run_records
+        positions, records = [], []
+        for epoch, *ends in self.in_epochs(start, stop):
+            first, last = (groups.of(np.array(ends)) if groups else np.array(ends) // size).tolist()
+            runs = np.arange(first, last + 1)
+            runs = runs[owned[runs % partitioning.num_partitions]]
+            begins, stops = (
+                (groups.starts[runs], groups.starts[runs + 1]) if groups else (runs * size, (runs + 1) * size)
+            )
+            begins = np.maximum(begins, ends[0])
+            records.append(ranges(begins, np.minimum(stops, ends[1] + 1) - begins))
+            positions.append(records[-1] + epoch * self.num_records)
+        return np.concatenate(positions), np.concatenate(records)
