@@ -179,7 +179,7 @@ class ActorSet:
             del self.actors[actor.index]
             self.load_balance.forget(actor.index)
             self._do(actor, actor.state.removed("it was removed"))
-        self._let_go(removed, ready)
+        self._let_go(removed, ready, lingers=False)
         return tuple(sorted(actor.index for actor in removed))
 
     def close(self) -> None:
@@ -190,11 +190,17 @@ class ActorSet:
             actor.state.requests.clear()  # nobody waits for them any more
         if ray.is_initialized():
             with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
-                self._let_go(actors, ready)
+                self._let_go(actors, ready, lingers=self._options.linger_s is not None)
 
-    def _let_go(self, actors: list[Actor], ready: tuple[int, ...]) -> None:
+    def _let_go(self, actors: list[Actor], ready: tuple[int, ...], *, lingers: bool) -> None:
         user = self.user if self._options.name is not None else None
-        let_go([actor for actor in actors if actor.handle is not None], user, ready if self._is_managed else ())
+        managed = ready if self._is_managed else ()
+        let_go([actor for actor in actors if actor.handle is not None], user, managed, lingers=lingers)
+
+    def renew(self) -> None:
+        """Say to the actors that this pool reads with them."""
+        for index in self.ready:
+            self.actors[index].handle.stats.remote(self.user)
 
     def tend(self) -> None:
         """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""

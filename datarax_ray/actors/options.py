@@ -14,11 +14,12 @@ class ActorOptions:
     """How actors are made and placed. num_cpus: that one reserves. resources, label_selector: where it may run.
 
     name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job);
-    they end with the last of these, or with the driver that made them, from which the others recover.
+    they end with the last of these, or with the driver that made them, from which the others recover. linger_s: with a
+    name, that they outlive their last driver by so many seconds, and any of them; inf until they are stopped.
     start_timeout_s: how long to wait for an actor where none runs. request_timeout_s: how long an actor may be at one
     request before it is taken for hung, ended and replaced. thresholds: how patient to be with actors otherwise.
 
-    Raises: ValueError for a timeout that is not positive.
+    Raises: ValueError for a timeout that is not positive, or linger_s without a name.
     """
 
     num_cpus: float = 1.0
@@ -26,12 +27,18 @@ class ActorOptions:
     label_selector: Mapping[str, str] | None = None
     memory: int | None = None
     name: str | None = None
+    linger_s: float | None = None
     start_timeout_s: float = 300.0
     runtime_env: Mapping[str, Any] | None = None
     request_timeout_s: float = 300.0
     thresholds: Thresholds = field(default_factory=Thresholds)
 
     def __post_init__(self) -> None:
-        for name in ("start_timeout_s", "request_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+        for name in ("start_timeout_s", "request_timeout_s", "linger_s"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(f"{name} must be more than 0, got {value}")
+        if self.linger_s is not None and self.name is None:
+            raise ValueError(
+                f"linger_s={self.linger_s:g} keeps the actors for drivers that come later, who find them by their "
+                "name; give a name as well"
+            )

@@ -29,7 +29,7 @@ from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.outside.keeper import Keeper
-from datarax_ray.actors.outside.sizing import Entry, Wish, room_of
+from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Wish, room_of
 from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
@@ -81,12 +81,14 @@ class RayPool:
         self._scaler = scaler
         self._program = None if follows or scaler is not None else num_actors
         self._wish: Wish | None = None
+        self._renewed_at = -math.inf
+        self._renew_s = math.inf if options.linger_s is None else options.thresholds.lease_s / 4
         context, user = ray.get_runtime_context(), self._set.user
         job_id = context.get_job_id()
         self._entry = Entry(
             namespace=context.namespace,
             name=options.name or f"{job_id}-{user[:4]}",
-            identity=identity[:8],
+            identity=identity[:IDENTITY_LEN],
             user=user,
             job_id=job_id,
             host=socket.gethostname(),
@@ -156,6 +158,14 @@ class RayPool:
                 wish="" if self._wish is None else self._wish.token,
                 counts=dict(self.recoveries.counts),
             )
+
+    def renew(self) -> None:
+        """Keep actors that linger, as nobody may read for long. Raises: RuntimeError once closed."""
+        now = time.monotonic()
+        if now - self._renewed_at > self._renew_s:
+            self._renewed_at = now
+            with self._held():
+                self._set.renew()
 
     def follow(self, wish: Wish) -> None:
         """Have as many actors as the wish says, or, where it says nothing, as the program does."""

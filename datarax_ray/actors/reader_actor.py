@@ -20,6 +20,7 @@ import numpy as np
 import ray
 from ray.exceptions import ObjectLostError, ObjectStoreFullError, OutOfDiskError
 
+from datarax_ray.actors.outside.lease import Lease
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.partitions import ReadRequest
@@ -35,6 +36,8 @@ _MAX_MMAP_THRESHOLD = 32 * 2**20
 _KEPT_NBYTES = 256 * 2**20
 # What one trainer has in flight from one actor: another that is less than that behind finds everything.
 _SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
+
+_LOOK_AT_LEASE_S = 1.0
 
 # Ray sends less within the answer (max_direct_call_object_size), so that there is no object to bring.
 _MIN_OBJECT_NBYTES = 100 * 1024
@@ -67,17 +70,20 @@ class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
     index: its id in the pool. code: what the driver has, to be the same where this runs, which may be on another node
-    each time that Ray starts it.
+    each time that Ray starts it. linger_s: how long it outlives its last user; None where it does not, but is ended by
+    that or with the driver that made it. lease_s: without a word for so long a user is gone, where it lingers.
     """
 
-    def __init__(self, index: int, code: Code) -> None:
+    def __init__(self, index: int, code: Code, linger_s: float | None = None, lease_s: float = math.inf) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
         keep_freed_memory()
         self._index = index
         self._code = code
         self._is_checked = False
-        self._users: set[str] = set()
+        lingers = linger_s is not None
+        self._lease = Lease(linger_s or math.inf, lease_s if lingers else math.inf, time.monotonic())
+        self._leasing = threading.Lock()
         self._description: Stream | None = None
         self._shared = BlockCache(_SHARED_NBYTES)
         self._reading = threading.Lock()
@@ -85,6 +91,8 @@ class ReaderActor:
         self._forgotten: OrderedDict[Hashable, None] = OrderedDict()
         self._at_since, self._is_trial = math.inf, False  # since when a read goes on
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
+        if lingers:
+            threading.Thread(target=self._end_once_over, name="datarax_ray-lease", daemon=True).start()
 
     def read(
         self,
@@ -144,9 +152,10 @@ class ReaderActor:
 
         Raises: OtherCodeError where it must not read.
         """
-        self._check_code()
         if user is not None:
-            self._users.add(user)
+            with self._leasing:
+                self._lease.heard(user, time.monotonic())
+        self._check_code()  # which may import for seconds
         context = ray.get_runtime_context()
         return {
             "pid": os.getpid(),
@@ -172,8 +181,10 @@ class ReaderActor:
     @ray.method(concurrency_group="control")
     def leave(self, user: str) -> bool:
         """A pool reads with this actor no more. Returns whether it was the last one."""
-        self._users.discard(user)
-        return not self._users
+        now = time.monotonic()
+        with self._leasing:
+            self._lease.left(user, now)
+            return not self._lease.users(now)
 
     @ray.method(concurrency_group="control")
     def end(self) -> None:
@@ -187,6 +198,18 @@ class ReaderActor:
         if not self._is_checked:
             self._code.check(ray.util.get_node_ip_address())
             self._is_checked = True
+
+    def _end_once_over(self) -> None:
+        """End this actor, for good, when its lease is over; a head that does not answer is asked again."""
+        while True:
+            time.sleep(_LOOK_AT_LEASE_S)
+            with self._leasing:
+                is_over = self._lease.is_over(time.monotonic())
+            if is_over:
+                with contextlib.suppress(Exception):  # of a user's __exit__: nobody is there to be told
+                    self.end()
+                with contextlib.suppress(Exception):
+                    ray.kill(ray.get_runtime_context().current_actor)
 
     def _who(self) -> str:
         return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"

@@ -50,6 +50,9 @@ class RaySource(Source, Closing):
     flight in the object store; None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
     one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
+    linger_s: with a name, that the actors live on for so many seconds after the last of these, inf until `datarax-ray
+    pool stop`, and outlive the driver that made them: for jobs one after the other, and several at once (a sweep),
+    which read once as long as they are no further apart than the 128 MiB that an actor then keeps.
     start_timeout_s: how long to wait where no actor runs. request_timeout_s: how long an actor may be at one part of a
     chunk (a second is usual) before it is taken for hung and replaced; ticket_timeout_s is its former name.
     stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files. thresholds:
@@ -75,6 +78,7 @@ class RaySource(Source, Closing):
         memory: int | None = None,
         runtime_env: Mapping[str, Any] | None = None,
         name: str | None = None,
+        linger_s: float | None = None,
         start_timeout_s: float = 300.0,
         request_timeout_s: float = 300.0,
         ticket_timeout_s: float | None = None,
@@ -106,6 +110,7 @@ class RaySource(Source, Closing):
             label_selector,
             memory,
             name,
+            linger_s,
             start_timeout_s,
             runtime_env,
             request_timeout_s,
@@ -123,6 +128,11 @@ class RaySource(Source, Closing):
             # the drivers of one job, tasks and actors that Ray started, share the namespace of the job
             is_alone = ray._private.worker.global_worker.mode == ray.SCRIPT_MODE and _is_anonymous(namespace)
             scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
+            if linger_s is not None and _is_anonymous(namespace):
+                raise ValueError(
+                    f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: "
+                    f"the Ray namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
+                )
             self._actors = RayPool(description, least, options, scaler, follows=num_actors is None)
         if name is not None and is_alone:
             logger.warning(
@@ -133,7 +143,7 @@ class RaySource(Source, Closing):
             )
         self._chunk_size = chunk_size
         self._stall_after_s = stall_after_s
-        self._is_named = name is not None
+        self._is_named, self._lingers = name is not None, linger_s is not None
         traced = getattr(source, "traced", None)  # of an NNX source, which knows JAX
         self._traced = None if traced is None else traced()
         super().__init__(description, self._actors, getattr(source, "skip_options", COUNT_ALONE))
@@ -225,6 +235,7 @@ class RaySource(Source, Closing):
             max_nbytes=self._max_nbytes,
             stall_after_s=self._stall_after_s,
             shares_actors=self._is_named,
+            shares_with_jobs=self._lingers,
         )
 
     def __repr__(self) -> str:

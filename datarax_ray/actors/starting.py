@@ -13,6 +13,7 @@ from ray.exceptions import AuthenticationError
 
 from datarax_ray.actors.lifecycle import ActorState, Commands
 from datarax_ray.actors.options import ActorOptions
+from datarax_ray.actors.outside.sizing import actor_name
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.start_quorum import has_labels, has_room
 from datarax_ray.read.identity.same_code import Code
@@ -68,27 +69,29 @@ def start_actor(index: int, options: ActorOptions, identity: str, code: Code) ->
             given[key] = dict(value) if isinstance(value, Mapping) else value
     if options.name is not None:
         # with what it reads in its name: one name for two sources must not serve one the other's records
-        name = f"datarax_ray/{options.name}/{identity}/{index}"
+        name = actor_name(options.name, identity, index)
         given |= {"name": name, "get_if_exists": True}
+    if options.linger_s is not None:
+        given["lifetime"] = "detached"
     actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
     try:
-        handle = actor.options(**given).remote(index, code)
+        handle = actor.options(**given).remote(index, code, options.linger_s, options.thresholds.lease_s)
     except AuthenticationError as error:
         if "WrongClusterID" not in str(error):
             raise
         # logged too: Ray's own sys.excepthook asks that head as well, and aborts before it prints what was raised
         logger.error(_FORGOTTEN)
         raise RuntimeError(_FORGOTTEN) from None
-    if options.name is not None:
+    if options.name is not None and options.linger_s is None:
         _SHARED.setdefault(handle._actor_id.hex(), handle)  # the first is the one that counts
     return handle
 
 
-def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) -> None:
+def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int], *, lingers: bool) -> None:
     """Kill these actors, of shared ones those that no other pool reads with.
 
     user: this pool, as shared ones know it; None where they are not. managed: ids of those that are in a context
-    manager, which they leave before, where they do so within _END_S.
+    manager, which they leave before, where they do so within _END_S. lingers: whether they are left to themselves.
     """
     asked = {actor.index: actor.handle.leave.remote(user) for actor in actors if user is not None}
     answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
@@ -100,7 +103,7 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) 
         if ref in answered:
             with contextlib.suppress(Exception):  # gone by itself
                 is_free = ray.get(ref)
-        if is_free:
+        if is_free and not lingers:
             free.append(actor)
     if ends := [actor.handle.end.remote() for actor in free if actor.index in managed]:
         ray.wait(ends, num_returns=len(ends), timeout=_END_S)

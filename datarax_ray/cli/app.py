@@ -172,7 +172,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 def list_pools(address: Address = None, as_json: Json = False) -> None:
     """List the pools of reader actors that jobs of this cluster read with.
 
-    A RaySource has a pool of its own, named after its Ray job, or with name= shares the one of that name.
+    A RaySource has a pool of its own, named after its Ray job, or with name= shares the one of that name. Those that
+    outlive their jobs (linger_s=) are listed as well.
 
     \b
     Examples:
@@ -183,6 +184,27 @@ def list_pools(address: Address = None, as_json: Json = False) -> None:
         from datarax_ray.cli.pool import list_pools
 
         list_pools(address, as_json, out)
+
+
+@pool.command()
+def stop(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Though drivers seem to read with it.")] = False,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """End the actors of a pool that outlives its jobs (RaySource's linger_s=).
+
+    Exits with 1 where no such pool is there, or a job reads with it: it would start the actors again.
+
+    \b
+    Example:
+      datarax-ray pool stop sweep
+    """
+    with told(err):
+        from datarax_ray.cli.pool import stop
+
+        stop(name, force, address, as_json, out)
 
 
 @pool.command()

@@ -32,7 +32,7 @@ def list_pools(address: str | None, as_json: bool, out: Console) -> None:
         _print_json(out, [_told(pool, seen) for pool, seen in pools.items()])
         return
     if not pools:
-        out.print("no job reads with a pool of reader actors here")
+        out.print("no pool of reader actors is here")
         return
     table = Table("name", "actors", "running", "asked for by", "drivers", "namespace", box=box.SIMPLE)
     for pool, seen in pools.items():
@@ -53,7 +53,7 @@ def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
         return
     asked = told["asked"]
     out.print(f"{told['name']}: {told['num_running']} of {told['num_actors']} reader actors run")
-    out.print(f"  its program asks for {told['program']}")
+    out.print(f"  its program asks for {told['program']}" if told["drivers"] else "  nobody reads with it")
     if asked:
         out.print(f"  {asked['num_actors'] or 'what that says'} is asked for by a {asked['by']}: {asked['reason']}")
     for host, num_running in sorted(told["hosts"].items()):
@@ -73,6 +73,10 @@ def resize(name: str, num_actors: int | None, address: str | None, wait_s: float
     wish = Wish(num_actors, "person", secrets.token_hex(4), reason)
     with head_at(address) as head:
         pool, before = _found(name, _seen(head))
+        if not before.entries:
+            raise ValueError(
+                f"nobody reads with {name!r} now; the next job that does says how many actors it is to have"
+            )
         head.put(wish_key(pool), to_json(wish))
         deadline = time.monotonic() + wait_s
         while True:
@@ -94,6 +98,25 @@ def resize(name: str, num_actors: int | None, address: str | None, wait_s: float
         out.print(f"{told['name']}: {size} reader actors; {told['num_running']} run")
 
 
+def stop(name: str, force: bool, address: str | None, as_json: bool, out: Console) -> None:
+    """End a pool that outlives its drivers. Raises: ValueError where there is none, or some read with it."""
+    with head_at(address) as head:
+        pool, seen = _found(name, _seen(head))
+        if seen.entries and not force:
+            raise ValueError(
+                f"{_drivers(list(seen.entries))} would lose the actors of {name!r}, and start others; end these jobs "
+                "before, or --force where they were killed just now"
+            )
+        if not seen.actors:
+            raise ValueError(f"{name!r} ends with its job, as it has no name of its own that others share; end the job")
+        for actor in seen.actors:
+            head.kill(pool[0], actor)
+    if as_json:
+        _print_json(out, {"name": pool[1], "namespace": pool[0], "num_ended": len(seen.actors)})
+    else:
+        out.print(f"{pool[1]}: {len(seen.actors)} reader actors ended")
+
+
 def head_at(address: str | None) -> Head:
     """The head of the cluster at an address, of RAY_ADDRESS, or of this host.
 
@@ -111,7 +134,7 @@ def head_at(address: str | None) -> Head:
 
 
 def _seen(head: Head) -> dict[PoolId, PoolSeen]:
-    return PoolSeen.of(head.under(PREFIX), time.time())
+    return PoolSeen.of(head.under(PREFIX), time.time(), head.named_actors())
 
 
 def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
@@ -119,7 +142,7 @@ def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
     found = [(pool, seen) for pool, seen in pools.items() if name in (pool[1], f"{pool[1]}/{pool[2]}")]
     if not found:
         names = ", ".join(sorted({pool[1] for pool in pools})) or "none at all"
-        raise ValueError(f"no job reads with a pool named {name!r} here; there is {names}")
+        raise ValueError(f"no pool is named {name!r} here; there is {names}")
     if len(found) > 1:
         names = ", ".join(f"{pool[1]}/{pool[2]} (namespace {pool[0]})" for pool, _ in found)
         raise ValueError(f"several pools are named {name!r}, of which this may mean any: {names}; give one of these")
@@ -129,7 +152,7 @@ def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
 def _told(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
     """A pool in plain values. Its drivers agree but for moments; the first one's word is taken where they do not."""
     namespace, name, identity = pool
-    first = seen.entries[0] if seen.entries else Entry(*pool, "", "", "", 0, "")
+    first = seen.entries[0] if seen.entries else Entry(*pool, "", "", "", 0, "", len(seen.actors))
     counts: Counter[str] = Counter()
     for entry in seen.entries:
         counts.update(entry.counts)
@@ -139,7 +162,7 @@ def _told(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
         "namespace": namespace,
         "program": first.program,
         "num_actors": first.num_actors,
-        "num_running": first.num_running,
+        "num_running": first.num_running if seen.entries else len(seen.actors),
         "hosts": dict(first.hosts),
         "asked": None if seen.wish is None else asdict(seen.wish),
         "counts": dict(counts),

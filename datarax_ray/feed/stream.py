@@ -36,7 +36,7 @@ from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import MAX_POSITION
-from datarax_ray.plan.requests import Sharing, Wanted
+from datarax_ray.plan.requests import ANY_NUMBER, Sharing, Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
@@ -64,9 +64,9 @@ class StreamOptions:
     made into rows; None for a row for each element. chunk_size: positions read at a time, None to choose. max_nbytes:
     bound on blocks in flight. block_nbytes: how large a block should be. stall_after_s: how long a wait for a batch is
     before it is logged who and what is waited for. shares_actors: whether the other trainers ask the same actors, which
-    then read once for all what all of them ask for. stop: the position to end at, None for the end of the source.
-    cancelled: asked now and then while the stream waits; once it is true the stream ends. timings: what counts where
-    the time goes. rows: of every batch, that
+    then read once for all what all of them ask for. shares_with_jobs: whether drivers of other jobs do so as well.
+    stop: the position to end at, None for the end of the source. cancelled: asked now and then while the stream waits;
+    once it is true the stream ends. timings: what counts where the time goes. rows: of every batch, that
     this trainer gets; they follow from the others.
     """
 
@@ -81,6 +81,7 @@ class StreamOptions:
     packing: Packing | None = None
     stall_after_s: float = STALL_AFTER_S
     shares_actors: bool = False
+    shares_with_jobs: bool = False
     share: Share | None = None
     stop: int | None = None
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
@@ -292,5 +293,8 @@ def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:
             positions = TrainerPositions(start, _stop(description, options), options.rows)
     is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
     documents = None if options.packing is None else options.packing.documents
-    sharing = Sharing(num_trainers, part, num_equal=options.rows.share.num_equal) if is_shared else None
+    if not (is_shared or options.shares_with_jobs):
+        return Wanted(positions, documents)
+    num_trainers = ANY_NUMBER if options.shares_with_jobs else num_trainers
+    sharing = Sharing(num_trainers, part, num_equal=options.rows.share.num_equal)
     return Wanted(positions, documents, sharing)

@@ -234,11 +234,17 @@ class Window:
         return behind
 
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
-        """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on."""
-        actors = actors[: self.scheduler.limits.max_actors]
+        """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on.
+
+        Those who share the actors are to ask the same of them, whenever each began: so nothing counts but who is there.
+        """
+        limits = self.scheduler.limits
+        actors = actors[: limits.max_actors]
         self.scheduler.fit(len(actors))
         before, self._partitioning = self._partitioning, self.scheduler.partitioning
-        if self._owners and self._partitioning != before:
+        if limits.is_aligned:
+            self._owners = ()
+        elif self._owners and self._partitioning != before:
             coarser = (self._partitioning.coarser(s, before) for s in range(self._partitioning.num_partitions))
             self._owners = tuple(self._owners[s] for s in coarser)
         self._owners = assign(self._partitioning, actors, self._owners, weights)

@@ -35,6 +35,10 @@ class ListedPositions:
         return np.isin(positions, np.array(self.positions, np.int64))
 
 
+# Of trainers: nobody knows how many, as of jobs that come and go. What they share is kept as long as there is room.
+ANY_NUMBER = 2**31
+
+
 @dataclass(frozen=True)
 class Sharing:
     """That each of num_trainers trainers asks the same actors for the same, which they then read once for all.

@@ -152,6 +152,19 @@ def test_after_reassigning_new_chunks_go_to_new_owners_and_parts_in_flight_stay(
     assert [p.request.partitions for p in opened if p.chunk == 2] == [(0, 2), (1, 3)]
 
 
+def test_who_shares_actors_asks_the_same_of_them_whoever_was_there_before():
+    order, wanted = order_of(100, shuffle="none"), Wanted(sharing=Sharing(2))
+
+    def asked(*seen):
+        scheduler = RecordScheduler(order, PARTITIONING, start=0, stop=8, wanted=wanted)
+        machine = Window(scheduler, chunk_size=8, max_nbytes=BIG)
+        for actors in seen:
+            machine.reassign(actors)
+        return machine.asks()
+
+    assert asked((7, 8), (7, 8, 9)) == asked((7, 8, 9), (7, 9), (7, 8, 9)) == asked((7, 8, 9))
+
+
 def test_a_part_that_is_lost_twice_is_asked_for_in_pieces_of_whoever_owns_it():
     machine = window(chunk_size=16)
     first, second, *_ = machine.asks()

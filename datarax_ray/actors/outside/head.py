@@ -1,7 +1,7 @@
 """The head of a Ray cluster, asked without Ray's own client: each call has a time limit and takes none of Ray's locks.
 
 So a head that hangs holds nobody up but who asks, and a ray.shutdown() meanwhile cuts nothing. It needs no ray.init.
-Source: InternalKVGcsService, NodeInfoGcsService and NodeResourceInfoGcsService in
+Source: InternalKVGcsService, NodeInfoGcsService, NodeResourceInfoGcsService and ActorInfoGcsService in
 ray/src/ray/protobuf/gcs_service.proto; with Ray's own channel, which knows of its token and of TLS.
 """
 
@@ -76,6 +76,24 @@ class Head:
         free_of = {each.node_id: dict(each.resources_available) for each in free.resources_list}
         alive = [node for node in nodes.node_info_list if node.state == GcsNodeInfo.ALIVE]
         return [Node(dict(node.resources_total), free_of.get(node.node_id, {}), dict(node.labels)) for node in alive]
+
+    def named_actors(self) -> list[tuple[str, str]]:
+        """Namespace and name of every actor that has one, and was not ended for good."""
+        actors = services.ActorInfoGcsServiceStub(self._channel)
+        found = self._ask(actors.ListNamedActors, messages.ListNamedActorsRequest(all_namespaces=True))
+        return [(each.ray_namespace, each.name) for each in found.named_actors_list]
+
+    def kill(self, namespace: str, name: str) -> None:
+        """End the actor of this name for good, where there is one."""
+        actors = services.ActorInfoGcsServiceStub(self._channel)
+        found = self._ask(
+            actors.GetNamedActorInfo, messages.GetNamedActorInfoRequest(name=name, ray_namespace=namespace)
+        )
+        if found.actor_table_data.actor_id:
+            request = messages.KillActorViaGcsRequest(
+                actor_id=found.actor_table_data.actor_id, force_kill=True, no_restart=True
+            )
+            self._ask(actors.KillActorViaGcs, request)
 
     def _ask(self, call: Callable[..., Any], request: Any) -> Any:
         try:

@@ -34,6 +34,10 @@ class Sized(Protocol):
         """What is to be said of it now."""
         ...
 
+    def renew(self) -> None:
+        """Say to its actors, now and then, that it is there."""
+        ...
+
     def follow(self, wish: Wish) -> None:
         """Be as large as the wish says."""
         ...
@@ -63,6 +67,7 @@ class Keeper:
         key, is_first = None, True
         while not self._has_ended.is_set() and (pool := find()) is not None:
             try:
+                pool.renew()
                 entry = pool.entry()
                 key = entry.key
                 wish = self._exchanged(entry, is_first)

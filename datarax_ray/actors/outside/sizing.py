@@ -17,6 +17,7 @@ from datarax_ray.actors.start_quorum import has_labels, num_fitting
 
 # (namespace, name, identity); see Entry.
 PoolId: TypeAlias = tuple[str, str, str]
+IDENTITY_LEN = 8  # of a digest: it tells apart what one name may be given for
 PREFIX = "pool/"
 _WISH = "wish"
 # Without a word for so long a driver is gone: it speaks every 5 s, but a head that is started again takes a minute.
@@ -81,17 +82,26 @@ class Entry:
 
 @dataclass(frozen=True)
 class PoolSeen:
-    """What the head keeps of a pool: the entries of drivers that are there, by user, and the wish, None for none."""
+    """What the head knows of a pool.
+
+    entries: of the drivers that are there. wish: None for none. actors: Ray's names of those that are shared.
+    """
 
     entries: tuple[Entry, ...] = ()
     wish: Wish | None = None
+    actors: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, kept: Mapping[str, str], now: float) -> dict[PoolId, Self]:
+    def of(cls, kept: Mapping[str, str], now: float, named: Iterable[tuple[str, str]] = ()) -> dict[PoolId, Self]:
         """Every pool that somebody reads with, of the head's keys that begin with PREFIX and their values.
 
-        What is no entry is left out: other releases may write others.
+        named: namespace and name of each actor that has one; then also pools that are there for drivers to come. What
+        is no entry is left out: other releases may write others.
         """
+        actors: dict[PoolId, list[str]] = {}
+        for namespace, name in sorted(named):
+            if (found := pool_of(namespace, name)) is not None:
+                actors.setdefault(found, []).append(name)
         entries: dict[PoolId, list[Entry]] = {}
         wishes: dict[PoolId, Wish] = {}
         for key, value in sorted(kept.items()):
@@ -104,7 +114,26 @@ class PoolSeen:
                     entries.setdefault(pool, []).append(entry)
             except (ValueError, TypeError):
                 continue
-        return {pool: cls(tuple(found), wishes.get(pool)) for pool, found in entries.items()}
+        return {
+            pool: cls(tuple(entries.get(pool, ())), wishes.get(pool), tuple(actors.get(pool, ())))
+            for pool in sorted({*entries, *actors})
+        }
+
+
+def actor_name(name: str, identity: str, index: int) -> str:
+    """Ray's name of a shared actor; identity: of what it reads, a digest."""
+    return f"datarax_ray/{name}/{identity}/{index}"
+
+
+def pool_of(namespace: str, actor_name: str) -> PoolId | None:
+    """Of which pool an actor of this name is; None for somebody else's.
+
+    >>> pool_of("team", actor_name("train/1", "0f3a9c5e77", 3))
+    ('team', 'train/1', '0f3a9c5e')
+    """
+    first, _, rest = actor_name.partition("/")
+    name, *found = rest.rsplit("/", 2)
+    return (namespace, name, found[0][:IDENTITY_LEN]) if first == "datarax_ray" and len(found) == 2 else None
 
 
 def under(pool: PoolId) -> str:

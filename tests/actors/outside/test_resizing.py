@@ -105,7 +105,7 @@ def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
     assert state["position"] == 64
     done = command("resize", "nobody", 3)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "error: no job reads with a pool named 'nobody' here; there is none at all" in done.stderr
+    assert "error: no pool is named 'nobody' here; there is none at all" in done.stderr
 
 
 def test_all_drivers_of_a_shared_pool_follow(pool: Callable[..., Any], module: ArrayRecordSourceModule) -> None:
