@@ -103,6 +103,23 @@ def seeded(element):
     return {"x": random.random()}
 
 
+class SetAnew:
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def __call__(self, element):
+        self.rng.bit_generator.state = np.random.PCG64(element["x"]).state
+        return {"x": self.rng.random()}
+
+
+Nameless = type("Nameless", (), {})
+Nameless.__module__ = None  # as protobuf's, and what exec makes
+
+
+def with_constants(element, shape=()):
+    return {"x": np.zeros(()), "y": [*shape, *()], "z": (1, 2), "kind": Nameless}
+
+
 def keyed(element):
     return {"x": np.random.default_rng(element["x"]).random() + random.Random(element["x"]).random()}
 
@@ -111,7 +128,9 @@ def of_annotation(element, rng: np.random.Generator | None = None):
     return {"x": isinstance(rng, np.random.Generator)}
 
 
-@pytest.mark.parametrize("transform", [RandomMap(), seeded, keyed, of_annotation, len, np.asarray, dict])
+@pytest.mark.parametrize(
+    "transform", [RandomMap(), SetAnew(), seeded, with_constants, keyed, of_annotation, len, np.asarray, dict]
+)
 def test_what_each_element_decides_is_not(transform):
     assert kept_random(transform) is None
 

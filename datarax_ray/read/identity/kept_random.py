@@ -46,9 +46,9 @@ def kept_random(transform: Any) -> str | None:
             continue
         for said, value in _loaded(function, held):
             owner = value if isinstance(value, _GENERATORS) else getattr(value, "__self__", None)
+            if isinstance(value, np.random.BitGenerator) or said.rpartition(".")[2] in _SETTING:
+                return None
             if isinstance(owner, _GENERATORS) or said.endswith("default_rng()"):
-                if said.rpartition(".")[2] in _SETTING:
-                    return None
                 drawn.append(said)
     return max(drawn, key=len, default=None)  # "rng" comes before "rng.random"
 
@@ -62,12 +62,13 @@ def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tupl
         imported: dict[str, Any] = {}
         said, value = "", None
         for step in dis.get_instructions(code):
-            name = step.argval[0] if isinstance(step.argval, tuple) else step.argval
             if step.opname in _SILENT:
                 continue
+            is_pair = "_FAST_" in step.opname and isinstance(step.argval, tuple)  # STORE_FAST_LOAD_FAST of Python 3.13
+            name = step.argval[0] if is_pair else step.argval
             if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
                 said, value = name, outside.get(name)
-            elif step.opname == "LOAD_FAST" and name in imported:
+            elif step.opname.startswith("LOAD_FAST") and name in imported:
                 said, value = name, imported[name]
             elif step.opname == "IMPORT_NAME":
                 said, value = name, sys.modules.get(name)

@@ -139,7 +139,7 @@ def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any
                 value = None
     for name, called in loaded:
         value = _inner(called)
-        is_code = isinstance(value, types.FunctionType | type) and value.__module__.partition(".")[0] == package
+        is_code = isinstance(value, types.FunctionType | type) and (value.__module__ or "").partition(".")[0] == package
         if isinstance(value, _PLAIN) or (is_code and is_users(value)):
             yield name, called
 
