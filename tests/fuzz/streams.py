@@ -145,14 +145,16 @@ class Tangled(Source):
 
 
 class InProcess:
-    """Where legs run in this process, over tangled pools."""
+    """Where legs run in this process, over tangled pools. num_batches: that came so far, of all cases."""
+
+    num_batches = 0
 
     def trainers(self, case: Case, leg: Leg, make: Callable[[], Any], seed: int, stack: ExitStack) -> list[Any]:
         actors = Actors(make().describe())
         return [Tangled(make(), actors, leg, seed + rank) for rank in range(leg.num_trainers)]
 
     def disturb(self, source: Any, rng: random.Random) -> None:
-        pass
+        self.num_batches += 1
 
 
 class OnRay:
@@ -160,6 +162,7 @@ class OnRay:
 
     def __init__(self) -> None:
         self._number = 0
+        self.num_batches = 0
 
     def trainers(self, case: Case, leg: Leg, make: Callable[[], Any], seed: int, stack: ExitStack) -> list[Any]:
         from datarax_ray import RaySource
@@ -176,6 +179,7 @@ class OnRay:
         ]
 
     def disturb(self, source: Any, rng: random.Random) -> None:
+        self.num_batches += 1
         what = rng.random()
         if what < 0.15:
             running = list(source.stats().values())
@@ -387,8 +391,11 @@ def outcome(case: Case, directory: Path, where: Any) -> str | None:
     # a thread, so that a stream that waits for ever is a failure and not the end of the loop
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(HANG_S)
-    return found[0] if found else f"no end after {HANG_S:g} s"
+    seen = -1
+    while not found and seen != where.num_batches:  # hundreds of batches with actors killed take minutes
+        seen = where.num_batches
+        thread.join(HANG_S)
+    return found[0] if found else f"no batch within {HANG_S:g} s"
 
 
 def shrink(case: Case, directory: Path, where: Any, *, seconds: float = 60.0) -> Case:
