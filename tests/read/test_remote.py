@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -18,8 +19,9 @@ from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import FileSlice, find
-from datarax_ray.read.formats.remote import mirrors
+from datarax_ray.read.formats.remote import mirrors, ranges
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
+from datarax_ray.read.formats.remote.listing import listed
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.identity.contents import TAIL_NBYTES
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -314,27 +316,73 @@ class Hangs(MemoryFileSystem):
     protocol = "hangs"
     ended = threading.Event()
     num_asked = 0
+    find = AbstractFileSystem.find  # by ls
 
     def cat_file(self, path, **options):
+        self.hang()
+        return super().cat_file(path, **options)
+
+    def ls(self, path, detail=True, **options):
+        self.hang()
+        return super().ls(path, detail, **options)
+
+    def hang(self):
         type(self).num_asked += 1
         self.ended.wait()
-        return super().cat_file(path, **options)
 
     @classmethod
     def _strip_protocol(cls, path):
         return "/" + path.removeprefix("hangs://").strip("/")
 
 
-def test_a_client_without_a_timeout_is_given_up_too(tmp_path, bucket):
+@pytest.fixture
+def hanging(monkeypatch):
     fsspec.register_implementation("hangs", Hangs, clobber=True)
+    monkeypatch.setattr(Hangs, "ended", threading.Event())
+    monkeypatch.setattr(Hangs, "num_asked", 0)
+    monkeypatch.setattr(ranges, "_told", {})
+    yield Hangs
+    Hangs.ended.set()
+
+
+PATIENT_ONCE = Remote(timeout_s=0.1, listing_s=0.2, waits_s=(0.0,) * 10, patience_s=0.0)
+
+
+def test_a_client_without_a_timeout_is_given_up_too(tmp_path, bucket, hanging, caplog):
     copy_into(bucket, write_files(tmp_path, [3]), "/bucket")
-    remote = Remote(timeout_s=0.1, waits_s=(0.0,) * 10, patience_s=0.0)
-    try:
-        with pytest.raises(StorageError, match=r"reading failed 2 times in .*TimeoutError"):
-            ArrayRecordReader.of("hangs://bucket/part-00000.array_record", remote=remote)
-        assert Hangs.num_asked == 2
-    finally:
-        Hangs.ended.set()
+    with pytest.raises(StorageError, match=r"reading failed 2 times in .*TimeoutError"):
+        ArrayRecordReader.of("hangs://bucket/part-00000.array_record", remote=PATIENT_ONCE)
+    assert hanging.num_asked == 2
+    (line,) = caplog.messages
+    assert re.match(
+        r"hangs://bucket/part-00000\.array_record, its last .* reading takes more than 0\.1 s, and is", line
+    )
+
+
+@pytest.mark.parametrize("url", ["hangs://bucket/*.array_record", "hangs://bucket/"])
+def test_a_listing_that_hangs_is_told_asked_again_and_given_up(bucket, hanging, caplog, url):
+    bucket.pipe("/bucket/a.array_record", b"x")
+    with pytest.raises(StorageError, match=r"/bucket/.*: listing it failed 2 times in .*TimeoutError"):
+        listed(url, re.compile("array_record"), PATIENT_ONCE)
+    assert hanging.num_asked == 2
+    assert [line.partition(" takes more")[0] for line in caplog.messages] == [f"{url}: listing it"]
+    hanging.ended.set()
+    assert listed(url, re.compile("array_record"), PATIENT_ONCE) == ["hangs:///bucket/a.array_record"]
+
+
+def test_a_long_range_is_asked_in_pieces_of_which_a_stuck_one_is_soon_seen(bucket, monkeypatch):
+    bucket.pipe("/bucket/a", noise(0, 5 * 2**20))
+    asked, get = [], ranges._get_any
+
+    def counted(client, url, start, stop, timeout_s):
+        asked.append(stop - (start or 0))
+        return get(client, url, start, stop, timeout_s)
+
+    monkeypatch.setattr(ranges, "_get_any", counted)
+    version = ranges.read_tail("memory://bucket/a", 1, Remote()).version
+    (found,) = ranges.read_ranges([("memory://bucket/a", version, 7, 5 * 2**20)], Remote())
+    assert found == noise(0, 5 * 2**20)[7:]
+    assert max(asked) <= 2 * 2**20
 
 
 @pytest.mark.parametrize(("what", "said"), [("503", "503"), ("cut", "payload|bytes came"), ("stall", "Timeout")])

@@ -5,8 +5,9 @@ import pytest
 
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.remote import ranges
-from datarax_ray.read.formats.remote.ranges import ChangedError
+from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from tests.data import record, write_files
+from tests.http_files import HttpFiles
 
 
 @pytest.fixture
@@ -50,3 +51,23 @@ def test_what_is_not_there_is_told(bucket):
     for url in ("s3://bucket/a.array_record", "s3://other/a.array_record", "s3://other/*", "s3://other/data/"):
         with pytest.raises(FileNotFoundError, match="no such file, or no such bucket|no file matches"):
             ArrayRecordReader.of(url)
+
+
+def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path, monkeypatch):
+    s3fs = pytest.importorskip("s3fs")
+    (tmp_path / "bucket").mkdir()
+    content = np.random.default_rng(0).bytes(300_000)
+    (tmp_path / "bucket" / "a").write_bytes(content)
+    served = HttpFiles(tmp_path)
+    try:
+        files = s3fs.S3FileSystem(endpoint_url=served.url, key="key", secret="secret")
+        monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
+        remote = Remote(timeout_s=0.5, waits_s=(0.0,) * 5)
+        tail = ranges.read_tail("s3://bucket/a", 100_000, remote)
+        assert (tail.data, tail.nbytes) == (content[-100_000:], 300_000)
+        served.what = lambda number: {2: "stick", 3: "stall"}.get(number, "")
+        monkeypatch.setattr(ranges, "_MIN_RATE", 1)  # of all of it: days
+        assert ranges.read_ranges([("s3://bucket/a", tail.version, 0, 300_000)], remote) == [content]
+        assert served.num_broken == 2
+    finally:
+        served.close()

@@ -7,18 +7,20 @@ import logging
 from re import Pattern
 from typing import Any
 
-from datarax_ray.read.formats.remote.ranges import cause, filesystem_of, refusal, shown
-from datarax_ray.read.retry import retried
+from datarax_ray.read.formats.remote.ranges import Remote, cause, filesystem_of, listing, refusal, shown
 
 logger = logging.getLogger("datarax_ray")
 
+_REMOTE = Remote()
 
-def listed(url: str, named: Pattern[str]) -> list[str]:
+
+def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> list[str]:
     """The URLs of the files that a URL names: of a glob all that match, of a directory those with such a name, sorted.
 
     One that is named so itself is a file, and nobody is asked; so is one of http that does not end in "/".
 
-    Raises: FileNotFoundError where there are none; PermissionError; ImportError where its client is not installed.
+    Raises: FileNotFoundError where there are none; PermissionError; ImportError where its client is not installed;
+    StorageError where they cannot be listed for long.
     """
     client = filesystem_of(url)
     path = client._strip_protocol(url)
@@ -36,9 +38,9 @@ def listed(url: str, named: Pattern[str]) -> list[str]:
     if not is_glob and name and (is_http or named.search(name)):
         return [url]
     try:
-        infos = retried(ask, shown(url))
-    except Exception as error:
-        raise refusal(url, shown(url), error) from cause(url, error)
+        infos = listing(url, ask, remote)
+    except ValueError as error:  # the client's own
+        raise refusal(url, f"{shown(url)}: listing it", error) from cause(url, error)
     if infos is None:
         return [url]
     names = sorted(info["name"] for info in infos if info["type"] == "file")

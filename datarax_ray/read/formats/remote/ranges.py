@@ -11,23 +11,33 @@ each file's size when it is opened.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import math
 import random
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.retry import is_transient, status_of
 
 logger = logging.getLogger("datarax_ray")
 
+T = TypeVar("T")
+
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
+# The same of a client that tells nothing of what has come yet, so that a stuck one is seen after 26 s and not after 74.
+_BLIND_REQUEST_NBYTES = 2 * 2**20
 _MIN_RATE = 2**17  # bytes a second; slower than this, beyond the timeout, is stuck: 32 requests may share a slow link
+_TELL_EVERY_S = 60.0  # of one bucket or host; a fault of it meets many requests at once
+_told: dict[str, float] = {}  # when each was last told of
+_READ_NBYTES = 2**20  # of a body at a time, or what is there of it
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -38,17 +48,19 @@ class Remote:
     nbytes: of their pages that are kept in memory, and of the ends of files that are being opened, of one source in one
     process; or one read's, where that is more.
     most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
-    a small part of that. timeout_s: of one request that brings nothing, where its client tells that (http's does);
-    elsewhere of one that is slower than a hundred KB a second beyond it. waits_s: before it is asked for again, and
-    again; half a minute in all, with a quick one first, since one of many requests is often lost alone. patience_s:
-    after so long it is not asked for again, unless it was asked for only once. Two tries of the longest request end
-    well within RaySource's request_timeout_s, by which the actor would be taken for hung, and nobody told the URL.
+    a small part of that. timeout_s: of one request that brings nothing, where its client tells that (those of http and
+    s3 do); elsewhere, and beyond it, a hundred KB a second are waited for. listing_s: of one listing; a million names
+    take some 1,000 requests. waits_s: before either is asked for again, and again; half a minute in all, with a quick
+    one first, since one of many requests is often lost alone. patience_s: after so long it is not asked for again,
+    unless it was asked for only once. Two tries of the longest request end well within RaySource's request_timeout_s,
+    by which the actor would be taken for hung, and nobody told the URL.
     """
 
     nbytes: int = 256 * 2**20
     most_requests: int = 32
     gap_nbytes: int = 64 * 2**10
     timeout_s: float = 10.0
+    listing_s: float = 120.0
     waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     patience_s: float = 60.0
 
@@ -69,6 +81,10 @@ class ChangedError(ValueError):
 def is_url(path: str) -> bool:
     """Whether a path is for one of the clients here; file:// is a path of this machine."""
     return "://" in path and not path.startswith("file://")
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0]
 
 
 def shown(url: str) -> str:
@@ -119,9 +135,10 @@ def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> 
     storage failed for longer than was waited, with the URL and the range; ValueError where it gives no ranges.
     """
     pieces = [
-        (index, begin, min(begin + MAX_REQUEST_NBYTES, stop))
-        for index, (_, _, start, stop) in enumerate(wanted)
-        for begin in range(start, stop, MAX_REQUEST_NBYTES)
+        (index, begin, min(begin + most, stop))
+        for index, (url, _, start, stop) in enumerate(wanted)
+        for most in [MAX_REQUEST_NBYTES if _scheme(url) in _TELLING_PROGRESS else _BLIND_REQUEST_NBYTES]
+        for begin in range(start, stop, most)
     ]
 
     async def all_of_them() -> list[bytes]:
@@ -164,36 +181,94 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     version: that they are to be of, "" for any.
     """
     client = filesystem_of(url)
-    get = _GETTERS.get(url.partition("://")[0], _get_any)
+    get = _GETTERS.get(_scheme(url), _get_any)
     count = stop - (start or 0)
-    what = f"{shown(url)}, its last {stop:,} bytes" if start is None else f"{shown(url)}, bytes [{start:,}, {stop:,})"
-    begin = time.monotonic()
-    for tries, wait_s in enumerate((*remote.waits_s, None), start=1):
+
+    async def once() -> Answer:
         try:
-            asked = get(client, url, start, stop, remote.timeout_s)
-            answer = await asyncio.wait_for(asked, remote.timeout_s + count / _MIN_RATE)
-            if version and answer.version != version:  # first: a shorter one would look cut
-                raise _changed(url, version, f"is of {answer.version}")
-            if len(answer.data) != (count if start is not None else min(count, answer.nbytes)):
-                raise ConnectionError(f"{len(answer.data):,} bytes came of {count:,}")
-            return answer
+            answer = await get(client, url, start, stop, remote.timeout_s)
         except Exception as error:
-            if isinstance(error, ValueError | StorageError):
-                raise  # ours
             if 416 in (status_of(error), error.__cause__ and status_of(error.__cause__)):  # not satisfiable
                 raise _changed(url, version, "ends before that") if version else _empty(url) from None
-            if not is_transient(error):
-                raise refusal(url, what, error) from cause(url, error)
-            took_s = time.monotonic() - begin
-            if wait_s is None or (tries > 1 and took_s + wait_s > remote.patience_s):
-                raise StorageError(
-                    f"{what}: reading failed {tries} times in {took_s:.0f} s, at last with {_said(error)}. That is the "
-                    "storage or the way to it, no broken data, so nothing is left out for it. Look at the service and "
-                    "the network, and go on from the last state."
-                ) from cause(url, error)
-            logger.debug("%s: asking again in %.1f s: %s", what, wait_s, _said(error))
-        await asyncio.sleep(wait_s * (0.5 + random.random()))  # or all that were refused would come back at once
+            raise
+        if version and answer.version != version:  # first: a shorter one would look cut
+            raise _changed(url, version, f"is of {answer.version}")
+        if len(answer.data) != (count if start is not None else min(count, answer.nbytes)):
+            raise ConnectionError(f"{len(answer.data):,} bytes came of {count:,}")
+        return answer
+
+    what = f"{shown(url)}, its last {stop:,} bytes" if start is None else f"{shown(url)}, bytes [{start:,}, {stop:,})"
+    return await _patiently(once, url, f"{what}: reading", remote, remote.timeout_s + count / _MIN_RATE)
+
+
+def listing(url: str, ask: Callable[[], T], remote: Remote) -> T:
+    """What ask() gives, which asks a client of fsspec what is there. Raises: as read_ranges."""
+    return _run(_patiently(lambda: _in_thread(ask), url, f"{shown(url)}: listing it", remote, remote.listing_s))
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remote: Remote, most_s: float) -> T:
+    """What a request gives; asked again where it may help, given up where it does not, and told of where it is long.
+
+    what: is done, for people. most_s: that one request may take.
+    Raises: StorageError where it failed for too long; ValueError at once, which is ours; see refusal.
+    """
+    begin, last = time.monotonic(), "it has not answered"
+    bound_s = most_s + max(most_s, remote.patience_s)
+
+    def tell() -> None:
+        _tell(url, "%s takes more than %g s, and is given up after %.0f: %s", what, remote.timeout_s, bound_s, last)
+
+    timer = asyncio.get_running_loop().call_later(remote.timeout_s, tell)
+    try:
+        for tries, wait_s in enumerate((*remote.waits_s, None), start=1):
+            try:
+                async with asyncio.timeout(most_s):
+                    return await ask()
+            except Exception as error:
+                if isinstance(error, ValueError | StorageError):
+                    raise
+                if not is_transient(error):
+                    raise refusal(url, what, error) from cause(url, error)
+                last, took_s = _said(error), time.monotonic() - begin
+                if wait_s is None or (tries > 1 and took_s + wait_s > remote.patience_s):
+                    raise StorageError(
+                        f"{what} failed {tries} times in {took_s:.0f} s, at last with {last}. That is the storage or "
+                        "the way to it, no broken data, so nothing is left out for it. Look at the service and the "
+                        "network, and go on from the last state."
+                    ) from cause(url, error)
+            await asyncio.sleep(wait_s * (0.5 + random.random()))  # or all that were refused would come back at once
+    finally:
+        timer.cancel()
     raise AssertionError("the last try returns or raises")
+
+
+def _tell(url: str, message: str, *args: Any) -> None:
+    """Warn, once in a while for each place."""
+    root, now = shown(url).rpartition("/")[0], time.monotonic()
+    if now >= _told.get(root, -math.inf) + _TELL_EVERY_S:
+        _told[root] = now
+        logger.warning(message, *args)
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """What call() gives. The thread is left behind where nobody waits any more, and at exit: it may hang for ever."""
+    answer: asyncio.Future[T] = (loop := asyncio.get_running_loop()).create_future()
+
+    def settle(how: Callable[[Any], None], result: Any) -> None:
+        if not answer.done():
+            how(result)
+
+    def run() -> None:
+        settled: tuple[Callable[[Any], None], Any]
+        try:
+            settled = answer.set_result, call()
+        except BaseException as error:
+            settled = answer.set_exception, error
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            loop.call_soon_threadsafe(settle, *settled)
+
+    threading.Thread(target=run, daemon=True, name="datarax_ray-remote").start()
+    return await answer
 
 
 def _changed(url: str, version: str, now: str) -> ChangedError:
@@ -218,7 +293,7 @@ def refusal(url: str, what: str, error: Exception) -> Exception:
             f"{shown(url)}: access is refused ({_said(error)}). Give credentials the way that the client of "
             f"{url.partition('://')[0]}:// takes them, on every host that reads"
         )
-    return StorageError(f"{what}: {_said(error)}")
+    return StorageError(f"{what} failed: {_said(error)}")
 
 
 def cause(url: str, error: Exception) -> Exception | None:
@@ -277,13 +352,14 @@ async def _get_http(client: Any, url: str, start: int | None, stop: int, timeout
 async def _get_s3(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
     bucket, key, version_id = client.split_path(url)
     options = {"VersionId": version_id} if version_id else {}
-    answer = await client._call_s3("get_object", Bucket=bucket, Key=key, Range=_header(start, stop), **options)
-    body = answer["Body"]
-    try:
-        data = await body.read()
-    finally:
-        body.close()
-    return _answer(url, start, stop, answer.get("ContentRange", ""), answer.get("ETag"), data)
+    now, data = asyncio.get_running_loop().time, bytearray()
+    async with asyncio.timeout(timeout_s) as limit:
+        answer = await client._call_s3("get_object", Bucket=bucket, Key=key, Range=_header(start, stop), **options)
+        async with answer["Body"] as body:
+            while part := await body.read(_READ_NBYTES):
+                data += part
+                limit.reschedule(now() + timeout_s)
+    return _answer(url, start, stop, answer.get("ContentRange", ""), answer.get("ETag"), bytes(data))
 
 
 async def _get_gcs(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
@@ -299,7 +375,7 @@ async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_
     async def call(name: str, *args: Any, **options: Any) -> Any:
         if client.async_impl:
             return await getattr(client, f"_{name}")(*args, **options)
-        return await asyncio.to_thread(getattr(client, name), *args, **options)
+        return await _in_thread(functools.partial(getattr(client, name), *args, **options))
 
     if start is None:
         nbytes = int((await call("info", path))["size"])
@@ -319,3 +395,4 @@ _GETTERS: dict[str, Getter] = {
     **dict.fromkeys(("s3", "s3a"), _get_s3),
     **dict.fromkeys(("gs", "gcs"), _get_gcs),
 }
+_TELLING_PROGRESS = ("http", "https", "s3", "s3a")  # those of which a part that came is seen
