@@ -15,6 +15,7 @@ from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import are_told, kept
+from datarax_ray.read.formats.remote.ranges import Remote, filesystem_of, listing
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
 from datarax_ray.sources import (
@@ -45,6 +46,9 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
     "CSV": (CSVSource, CSVSourceConfig),
     "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
 }
+
+# Where fsspec's client reads ArrayRecord, and pyarrow's own other formats: credentials and endpoints may differ.
+_TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
 
 # Read by name, and not by what files begin with.
 _KINDS = ("hf", "imagefolder")
@@ -118,11 +122,35 @@ def _kind_of(paths: Any) -> tuple[str | None, str]:
 
 
 def _found(paths: Any) -> tuple[str, bytes]:
-    """The one format of what lies there, and how its first file begins. Of each suffix one is looked at."""
+    """The one format of what lies there, and how its first file begins; looked at by the client that reads it."""
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     if isinstance(named, Iterable) and not isinstance(named, Set):
         named = [found for path in named for found in (expand_braces(path) if isinstance(path, str) else [path])]
-    filesystem, files = find_on(named, None, ("",))
+    url = next((path for path in named if isinstance(path, str) and path.startswith(_TWO_CLIENTS)), None)
+    if url is None:
+        return _looked_at(named, None)
+    try:
+        client = filesystem_of(url)
+        found = listing(url, lambda: _looked_at(map(client._strip_protocol, named), client), Remote())
+    except Exception as error:  # what is no ArrayRecord may be there for pyarrow's all the same
+        said = f"the client that reads ArrayRecord there: {error}"
+    else:
+        if found[0] == "ArrayRecord":
+            return found
+        said = (
+            f"the client that reads ArrayRecord there finds {found[0]}: where credentials or endpoint of pyarrow's "
+            f"differ, give its source filesystem=fsspec.filesystem({url.partition('://')[0]!r}, ...)"
+        )
+    try:
+        return _looked_at(named, None)
+    except Exception as error:
+        error.add_note(said)
+        raise
+
+
+def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
+    """The same by one client, None for pyarrow's. Of each suffix one file is looked at."""
+    filesystem, files = find_on(named, filesystem, ("",))
     found: dict[str | None, tuple[str, bytes]] = {}
     looked_at: set[str] = set()  # suffixes
     for path in files:

@@ -1,8 +1,12 @@
 """A real S3 server (moto's) and s3fs, where both are installed: pip install s3fs "moto[server]"."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from datarax_ray import loading
+from datarax_ray.loading import load
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
@@ -51,6 +55,24 @@ def test_what_is_not_there_is_told(bucket):
     for url in ("s3://bucket/a.array_record", "s3://other/a.array_record", "s3://other/*", "s3://other/data/"):
         with pytest.raises(FileNotFoundError, match="no such file, or no such bucket|no file matches"):
             ArrayRecordReader.of(url)
+
+
+def test_load_looks_at_files_by_the_client_that_reads_them(tmp_path, bucket, monkeypatch):
+    monkeypatch.setattr(loading, "filesystem_of", lambda _: bucket)
+    for path in write_files(tmp_path, [3, 4]):
+        bucket.put(str(path), f"bucket/mine/{path.name}")
+    pq.write_table(pa.table({"x": [1, 2, 3]}), tmp_path / "a.parquet")
+    bucket.put(str(tmp_path / "a.parquet"), "bucket/table/a.parquet")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")  # of pyarrow's client, where nobody listens
+    for url in ("s3://bucket/mine/", "s3://bucket/mine", "s3://bucket/mine/*"):
+        assert list(load(url).get_batch(7)) == [record(i) for i in range(7)]
+    with pytest.raises(OSError, match="NETWORK_CONNECTION") as raised:
+        load("s3://bucket/table")
+    assert "finds Parquet: where credentials or endpoint of pyarrow's differ" in raised.value.__notes__[0]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint_url)
+    assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
+    monkeypatch.setattr(bucket, "info", lambda path, **_: 1 / 0)
+    assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
 
 
 def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path, monkeypatch):
