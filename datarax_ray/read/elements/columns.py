@@ -203,7 +203,8 @@ def dense_dtype(value: Any) -> np.dtype | None:
     if type(value) in _SCALARS:
         return np.dtype(_SCALARS[type(value)])
     if isinstance(value, np.ndarray | np.generic):
-        return None if is_host_only(value.dtype) else value.dtype
+        dtype = value.dtype
+        return None if is_host_only(dtype) else dtype if dtype.isnative else dtype.newbyteorder("=")  # as columns are
     if hasattr(value, "__array__") and hasattr(value, "shape"):  # arrays of other libraries: jax, torch
         return np.asarray(value).dtype
     return None
