@@ -170,9 +170,15 @@ class ActorSet:
         """
         if num_actors >= len(self.actors):
             raise ValueError(f"removing {num_actors} of {len(self.actors)} actors would leave none to read")
-        is_shared = self._options.name is not None
+        is_shared, num_nodes = self._options.name is not None, len(self._options.nodes)
+        if num_actors > len(self.actors) - num_nodes:
+            raise ValueError(
+                f"removing {num_actors} of {len(self.actors)} actors would leave some of the {num_nodes} nodes that "
+                "have the files without one, and nobody else can read these"
+            )
         by_use = sorted(
-            self.actors.values(), key=lambda actor: (not is_shared and actor.state.phase == "running", -actor.index)
+            (actor for actor in self.actors.values() if actor.index >= num_nodes),
+            key=lambda actor: (not is_shared and actor.state.phase == "running", -actor.index),
         )
         removed, ready = by_use[:num_actors], self.ready
         for actor in removed:

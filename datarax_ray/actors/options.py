@@ -18,6 +18,8 @@ class ActorOptions:
     name, that they outlive their last driver by so many seconds, and any of them; inf until they are stopped.
     start_timeout_s: how long to wait for an actor where none runs. request_timeout_s: how long an actor may be at one
     request before it is taken for hung, ended and replaced. thresholds: how patient to be with actors otherwise.
+    nodes: ids of those that have the data, where these are some: actor i runs on number i % len(nodes), while that is
+    there, so that each has one.
 
     Raises: ValueError for a timeout that is not positive, or linger_s without a name.
     """
@@ -32,6 +34,7 @@ class ActorOptions:
     runtime_env: Mapping[str, Any] | None = None
     request_timeout_s: float = 300.0
     thresholds: Thresholds = field(default_factory=Thresholds)
+    nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("start_timeout_s", "request_timeout_s", "linger_s"):

@@ -37,6 +37,7 @@ from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.scaling import Scaler
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.homes import Homes
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
 from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
@@ -79,6 +80,9 @@ class RayPool:
         self._set = ActorSet(num_actors, options, identity, code, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._scaler = scaler
+        self._homes: Homes | None = getattr(description, "homes", None)
+        self._start_timeout_s = options.start_timeout_s
+        self._lacks_since: float | None = None  # since when no actor is at some home
         self._program = None if follows or scaler is not None else num_actors
         self._wish: Wish | None = None
         self._renewed_at = -math.inf
@@ -110,14 +114,49 @@ class RayPool:
         with self._held():
             self._scale()
             if ready := self._set.look():
-                return ready
+                if missing := self._lacks(ready):
+                    ready = self._set.ready  # a node that is benched may have what no other one has
+                    missing = self._lacks(ready)
+                if not missing:
+                    return ready
             pings = [actor.ping for actor in self._set.actors.values() if actor.ping is not None]
         if pings:
             with self._connection.waiting():
                 ray.wait(pings, num_returns=1, timeout=POLL_S)
         else:
             time.sleep(POLL_S)
+        if ready:
+            self._check_homes(missing)
         return ()
+
+    def _lacks(self, actors: tuple[int, ...]) -> list[int]:
+        """The homes (see plan.homes) that none of these actors is at."""
+        if self._homes is None:
+            return []
+        nodes = self._set.nodes
+        missing = self._homes.without(frozenset(nodes[actor] for actor in actors if actor in nodes))
+        if not missing:
+            self._lacks_since = None
+        return missing
+
+    def _check_homes(self, missing: list[int]) -> None:
+        """Raise RuntimeError where files are on nodes that are gone for ever, or have no actor for too long."""
+        assert self._homes is not None
+        with self._connection.waiting():
+            alive = frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
+        now = time.monotonic()
+        self._lacks_since = now if self._lacks_since is None else self._lacks_since
+        gone = [home for home in missing if not self._homes.nodes[home] & alive]
+        if gone or now - self._lacks_since > self._start_timeout_s:
+            home = (gone or missing)[0]
+            files = ", ".join(self._homes.names[home])
+            nodes = ", ".join(node[:12] for node in sorted(self._homes.nodes[home]))
+            state = "gone" if gone else f"without a running actor for {self._start_timeout_s:g} s"
+            raise RuntimeError(
+                f"{files} (and perhaps more) are on node {nodes} alone, which is {state}: nobody can read their "
+                "records, and the stream does not go on without them. Bring the node back with its files, or copy "
+                "these to another one, and start again with files_on_nodes(...): the last state that was saved goes on"
+            )
 
     def _scale(self) -> None:
         """As many actors as the stream has use for, of those that it may have."""

@@ -117,11 +117,19 @@ class RaySource(Source, Closing):
             thresholds or Thresholds(),
         )
         description = source.describe()
+        homes = getattr(description, "homes", None)
+        nodes = () if homes is None else homes.all_nodes
+        if least is not None and least < len(nodes):
+            raise ValueError(
+                f"num_actors={num_actors}, and the files lie on {len(nodes)} nodes, each of which needs an actor of "
+                f"its own to be read; give at least {len(nodes)}"
+            )
+        options = replace(options, nodes=nodes)
         check_can_connect()
         with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
             most = connect(most, num_cpus)
             if most is None:
-                most = _default_num_actors(num_cpus)
+                most = max(len(nodes), _default_num_actors(num_cpus))
             least = most if least is None else min(least, most)
             self._max_nbytes = _default_max_nbytes(most) if max_nbytes is None else max_nbytes
             namespace = ray.get_runtime_context().namespace
@@ -133,7 +141,7 @@ class RaySource(Source, Closing):
                     f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: "
                     f"the Ray namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
                 )
-            self._actors = RayPool(description, least, options, scaler, follows=num_actors is None)
+            self._actors = RayPool(description, least, options, scaler, follows=num_actors is None and not nodes)
         if name is not None and is_alone:
             logger.warning(
                 "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "

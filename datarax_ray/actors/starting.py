@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import AuthenticationError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datarax_ray.actors.lifecycle import ActorState, Commands
 from datarax_ray.actors.options import ActorOptions
@@ -63,6 +64,9 @@ def start_actor(index: int, options: ActorOptions, identity: str, code: Code) ->
         "max_task_retries": 0,
         "scheduling_strategy": "SPREAD",
     }
+    if options.nodes:
+        node = options.nodes[index % len(options.nodes)]
+        given["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
     for key in ("resources", "label_selector", "memory", "runtime_env"):
         value = getattr(options, key)
         if value is not None:

@@ -15,6 +15,7 @@ from datarax_ray.feed.opinions import Opinions
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
+from datarax_ray.plan.homes import may_read
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.stream import Stream
 
@@ -154,6 +155,8 @@ class Flow:
         self._stall = stall
         self._clock = clock
         self._asked_of: Any = None
+        self._homes = window.scheduler.limits.homes
+        self._is_owned = False  # whether there is somebody to ask, whatever it is
         self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, what has not come
         self._backups = Backups()
         self._copies: dict[tuple[int, int], tuple[Part, Part]] = {}  # what the window asked for, and the copy of it
@@ -182,10 +185,11 @@ class Flow:
 
         Returns whether something is lost, so that it is to be seen who can be asked now.
         """
-        if actors and (actors, weights) != self._asked_of:
-            self._asked_of = actors, weights
-            self._window.reassign(actors, weights)
-        if actors:  # or parts would be asked of those who cannot answer
+        nodes = self._pool.nodes() if self._homes else None
+        if actors and (actors, weights, nodes) != self._asked_of:
+            self._asked_of = actors, weights, nodes
+            self._is_owned = self._window.reassign(actors, weights, nodes)
+        if actors and self._is_owned:  # or parts would be asked of those who cannot answer
             for part in self._window.asks():
                 self._send(part)
         now = self._clock()
@@ -314,7 +318,7 @@ class Flow:
         self._timings.arrived(event.part.actor, event.block)
         asked = self._settle(event.part)
         self._stall.over()
-        found = self._opinions.heard(event.part, event.block, event.node, self._pool.nodes())
+        found = self._opinions.heard(event.part, event.block, event.node, self._others(event.part))
         if isinstance(found, Part):
             self._window.doubted(asked, found)
             return
@@ -327,6 +331,13 @@ class Flow:
         self._arrived.append((part, block))
         if part.is_trial and block.failure is not None:
             self._end_behind(part.chunk, block)
+
+    def _others(self, part: Part) -> Mapping[int, str]:
+        """Where those are who may be asked for the part."""
+        nodes = self._pool.nodes()
+        if not self._homes:
+            return nodes
+        return {actor: node for actor, node in nodes.items() if may_read(part.request, self._homes, node)}
 
     def _end_behind(self, chunk: int, failed: Block) -> None:
         """Ask for nothing of the chunk that is behind what ends its process: of a shard, which is read forwards, all

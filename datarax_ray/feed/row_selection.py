@@ -92,7 +92,7 @@ class SelectedRowsScheduler:
 
     def __init__(self, places: Scheduler, selector: Selector) -> None:
         self._places = places
-        self.limits = ChunkLimits(max_actors=places.limits.max_actors)
+        self.limits = ChunkLimits(max_actors=places.limits.max_actors, homes=places.limits.homes)
         self._selector = selector
         self._known: deque[_Places] = deque()  # not dealt yet
         self._dealt: deque[_Places] = deque()

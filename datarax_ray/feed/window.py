@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from datarax_ray.plan.homes import assign_at_home
 from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.requests import Request
 from datarax_ray.plan.scheduling import MAX_PART_RECORDS, Scheduler
@@ -233,22 +234,37 @@ class Window:
         self._waiting = [part for part in self._waiting if part not in behind]
         return behind
 
-    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
+    def reassign(
+        self,
+        actors: Sequence[int],
+        weights: Mapping[int, float] | None = None,
+        nodes: Mapping[int, str] | None = None,
+    ) -> bool:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on.
 
         Those who share the actors are to ask the same of them, whenever each began: so nothing counts but who is there.
+        nodes: of each actor, where that counts (ChunkLimits.homes). Returns whether there is an owner for everything;
+        otherwise nothing may be asked for until there is.
         """
         limits = self.scheduler.limits
-        actors = actors[: limits.max_actors]
+        homes, actors = limits.homes, actors[: limits.max_actors]
         self.scheduler.fit(len(actors))
         before, self._partitioning = self._partitioning, self.scheduler.partitioning
+        last = self._owners
         if limits.is_aligned:
-            self._owners = ()
-        elif self._owners and self._partitioning != before:
+            last = ()
+        elif last and self._partitioning != before:
             coarser = (self._partitioning.coarser(s, before) for s in range(self._partitioning.num_partitions))
-            self._owners = tuple(self._owners[s] for s in coarser)
-        self._owners = assign(self._partitioning, actors, self._owners, weights)
+            last = tuple(last[s] for s in coarser)
+        if homes:
+            owners = assign_at_home(self._partitioning, homes, nodes or {}, actors, last, weights)
+            if owners is None:
+                return False
+        else:
+            owners = assign(self._partitioning, actors, last, weights)
+        self._owners = owners
         self._waiting = [self._ask_owner(part) for part in self._waiting]
+        return True
 
     def release(self) -> None:
         """Event: the consumer is done with the first chunk, which is complete."""

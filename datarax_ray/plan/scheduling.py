@@ -39,7 +39,8 @@ class ChunkLimits:
     None for all. is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their
     sizes, which are powers of two, if not given. share: of a chunk's positions, those that are read for this trainer;
     the same actors read the others for others. is_anywhere: whether a request costs any actor about the same, so
-    that another one than the owner may be asked for it.
+    that another one than the owner may be asked for it. homes: where files lie on some nodes alone, the nodes of each
+    home (see plan.homes); () where any actor may own anything.
     """
 
     max_size: int = 2**62
@@ -49,6 +50,7 @@ class ChunkLimits:
     is_aligned: bool = False
     share: float = 1.0
     is_anywhere: bool = False
+    homes: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ class RecordScheduler:
 
     stop: None for an endless stream. wanted: of every position. origin: where the weights of a mixture begin to hold,
     None for the beginning. first_size: see ChunkLimits. drops_alike: see EmptyEpochs. is_kept: whether actors keep what
-    they have decoded for later reads, so that nobody else should decode it too.
+    they have decoded for later reads, so that nobody else should decode it too. homes: see ChunkLimits; the order's
+    partitions follow them.
     """
 
     def __init__(
@@ -161,6 +164,7 @@ class RecordScheduler:
         first_size: int = 2**62,
         drops_alike: bool = True,
         is_kept: bool = False,
+        homes: tuple[frozenset[str], ...] = (),
     ) -> None:
         self.partitioning = partitioning
         self.limits = ChunkLimits(
@@ -169,7 +173,8 @@ class RecordScheduler:
             MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
             is_aligned=wanted.sharing is not None,
             share=1.0 if wanted.positions is None else wanted.positions.share,
-            is_anywhere=not is_kept,
+            is_anywhere=not is_kept and not homes,
+            homes=homes,
         )
         self._order = order.since(origin)
         self._next = start
@@ -190,6 +195,7 @@ class RecordScheduler:
         *,
         drops_alike: bool,
         is_kept: bool = False,
+        homes: tuple[frozenset[str], ...] = (),
     ) -> Self:
         """What deals a stream of this order from a state on. run_records: that one actor should read in a row."""
         assert start.extra is None or isinstance(start.extra, WeightsStart)
@@ -203,10 +209,11 @@ class RecordScheduler:
             first_size=smallest_run(run_records),
             drops_alike=drops_alike,
             is_kept=is_kept,
+            homes=homes,
         )
 
     def fit(self, num_actors: int) -> None:
-        if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS:
+        if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are
             self.partitioning = self.partitioning.refined(1 << (num_actors * PARTITIONS_EACH - 1).bit_length())
 
     @property

@@ -132,8 +132,9 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
 
     paths: a path or URL (s3://, gs://, az://, https://, ...), a glob or directory, "path[start:stop]",
     pathlib.Path, an object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or a list of
-    these. transforms: applied in this order to each record's bytes; see datarax_ray.read.elements.transforms. Without
-    any, elements are the records' bytes.
+    these; or what files_on_nodes found on some nodes alone, which a RaySource reads there. transforms: applied in this
+    order to each record's bytes; see datarax_ray.read.elements.transforms. Without any, elements are the records'
+    bytes.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing or what is no whole ArrayRecord
     file; RecordError from reading, for a record that cannot be read, decoded or transformed.

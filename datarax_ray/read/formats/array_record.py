@@ -17,13 +17,14 @@ import re
 import resource
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.homes import Homes
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns
@@ -37,6 +38,7 @@ from datarax_ray.read.formats.remote.mirrors import Mirrors, looked_at
 from datarax_ray.read.formats.remote.ranges import Remote, is_url, shown
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import MAX_NAMES
 
 # Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
 # group of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
@@ -105,6 +107,67 @@ class RecordFile:
         return 2048 + (24 if self.version else 8) * self.num_records // self.group_size
 
 
+@dataclass(frozen=True)
+class NodeFiles:
+    """Files that lie on some nodes of a cluster alone, as these have looked at them; nobody else opens them.
+
+    files: in the order of the stream. nodes: of each, the ids of the nodes that have it.
+    """
+
+    files: tuple[RecordFile, ...]
+    nodes: tuple[frozenset[str], ...]
+
+    def __repr__(self) -> str:
+        num_nodes = len(frozenset().union(*self.nodes))
+        return f"NodeFiles({len(self.files)} files on {num_nodes} nodes, {self.files[0].path} the first)"
+
+    @classmethod
+    def union(cls, found: Mapping[str, Sequence[Sequence[RecordFile]]]) -> NodeFiles:
+        """The files of all nodes. found: of each node, what it has of each path that was named.
+
+        What was named comes in its order, the files of one in that of their names; equal ones on several nodes are one.
+
+        Raises: FileNotFoundError for what no node has, or where nothing has records; ValueError where two nodes have
+        different files of one name.
+        """
+        homes: dict[tuple[Any, ...], dict[str, RecordFile]] = {}
+        num_named = max((len(each) for each in found.values()), default=0)
+        for named in range(num_named):
+            for node, each in found.items():
+                for file in each[named]:
+                    homes.setdefault((named, file.path, file.skip, file.take), {})[node] = file
+        for has in homes.values():
+            (one, first), *others = has.items()
+            for node, file in others:
+                if file != first:
+                    raise ValueError(
+                        f"{first.path} is not the same file on all nodes: {first.num_records} records in "
+                        f"{first.nbytes:,} bytes on node {one[:12]}, {file.num_records} in {file.nbytes:,} on node "
+                        f"{node[:12]}{_others(first, file)}; a stream could hold either. Give them different names, or "
+                        "remove one"
+                    )
+        ordered = [homes[key] for key in sorted(homes)]
+        files = tuple(next(iter(has.values())) for has in ordered)
+        if not sum(file.take for file in files):
+            raise FileNotFoundError(f"no node has a record of what was named; {len(found)} nodes were asked")
+        return cls(files, tuple(frozenset(has) for has in ordered))
+
+    def homes(self) -> Homes:
+        """Which nodes have which records."""
+        nodes = tuple(dict.fromkeys(self.nodes))
+        starts = np.cumsum([0, *(file.take for file in self.files)]).tolist()
+        home = [nodes.index(has) for has in self.nodes]
+        names = tuple(
+            tuple(file.path for file, has in zip(self.files, self.nodes, strict=True) if has == each) for each in nodes
+        )
+        return Homes(tuple(starts[:-1]), tuple(home), nodes, tuple(each[:MAX_NAMES] for each in names))
+
+
+def _others(one: RecordFile, other: RecordFile) -> str:
+    same = (one.num_records, one.nbytes) == (other.num_records, other.nbytes)
+    return " (others)" if same else ""
+
+
 class _UnevenError(Exception):
     """Records of one size so far, and here is another."""
 
@@ -117,7 +180,7 @@ class ArrayRecordReader:
 
     keep: how many files stay open. remote: how those behind URLs are read. room: for so many records of decoded groups,
     which then wait for the rest of their records to be asked for; 0 where that is not to be expected, and a group is
-    decoded for what is asked of it now. run: see groups.
+    decoded for what is asked of it now. run: see groups. homes: which nodes have which records, None where all do.
     """
 
     broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
@@ -129,8 +192,10 @@ class ArrayRecordReader:
         room: int = 0,
         remote: Remote = _REMOTE,
         run: int = 1,
+        homes: Homes | None = None,
     ) -> None:
         self.files = tuple(files)
+        self.homes = homes
         self._remote = remote
         self._mirrors = Mirrors(self.files, remote)
         self._has_remote = any(file.version for file in self.files)
@@ -157,10 +222,9 @@ class ArrayRecordReader:
         Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
         slices outside their file, and where there is no record in all files together.
         """
-        slices = find(paths)
-        files = inspect_all(
-            lambda part: retried(lambda: _inspect(part, remote), f"{shown(part.path)} while it was opened"), slices
-        )
+        if isinstance(paths, NodeFiles):
+            return cls(paths.files, keep, remote=remote, homes=paths.homes())
+        files = counted(paths, remote)
         if not sum(file.take for file in files):
             raise ValueError(
                 f"there are 0 records in {files[0].name}"
@@ -204,7 +268,7 @@ class ArrayRecordReader:
 
     def with_room_for(self, num_records: int, run: int = 1) -> ArrayRecordReader:
         """A reader of the same records that keeps decoded groups with so many, up to 512 MiB. run: see groups."""
-        return ArrayRecordReader(self.files, self._keep, num_records, self._remote, run)
+        return ArrayRecordReader(self.files, self._keep, num_records, self._remote, run, self.homes)
 
     def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -258,7 +322,14 @@ class ArrayRecordReader:
             self._mirrors.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files, "keep": self._keep, "room": self._room, "remote": self._remote, "run": self._run}
+        return {
+            "files": self.files,
+            "keep": self._keep,
+            "room": self._room,
+            "remote": self._remote,
+            "run": self._run,
+            "homes": self.homes,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -536,6 +607,13 @@ def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | N
         return None
     number = _NUMBERS.get(said["why"])
     return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
+
+
+def counted(paths: Any, remote: Remote = _REMOTE) -> list[RecordFile]:
+    """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
+    return inspect_all(
+        lambda part: retried(lambda: _inspect(part, remote), f"{shown(part.path)} while it was opened"), find(paths)
+    )
 
 
 def _inspect(part: FileSlice, remote: Remote) -> RecordFile:

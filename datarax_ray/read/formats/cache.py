@@ -44,6 +44,10 @@ class CachedReader:
         return getattr(self._reader, "is_managed", False)
 
     @property
+    def homes(self) -> Any:
+        return getattr(self._reader, "homes", None)
+
+    @property
     def broken(self) -> type[Exception]:
         return self._reader.broken
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.homes import HomedOrder, Homes
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import EpochOrder
+from datarax_ray.plan.orders.order import EpochOrder, Order
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.position import Yields
@@ -107,17 +109,28 @@ class IndexedStream(ElementStream):
     def __str__(self) -> str:
         return f"num_records={self.order.num_records}, shuffle={self.order.shuffle!r}"
 
+    @property
+    def homes(self) -> Homes | None:
+        """Which nodes have which records, where only some have each; None where all do."""
+        return getattr(self.reader, "homes", None)
+
+    @functools.cached_property
+    def _order_at_home(self) -> Order:
+        """The order, with partitions that follow where files lie."""
+        return self.order if self.homes is None else HomedOrder(self.order, self.homes)
+
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
         is_packed = wanted.documents is not None
         return RecordScheduler.of(
-            self.order,
+            self._order_at_home,
             self.run_records,
             start,
             stop,
             wanted,
             drops_alike=self.drops_alike(is_packed),
             is_kept=self.is_kept,
+            homes=() if self.homes is None else self.homes.nodes,
         )
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
@@ -127,7 +140,7 @@ class IndexedStream(ElementStream):
 
         Raises: OSError and ValueError for a file that is gone or replaced.
         """
-        return self.block_at(*request.select(self.order), request.wanted.documents, ended)
+        return self.block_at(*request.select(self._order_at_home), request.wanted.documents, ended)
 
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing.
@@ -157,7 +170,7 @@ class IndexedStream(ElementStream):
 
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files in which the request's records are."""
-        return names_of(request.select(self.order)[1], self.locate)
+        return names_of(request.select(self._order_at_home)[1], self.locate)
 
     def locate(self, record: int) -> str:
         """Where a record is, for people."""

@@ -62,6 +62,8 @@ class MixtureStream:
             object.__setattr__(self, "length", operator.index(self.length))
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
+        if any(getattr(getattr(each, "reader", None), "homes", None) for each in self.components):
+            raise ValueError("a mixture's components cannot be files that lie on some nodes alone (files_on_nodes)")
         finite = [index for index, component in enumerate(self.components) if component.stop is not None]
         if self.allow_new_weights and finite:
             raise ValueError(

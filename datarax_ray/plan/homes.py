@@ -1,0 +1,126 @@
+"""Homes: which nodes have which records, where files lie on some nodes alone; and who owns what then.
+
+The order does not depend on it, so the stream is that of all files in one directory. Only ownership follows homes: a
+partition holds records of one home, and its owner is on a node of that.
+
+Legend: a home is a set of nodes that have the same files; a share is the partitions of one home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.order import EpochOrder, Order, Partitioning, RunRecords
+from datarax_ray.plan.partitions import assign
+
+# Partitions of a home: for the actors of one host.
+_MIN_SHARE = 16
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Where records are. starts: the first record of each stretch of one home, the first of them 0, ascending.
+
+    home: of each stretch, an index in `nodes`. nodes: of each home, the ids of its nodes. names: of each home, some of
+    its files, for people.
+    """
+
+    starts: tuple[int, ...]
+    home: tuple[int, ...]
+    nodes: tuple[frozenset[str], ...]
+    names: tuple[tuple[str, ...], ...]
+
+    def of(self, records: Indices) -> Indices:
+        """The home of each record. records: int64 (k,). Returns int64 (k,)."""
+        return np.array(self.home, np.int64)[np.searchsorted(self.starts, records, "right") - 1]
+
+    @property
+    def all_nodes(self) -> tuple[str, ...]:
+        """The nodes that have any record, sorted."""
+        return tuple(sorted(frozenset().union(*self.nodes)))
+
+    def without(self, nodes: frozenset[str]) -> list[int]:
+        """The homes that have none of these nodes."""
+        return [home for home, has in enumerate(self.nodes) if not has & nodes]
+
+
+@dataclass(frozen=True)
+class HomedOrder(Order):
+    """An order, whose partitions hold records of one home each: as many of every home, one behind the other."""
+
+    order: EpochOrder
+    homes: Homes
+
+    @property
+    def num_records(self) -> int:  # type: ignore[override]
+        return self.order.num_records
+
+    @property
+    def seed(self) -> int:  # type: ignore[override]
+        return self.order.seed
+
+    @property
+    def shortest_epoch(self) -> int:
+        return self.order.shortest_epoch
+
+    @property
+    def cycle(self) -> int:
+        return self.order.cycle
+
+    def records(self, positions: Indices) -> Indices:
+        return self.order.records(positions)
+
+    def settings(self) -> dict[str, Any]:
+        return self.order.settings()
+
+    def partitioning(self, run_records: RunRecords) -> Partitioning:
+        """Of runs dealt to the partitions of their home, so that those of one share are alike."""
+        part = self.order.partitioning(run_records)
+        num_homes = len(self.homes.nodes)
+        each = max(_MIN_SHARE, part.num_partitions // num_homes)
+        return replace(part, num_partitions=num_homes * each)
+
+    def partitions_of(self, partitioning: Partitioning, records: Indices) -> Indices:
+        each = partitioning.num_partitions // len(self.homes.nodes)
+        within = self.order.partitions_of(replace(partitioning, num_partitions=each), records)
+        return self.homes.of(records) * each + within
+
+
+def assign_at_home(
+    partitioning: Partitioning,
+    homes: Sequence[frozenset[str]],
+    nodes: Mapping[int, str],
+    actors: Sequence[int],
+    before: Sequence[int] = (),
+    weights: Mapping[int, float] | None = None,
+) -> tuple[int, ...] | None:
+    """The owner of every partition (see plan.partitions.assign), each on a node of its home; None where there is none.
+
+    homes: the nodes of each. nodes: of each actor.
+
+    >>> part = Partitioning(1, 4, is_dealt=False)
+    >>> assign_at_home(part, [frozenset("a"), frozenset("ab")], {7: "a", 8: "b"}, [7, 8])
+    (7, 7, 7, 8)
+    >>> assign_at_home(part, [frozenset("a"), frozenset("c")], {7: "a", 8: "b"}, [7, 8]) is None
+    True
+    """
+    each = partitioning.num_partitions // len(homes)
+    share, owners = replace(partitioning, num_partitions=each), list[int]()
+    for home, has in enumerate(homes):
+        local = [actor for actor in actors if nodes.get(actor, "") in has]
+        if not local:
+            return None
+        mine = {actor: weight for actor, weight in (weights or {}).items() if actor in local} or None
+        owners += assign(share, local, before[home * each : (home + 1) * each], mine)
+    return tuple(owners)
+
+
+def may_read(request: Any, homes: Sequence[frozenset[str]], node: str) -> bool:
+    """Whether a node has all that a request of a HomedOrder asks for."""
+    each = request.partitioning.num_partitions // len(homes)
+    return all(node in homes[partition // each] for partition in request.partitions)

@@ -1,0 +1,162 @@
+"""Files that lie on some nodes alone: two nodes, each with a disk of its own at one path, and a driver with neither."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from datarax_ray import RaySource, files_on_nodes
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.data import AddNoise, DropThirds, decode, write_files
+from tests.waiting import until, until_all_run
+
+STORE_NBYTES = 80 * 2**20
+# of each file: its records, and which of the two nodes have it
+FILES = ((70, "a"), (50, "b"), (40, "ab"), (90, "a"), (60, "b"))
+
+
+@dataclass
+class Disks:
+    """mount: where both nodes have their disk. whole: all files in one directory. raylets: of the nodes a and b."""
+
+    mount: Path
+    whole: Path
+    raylets: dict[str, subprocess.Popen[bytes]]
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
+    root = tmp_path_factory.mktemp("disks")
+    for name in ("mount", "whole", "a", "b"):
+        (root / name).mkdir()
+    for path, (_, nodes) in zip(write_files(root / "whole", [count for count, _ in FILES]), FILES, strict=True):
+        for node in nodes:
+            shutil.copy(path, root / node)
+    covered = ["unshare", "--mount", "sh", "-c", f'mount --bind "$0" {root / "mount"} && exec "$@"']
+    if subprocess.run([*covered, root / "a", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespaces here")
+    with contextlib.ExitStack() as stack:
+        head = {"num_cpus": 0, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        stack.callback(cluster.shutdown)
+        ray.init(cluster.address, log_to_driver=False, namespace="disks")
+        stack.callback(ray.shutdown)
+        command = f"start --address {cluster.address} --num-cpus 2 --block --disable-usage-stats".split()
+        command += ["--object-store-memory", str(STORE_NBYTES)]
+        raylets = {}
+        for number, name in enumerate(("a", "b"), 2):
+            raylets[name] = subprocess.Popen(
+                [*covered, root / name, Path(sys.executable).parent / "ray", *command],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            stack.callback(raylets[name].wait, 60)
+            stack.callback(end, raylets[name])
+            # one after the other: two that start at once on one machine take each other's ports
+            until(lambda number=number: sum(node["Alive"] for node in ray.nodes()) == number, 120)
+        yield Disks(root / "mount", root / "whole", raylets)
+
+
+def end(raylet: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(raylet.pid, signal.SIGKILL)
+
+
+def make(paths: Any, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
+    options = {"shuffle": True, "num_epochs": 3} | config
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=[decode, *transforms])
+
+
+def on_nodes(source: Any, num_actors: int = 4, **options: Any) -> RaySource:
+    return RaySource(source, num_actors=num_actors, num_cpus=0.1, **options)
+
+
+def told(batches: Any) -> list[Any]:
+    return [(batch.positions.tolist(), batch.columns["noise"].tobytes()) for batch in batches]
+
+
+@pytest.mark.parametrize("config", [{}, {"shuffle": False}, {"shuffle_block_size": "auto"}])
+def test_the_stream_and_its_state_are_those_of_one_directory(disks: Disks, config: dict[str, Any]) -> None:
+    files = files_on_nodes(disks.mount)
+    assert list(disks.mount.iterdir()) == []  # the driver has none of them
+    together, apart = (
+        make(disks.whole, AddNoise(), DropThirds(), **config),
+        make(files, AddNoise(), DropThirds(), **config),
+    )
+    want = told(together.batches(0, StreamOptions(32)))
+    with on_nodes(apart, 3) as source:
+        assert told(source.batches(0, StreamOptions(32))) == want
+        first = [source.get_batch(32) for _ in range(4)]
+        together.set_state(source.get_state())
+        second = [together.get_batch(32)["index"].tolist() for _ in range(3)]
+        source.set_state(together.get_state())
+        third = source.get_batch(32)
+    alone = make(disks.whole, AddNoise(), DropThirds(), **config)
+    line = [alone.get_batch(32)["index"].tolist() for _ in range(8)]
+    assert [batch["index"].tolist() for batch in first] + second + [third["index"].tolist()] == line
+
+
+def test_trainers_that_share_actors_one_of_which_is_killed_have_its_rows(disks: Disks) -> None:
+    want = told(make(disks.whole, AddNoise(), DropThirds()).batches(0, StreamOptions(32)))
+    source = make(files_on_nodes([disks.mount / "*"]), AddNoise(), DropThirds())
+    with (
+        on_nodes(source, name="disks", chunk_size=64) as first,
+        on_nodes(source, name="disks", chunk_size=64) as second,
+    ):
+        until_all_run(first)
+        assert len({stats["node_id"] for stats in first.stats().values()}) == 2
+        streams = [
+            each.batches(0, StreamOptions(32, process_index=rank, process_count=2))
+            for rank, each in enumerate((first, second))
+        ]
+        got = [told(itertools.islice(stream, 3)) for stream in streams]
+        os.kill(first.stats()[0]["pid"], signal.SIGKILL)
+        for found, stream in zip(got, streams, strict=True):
+            found += told(stream)
+    both = [(one[0] + two[0], one[1] + two[1]) for one, two in zip(*got, strict=True)]
+    assert both == want
+
+
+def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
+    files = files_on_nodes(disks.mount)
+    with pytest.raises(ValueError, match="num_actors=1, and the files lie on 2 nodes, .* give at least 2"):
+        on_nodes(make(files), 1)
+    with on_nodes(make(files), 3) as source:
+        source.remove_actors(1)
+        with pytest.raises(ValueError, match="removing 1 of 2 actors would leave some of the 2 nodes that have the"):
+            source.remove_actors(1)
+    with pytest.raises(ValueError, match="data is relative to nothing there; files of nodes are named by absolute"):
+        files_on_nodes("data")
+    with pytest.raises(FileNotFoundError, match="no node has a record"):
+        files_on_nodes(disks.mount / "none*")
+
+
+def test_a_lost_node_ends_the_stream_of_what_it_alone_had_and_of_nothing_else(disks: Disks) -> None:
+    """The last one: the node does not come back."""
+    everything = make(files_on_nodes(disks.mount), AddNoise(), num_epochs=20)
+    shared = next(path for path, (_, nodes) in zip(sorted(disks.whole.iterdir()), FILES, strict=True) if nodes == "ab")
+    some = make(files_on_nodes(disks.mount / shared.name), AddNoise(), num_epochs=50)
+    want = told(make(shared, AddNoise(), num_epochs=50).batches(0, StreamOptions(32)))
+    with on_nodes(everything, chunk_size=40) as source, on_nodes(some, chunk_size=40) as going_on:
+        stream, other = source.batches(0, StreamOptions(32)), going_on.batches(0, StreamOptions(32))
+        next(stream)
+        got = told(itertools.islice(other, 2))
+        end(disks.raylets["b"])
+        with pytest.raises(RuntimeError, match=r"array_record.* are on node \w+ alone, which is gone: nobody can read"):
+            list(stream)
+        assert got + told(other) == want

@@ -1,0 +1,59 @@
+"""Files that some nodes alone have: every position is read once, by an actor whose node has its record."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.plan.homes import HomedOrder, Homes, assign_at_home, may_read
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.partitions import ReadRequest, owners_in
+
+NODES = ("a", "b", "c")
+
+
+@pytest.mark.parametrize("kind", ["none", "global", "block", "groups"])
+@given(data=st.data())
+@settings(derandomize=True, deadline=None, max_examples=30)
+def test_every_position_is_read_once_by_an_actor_that_has_its_record(kind, data):
+    sizes = data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any))
+    has = [frozenset(data.draw(st.sets(st.sampled_from(NODES), min_size=1))) for _ in sizes]
+    nodes = tuple(dict.fromkeys(has))
+    starts = np.cumsum([0, *sizes]).tolist()
+    homes = Homes(tuple(starts[:-1]), tuple(nodes.index(each) for each in has), nodes, (("f",),) * len(nodes))
+    options = {}
+    if kind == "block":
+        options = {"block_size": 4}
+    elif kind == "groups":
+        cuts = [min(8, size - at) for size in sizes for at in range(0, size, 8)]  # no group is in two files
+        options = {"groups": RecordGroups(np.array(cuts))}
+    shuffle = "block" if kind == "groups" else kind
+    order = HomedOrder(order_of(sum(sizes), seed=7, shuffle=shuffle, **options), homes)
+    partitioning = order.partitioning(data.draw(st.integers(1, 9)))
+    of_actor = dict(enumerate([*NODES, *data.draw(st.lists(st.sampled_from(NODES), max_size=4))]))
+    before = assign_at_home(partitioning, nodes, of_actor, [*of_actor])
+    fewer = [actor for actor in of_actor if actor < 3 or data.draw(st.booleans())]
+    owners = assign_at_home(partitioning, nodes, of_actor, fewer, before, {fewer[-1]: 0.5})
+    start = data.draw(st.integers(0, sum(sizes)))
+    stop = start + data.draw(st.integers(1, 2 * sum(sizes)))
+    found = []
+    for actor, partitions in owners_in(order, partitioning, owners, start, stop).items():
+        request = ReadRequest(start, stop, partitioning, partitions)
+        assert may_read(request, nodes, of_actor[actor])
+        positions, records = request.select(order)
+        found += zip(positions.tolist(), records.tolist(), strict=True)
+        files = np.searchsorted(starts, records, "right") - 1
+        assert all(of_actor[actor] in has[file] for file in files.tolist())
+    positions = np.arange(start, stop)
+    assert sorted(found) == list(zip(positions.tolist(), order.order.records(positions).tolist(), strict=True))
+
+
+def test_where_a_home_has_no_actor_nobody_owns_anything():
+    order = HomedOrder(order_of(10), Homes((0, 5), (0, 1), (frozenset("a"), frozenset("b")), (("x",), ("y",))))
+    partitioning = order.partitioning(1)
+    assert assign_at_home(partitioning, order.homes.nodes, {1: "a", 2: "a"}, [1, 2]) is None
+    assert order.homes.without(frozenset("a")) == [1]
+    assert order.homes.all_nodes == ("a", "b")
