@@ -85,7 +85,7 @@ class StreamOptions:
     share: Share | None = None
     stop: int | None = None
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
-    timings: Timings = field(default_factory=Timings, compare=False)
+    timings: Timings | None = field(default=None, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

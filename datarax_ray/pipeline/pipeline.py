@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
-from datarax_ray.feed.stats import PipelineStats
+from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.graph import StageGraph
@@ -132,12 +132,13 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._options = StreamOptions(
             batch_size, drop_remainder, index, count, pad_remainder=pad_remainder, packing=packing, share=share
         )
+        self._timings = Timings()
         self.batch_size = self._options.batch_size
         self.drop_remainder, self.pad_remainder = self._options.drop_remainder, self._options.pad_remainder
         self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
-        self._maker = BatchProducer(source, self._options, self._stages, sharding)
+        self._maker = BatchProducer(source, self._options, self._stages, sharding, self._timings)
         self._on_host = flag("on_host", on_host)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         # Of the trainers, which all see the same, the first one lists. NNX takes the consumer for one value: it neither
@@ -219,7 +220,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
-        return self._options.timings.stats(getattr(self.source, "num_actors", 0))
+        return self._timings.stats(getattr(self.source, "num_actors", 0))
 
     def __len__(self) -> int:
         return self.num_batches
@@ -269,7 +270,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _step(self) -> Any:
         began, before = time.perf_counter(), self.position
         batch = self._next()
-        self._options.timings.taken(time.perf_counter() - began, self.position - before)
+        self._timings.taken(time.perf_counter() - began, self.position - before)
         return batch
 
     def _next(self) -> Any:
@@ -374,7 +375,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 raise self._too_few(feed.num_taken, length)
             skipped.extend(after.skipped)
             consumer.check(leg, skipped)
-            self._options.timings.taken(time.perf_counter() - began, after.state.position - consumed.state.position)
+            self._timings.taken(time.perf_counter() - began, after.state.position - consumed.state.position)
             consumed = after
             return fed
 

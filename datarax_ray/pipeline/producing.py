@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Consumed, Delivery, deliveries
+from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.padding import pad
 from datarax_ray.pipeline.scan import FedBatch
@@ -56,12 +57,13 @@ class Placed:
 @dataclass(frozen=True)
 class BatchProducer:
     """Makes the batches of a source. stages: applied on the device. sharding: where batches go, None for the default
-    device."""
+    device. timings: what counts where the time goes."""
 
     source: Source
     options: StreamOptions
     stages: Stages
     sharding: NamedSharding | None
+    timings: Timings
 
     def batches(
         self,
@@ -71,8 +73,8 @@ class BatchProducer:
         cancelled: Callable[[], bool],
     ) -> Generator[Delivery, None, None]:
         """Batches from there on, prepared for their use, and after the last one what is left to say."""
-        options = replace(self.options, cancelled=cancelled)
-        making = options.timings.making
+        options = replace(self.options, cancelled=cancelled, timings=self.timings)
+        making = self.timings.making
         is_first = True
         stream = deliveries(self.source.batches(consumed.state, options), consumed)
         with contextlib.closing(stream):
