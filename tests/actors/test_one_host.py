@@ -65,9 +65,10 @@ def make(*transforms: Any) -> RandomAccessSource:
     return RandomAccessSource(config, Documents(), transforms=transforms)
 
 
-def on_hosts(transforms: tuple[Any, ...], name: str, num_actors: int = 1) -> RaySource:
+def on_hosts(transforms: tuple[Any, ...], name: str, num_actors: int = 1, **options: Any) -> RaySource:
     """Of one actor nothing is asked of another because it is late: on a busy machine that brings some of it twice."""
-    return RaySource(make(*transforms), num_actors=num_actors, num_cpus=0.1, resources={"host": 1}, name=name)
+    options = {"num_cpus": 0.1, "resources": {"host": 1}} | options
+    return RaySource(make(*transforms), num_actors=num_actors, name=name, **options)
 
 
 @ray.remote(num_cpus=0, resources={"trainer": 1})
@@ -112,7 +113,9 @@ def test_a_host_is_sent_once_what_its_trainers_want(
 def test_an_actor_that_is_killed_takes_what_it_has_made_for_several_and_changes_nothing(cluster: Cluster) -> None:
     options = StreamOptions(64, share=Share(1, (0,), 2), process_count=2)
     want = told(make().batches(0, options))
-    with on_hosts((), "killed", 2) as first, on_hosts((), "killed", 2) as second:
+    # most of the 32 MB are not asked for when the actor is killed
+    first, second = (on_hosts((), "killed", 2, max_nbytes=4 * 2**20) for _ in range(2))
+    with first, second:
         streams = [source.batches(0, options) for source in (first, second)]
         got = [told(itertools.islice(stream, 20)) for stream in streams]
         until(lambda: all(stats["num_blocks"] >= 3 for stats in first.stats().values()))
