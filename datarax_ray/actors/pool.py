@@ -40,6 +40,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import Homes
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
+from datarax_ray.read.identity.referenced_globals import imported_in
 from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
 from datarax_ray.read.stream import Stream
 
@@ -487,7 +488,7 @@ def _put(description: Stream) -> tuple[ray.ObjectRef | bytes, Code]:
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):
-    """Ray's, which also notes the modules of the functions and classes that it meets."""
+    """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -498,4 +499,6 @@ class _Pickler(ray.cloudpickle.CloudPickler):
             self.modules.add(value.__name__)
         elif isinstance(value, type | types.FunctionType):
             self.modules.add(str(value.__module__))
+        if isinstance(value, types.FunctionType):  # of the script, say, which travels without what it imports
+            self.modules.update(imported_in(value))
         return super().reducer_override(value)

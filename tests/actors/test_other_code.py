@@ -21,6 +21,7 @@ from ray.cluster_utils import Cluster
 import datarax_ray
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
+from datarax_ray.actors.pool import _put
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.identity.same_code import OtherCodeError, code_of
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -169,10 +170,36 @@ def test_code_is_compared_as_it_is_on_the_disk_without_comments(tmp_path: Path, 
     monkeypatch.syspath_prepend(code)
     importlib.import_module("later_scale")
     found = code_of(["later_scale", "numpy", "__main__"])
-    assert found.named == ("later_scale",)
     assert set(found.each) == {"datarax_ray", "later_scale", "later_factor"}
     (code / "later_factor.py").write_text("FACTOR = 2  # two\n")
     found.check("here")
     (code / "later_factor.py").write_text("FACTOR = 3\n")
     with pytest.raises(OtherCodeError, match=f"later_factor on node here .*{code}/later_factor.py"):
         found.check("here")
+
+
+def test_code_that_is_imported_late_is_compared_and_not_imported_for_that(tmp_path: Path, monkeypatch: Any) -> None:
+    code = tmp_path / "code"
+    (code / "late").mkdir(parents=True)
+    (code / "late" / "__init__.py").write_text("")
+    (code / "late" / "factor.py").write_text("from .of import FACTOR\n")
+    (code / "late" / "of.py").write_text("FACTOR = 2\n")
+    (code / "late_scale.py").write_text("def scale(x):\n    from late import factor\n    return x * factor.FACTOR\n")
+    monkeypatch.syspath_prepend(code)
+    importlib.import_module("late_scale")
+    found = code_of(["late_scale"])
+    assert set(found.each) == {"datarax_ray", "late_scale", "late", "late.factor", "late.of"}
+    found.check("here")
+    (code / "late" / "of.py").write_text("FACTOR = 3\n")
+    with pytest.raises(OtherCodeError, match=f"late.of on node here .*{code}/late/of.py"):
+        found.check("here")
+    assert not {"late", "late.factor", "late.of"} & sys.modules.keys()
+
+
+def test_code_that_a_function_of_the_script_imports_is_compared(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "later_of.py").write_text("FACTOR = 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec("def scale(x):\n    from later_of import FACTOR\n    return x * FACTOR\n", script)
+    _, code = _put([script["scale"]])  # type: ignore[arg-type]
+    assert "later_of" in code.each

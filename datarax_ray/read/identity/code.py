@@ -79,18 +79,19 @@ def value_digest(value: Any) -> str:
         return digest(_Telling().value(value, 0))
 
 
-def source_digest(module: types.ModuleType) -> str:
+def source_digest(text: str) -> str:
     """A digest of a module's text, without comments, docstrings and layout."""
-    with _PARSING:
-        return _text(module)
+    with _PARSING, contextlib.suppress(SyntaxError, ValueError):  # of another Python's: as it stands there
+        text = ast.unparse(_without_docstrings(ast.parse(text)))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def imported_names(module: types.ModuleType) -> list[str]:
+def imported_names(text: str, package: str) -> list[str]:
     """The names of the modules that a module's text imports, anywhere in it; and of what may be modules."""
     try:
         with _PARSING:
-            tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError, SyntaxError):  # without source: written in C
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError):
         return []
     found: list[str] = []
     for node in ast.walk(tree):
@@ -99,7 +100,7 @@ def imported_names(module: types.ModuleType) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             of = "." * node.level + (node.module or "")
             with contextlib.suppress(ImportError):  # relative, in what is no package
-                of = importlib.util.resolve_name(of, module.__package__)
+                of = importlib.util.resolve_name(of, package)
                 found += [of, *(f"{of}.{name.name}" for name in node.names)]
     return found
 

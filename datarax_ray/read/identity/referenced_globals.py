@@ -169,6 +169,18 @@ def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from code_objects(constant)
 
 
+def imported_in(function: types.FunctionType) -> Iterator[str]:
+    """The names of the modules that a function imports when it runs; and of what may be modules."""
+    for code in code_objects(function.__code__):
+        module = ""
+        for step in dis.get_instructions(code):
+            if step.opname == "IMPORT_NAME":
+                module = step.argval
+                yield module
+            elif step.opname == "IMPORT_FROM":
+                yield f"{module}.{step.argval}"
+
+
 def _shortened(value: Any) -> Any:
     is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
     return [type(value).__name__, len(value)] if is_table and len(value) > _MAX_ITEMS else value

@@ -1,24 +1,24 @@
 """Whether a node has the code that the driver has: what other code reads there may be other bytes.
 
 An actor imports this package, and the users' modules that a description names, from its own disk. The driver says what
-they are, the actor compares before it answers for the first time. Libraries are not compared, nor what travels by
-value, as the functions of a script do.
+they are, the actor compares before it answers for the first time; also what is imported when a function first runs.
+Nothing is imported for that. Libraries are not compared, nor what travels by value, as the functions of a script do.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import importlib
+import linecache
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import datarax_ray
 from datarax_ray.read.identity.code import imported_names, source_digest
-from datarax_ray.read.identity.referenced_globals import is_users
+from datarax_ray.read.identity.referenced_globals import is_users_file
 
 _OWN = datarax_ray.__name__
 _MAX_MODULES = 500  # far more than transforms import
@@ -30,11 +30,10 @@ class OtherCodeError(RuntimeError):
 
 @dataclass(frozen=True)
 class Code:
-    """What a description imports. named: the users' modules that it names. each: digest and file of these, of those of
-    users' that they import, and of this package, by name.
+    """What a description imports. each: digest and file of this package, of the users' modules that the description
+    names, and of those that these import, by name.
     """
 
-    named: tuple[str, ...]
     each: dict[str, tuple[str, str]]
 
     @property
@@ -43,56 +42,87 @@ class Code:
         return {name: found for name, (found, _) in self.each.items()}
 
     def check(self, host: str) -> None:
-        """Raise OtherCodeError where a module here, on this host, is another one than in the driver. Imports what is
-        named.
-        """
-        for name in self.named:
-            with contextlib.suppress(Exception, SystemExit):  # reading imports it again, and tells of that
-                importlib.import_module(name)
+        """Raise OtherCodeError where a module here, on this host, is another one than in the driver."""
         for name, (wanted, there) in self.each.items():
-            if name in sys.modules and (found := _digest(name)) != wanted:
+            here = _find(name)  # what is not here is told of when it is imported, or travels by value
+            if here is not None and (found := here.digest) != wanted:
                 raise OtherCodeError(
-                    f"{name} on node {host} ({_file(name)}, digest {found}) is other code than "
+                    f"{name} on node {host} ({here.file}, digest {found}) is other code than "
                     f"in the driver ({there}, digest {wanted}); what it reads could be other data, so nothing is read "
                     "there. Install the same on all nodes, and start the program again after a change"
                 )
 
 
-def code_of(modules: Iterable[str]) -> Code:
-    """The code of these modules, of which only users' are compared."""
-    named = tuple(sorted(filter(_is_compared, modules)))
-    return Code(named, {name: (_digest(name), _file(name)) for name in _imported(named)})
+@dataclass(frozen=True)
+class _Module:
+    """A module in Python, imported or not. package: to which its relative imports are relative."""
+
+    name: str
+    file: str
+    package: str
+
+    @property
+    def text(self) -> str:
+        linecache.checkcache(self.file)
+        module = sys.modules.get(self.name)
+        return "".join(linecache.getlines(self.file, None if module is None else vars(module)))
+
+    @property
+    def digest(self) -> str:
+        return _own_digest(self.file) if self.name == _OWN else source_digest(self.text)
 
 
-def _imported(named: tuple[str, ...]) -> list[str]:
-    """This package, and the users' modules that are imported with these."""
-    found, waiting = {_OWN: None}, list(named)
+def code_of(names: Iterable[str]) -> Code:
+    """The code of this package, of the users' modules among these, and of those of users' that they import."""
+    own = _find(_OWN)
+    assert own is not None
+    found, seen, waiting = {_OWN: own}, {_OWN}, sorted(names)
     while waiting and len(found) < _MAX_MODULES:
         name = waiting.pop()
-        if name not in found and _is_compared(name):
-            found[name] = None
-            waiting += imported_names(sys.modules[name])
-    return list(found)
+        if name in seen:
+            continue
+        seen.add(name)
+        if name.partition(".")[0] in ("__main__", _OWN) or (module := _find(name)) is None:
+            continue
+        if is_users_file(module.file):
+            found[name] = module
+            waiting += imported_names(module.text, module.package)
+    return Code({name: (module.digest, module.file) for name, module in found.items()})
 
 
-def _is_compared(name: str) -> bool:
-    module = sys.modules.get(name)
-    return module is not None and name != "__main__" and is_users(module)
+def _find(name: str) -> _Module | None:
+    """The module of this name, where there is one in Python. Imports none, unlike importlib.util.find_spec."""
+    file, path = None, None  # of the part of the name so far
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        part = ".".join(parts[:count])
+        if (module := sys.modules.get(part)) is not None:
+            file, path = getattr(module, "__file__", None), getattr(module, "__path__", None)
+            continue
+        if not parts[count - 1] or (count > 1 and path is None):
+            return None
+        spec = _spec(part, path)
+        if spec is None:
+            return None
+        file, path = spec.origin, spec.submodule_search_locations
+    if file is None or not file.endswith(".py"):
+        return None
+    return _Module(name, file, name if path is not None else name.rpartition(".")[0])
 
 
-def _digest(name: str) -> str:
-    return _own_digest() if name == _OWN else source_digest(sys.modules[name])
+def _spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    try:
+        finders = [finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec")]
+        return next((spec for find in finders if (spec := find(name, path)) is not None), None)
+    except Exception:  # of a finder's own; a namespace within one that is not imported raises KeyError (Python 3.11)
+        return None
 
 
 @functools.cache
-def _own_digest() -> str:
+def _own_digest(file: str) -> str:
     """Of all of this package: its parts use each other."""
     sha = hashlib.sha256()
-    top = Path(_file(_OWN)).parent
+    top = Path(file).parent
     for path in sorted(top.rglob("*.py")):
         sha.update(f"{path.relative_to(top).as_posix()}\n".encode() + path.read_bytes())
     return sha.hexdigest()[:16]
-
-
-def _file(name: str) -> str:
-    return str(getattr(sys.modules[name], "__file__", None))
