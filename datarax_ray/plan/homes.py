@@ -8,6 +8,7 @@ Legend: a home is a set of nodes that have the same files; a share is the partit
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,6 +119,16 @@ def assign_at_home(
         mine = {actor: weight for actor, weight in (weights or {}).items() if actor in local} or None
         owners += assign(share, local, before[home * each : (home + 1) * each], mine)
     return tuple(owners)
+
+
+def by_home(partitioning: Partitioning, homes: Sequence[frozenset[str]], partitions: Sequence[int]) -> list[list[int]]:
+    """Partitions, ascending, cut where another home begins: what one node has of both, another may have of one alone.
+
+    >>> by_home(Partitioning(1, 4, is_dealt=False), [frozenset("a"), frozenset("ab")], [0, 1, 3])
+    [[0, 1], [3]]
+    """
+    each = partitioning.num_partitions // len(homes)
+    return [list(found) for _, found in itertools.groupby(partitions, lambda partition: partition // each)]
 
 
 def may_read(request: Any, homes: Sequence[frozenset[str]], node: str) -> bool:

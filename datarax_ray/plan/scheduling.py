@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
+from datarax_ray.plan.homes import by_home
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning, RunRecords
 from datarax_ray.plan.partitions import ReadRequest, owners_in, smallest_run
@@ -225,9 +226,11 @@ class RecordScheduler:
         stop = next_multiple(start, size) if self.limits.is_aligned else start + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
         parts = owners_in(self._order, self.partitioning, owners, start, stop, self._wanted.positions)
+        homes = self.limits.homes  # a request is for one, or nobody might have all of it once its actor is lost
         requests = (
-            (actor, ReadRequest(start, stop, self.partitioning, partitions, self._wanted, self._origin))
-            for actor, partitions in parts.items()
+            (actor, ReadRequest(start, stop, self.partitioning, tuple(some), self._wanted, self._origin))
+            for actor, owned in parts.items()
+            for some in (by_home(self.partitioning, homes, owned) if homes else [owned])
         )
         return Chunk(start, stop, stop - start, tuple(requests))
 

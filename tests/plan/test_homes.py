@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datarax_ray.feed.window import Window
 from datarax_ray.plan.homes import HomedOrder, Homes, assign_at_home, may_read
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, owners_in
+from datarax_ray.plan.scheduling import RecordScheduler
 
 NODES = ("a", "b", "c")
 
@@ -57,3 +59,18 @@ def test_where_a_home_has_no_actor_nobody_owns_anything():
     assert assign_at_home(partitioning, order.homes.nodes, {1: "a", 2: "a"}, [1, 2]) is None
     assert order.homes.without(frozenset("a")) == [1]
     assert order.homes.all_nodes == ("a", "b")
+
+
+def test_what_a_lost_node_was_asked_for_can_be_read_by_those_who_have_it():
+    order = HomedOrder(order_of(200), Homes((0, 100), (0, 1), (frozenset("ab"), frozenset("ac")), (("x",), ("y",))))
+    nodes = order.homes.nodes
+    scheduler = RecordScheduler(order, order.partitioning(10), start=0, stop=200, homes=nodes)
+    window = Window(scheduler, chunk_size=200, max_nbytes=2**30)
+    window.reassign([0, 1, 2], None, {0: "a", 1: "b", 2: "c"})
+    lost = [part for part in window.asks() if part.actor == 0]
+    window.reassign([1, 2], None, {1: "b", 2: "c"})
+    for part in lost:
+        window.lost(part)
+    again = window.asks()
+    assert {part.actor for part in again} == {1, 2}
+    assert all(may_read(part.request, nodes, {1: "b", 2: "c"}[part.actor]) for part in again)
