@@ -8,7 +8,7 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.elements.transforms import OnError
-from datarax_ray.read.formats.hugging_face.load import known_nbytes, only_split
+from datarax_ray.read.formats.hugging_face.load import is_saved, known_nbytes, only_split
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 
@@ -48,8 +48,8 @@ def from_hf(
     to the size, which is asked for without downloading the dataset. seed: of the order, in both. The others: as in
     HFConfig and ErrorsConfig.
 
-    Raises: ValueError where a split is missing, and where eager and streaming contradict each other or the dataset;
-    what the sources raise.
+    Raises: ValueError where a split is missing, where data_files would not be read, and where eager and streaming
+    contradict each other or the dataset; what the sources raise.
 
     >>> import datasets
     >>> from_hf(datasets.Dataset.from_dict({"x": [1, 2, 3]}), num_epochs=-1)
@@ -61,13 +61,20 @@ def from_hf(
     if data_files is not None:
         if "data_files" in (download_kwargs or {}):
             raise ValueError("data_files is given twice, also in download_kwargs")
+        if dataset is not None or is_saved(name):
+            what = "a dataset that is built" if dataset is not None else f"the saved dataset {str(name)!r}"
+            raise ValueError(
+                f"data_files={data_files!r} names the files of a dataset, and {what} has its own: they would not be "
+                "read. Give data_files alone, with a name like 'json'"
+            )
         download_kwargs = {**(download_kwargs or {}), "data_files": data_files}
     if dataset is None and not split:
         named = (download_kwargs or {}).get("data_files")
         split = only_split(name) if named is None or isinstance(named, Mapping) else "train"
         if not split:
+            say = next(iter(named), "train") if isinstance(named, Mapping) else "train"
             raise ValueError(
-                f"split is required for from_hf({str(name)!r}): write from_hf({str(name)!r}, 'train'), say"
+                f"split is required for from_hf({str(name)!r}): write from_hf({str(name)!r}, {str(say)!r}), say"
             )
     fields: dict[str, Any] = {
         "name": str(name) if dataset is None else None,

@@ -135,3 +135,14 @@ def test_data_files_are_read(tmp_path: Path, split: str | None) -> None:
     assert [str(element["text"]) for element in source] == ["one", "two"][1 if split else 0 :]
     with pytest.raises(ValueError, match="data_files is given twice"):
         from_hf("text", data_files="a.txt", download_kwargs={"data_files": "a.txt"})
+
+
+def test_data_files_that_nobody_would_read_are_refused(tmp_path: Path) -> None:
+    built = datasets.Dataset.from_dict({"x": [1, 2]})
+    built.save_to_disk(tmp_path / "saved")
+    with pytest.raises(ValueError, match="a dataset that is built has its own"):
+        from_hf(built, data_files="a.json")
+    with pytest.raises(ValueError, match="the saved dataset '.*saved' has its own"):
+        from_hf(tmp_path / "saved", data_files="a.json")
+    with pytest.raises(ValueError, match="write from_hf\\('json', 'test'\\), say"):
+        from_hf("json", data_files={"test": "a.json"})
