@@ -190,7 +190,7 @@ def test_timeouts_out_of_range_are_refused(files: list[Path], option: str, value
 
 
 class FullDisk(ReaderActor):
-    def __init__(self, index: int, code: Code) -> None:
+    def __init__(self, index: int, code: Code, linger_s: float | None, lease_s: float) -> None:
         raise OSError("there is no space left on this host")
 
 
@@ -230,10 +230,10 @@ def test_an_actor_is_started_that_an_interrupt_kept_from_it(files: list[Path], m
 class FullLater(ReaderActor):
     """Starts as long as the file named in the environment is not there."""
 
-    def __init__(self, index: int, code: Code) -> None:
+    def __init__(self, index: int, code: Code, linger_s: float | None, lease_s: float) -> None:
         if Path(os.environ["FULL_LATER"]).exists() and str(index) in Path(os.environ["FULL_LATER"]).read_text():
             raise OSError("there is no space left on this host")
-        super().__init__(index, code)
+        super().__init__(index, code, linger_s, lease_s)
 
 
 def test_an_actor_that_cannot_start_again_is_told_once_and_comes_back_when_it_can(

@@ -69,11 +69,15 @@ def distribute(module: ArrayRecordSourceModule, **options: Any) -> RaySource:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     head = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    patch = pytest.MonkeyPatch()
+    # as Ray has it in this process, for all: a command would turn it on in here, and an earlier test's Ray has
+    patch.setenv("RAY_AUTH_MODE", os.environ.get("RAY_AUTH_MODE", "disabled"))
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(cluster.address, namespace="sweep", log_to_driver=False)
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+    patch.undo()
 
 
 @pytest.fixture
@@ -91,41 +95,40 @@ def said(running: Any) -> list[str]:
     return running.stdout.readline().split()
 
 
-def listed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # as this cluster has it: the command would turn it on in here
+def listed(cluster: Cluster) -> list[Any]:
     printed = io.StringIO()
     pool_command.list_pools(cluster.address, True, Console(file=printed, width=1000))
     return json.loads(printed.getvalue())
 
 
 def test_jobs_one_after_the_other_find_the_actors_of_those_before_until_they_are_stopped(
-    cluster: Cluster, directory: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, directory: Path
 ) -> None:
     first = job(cluster, directory, 20, linger_s=1000)
     total, *pids = said(first)
     assert first.wait(60) == 0
     first.stdout.close()
-    pools = until(lambda: [each for each in listed(cluster, monkeypatch) if not each["drivers"]])
+    pools = until(lambda: [each for each in listed(cluster) if not each["drivers"]])
     assert [(each["name"], each["num_running"]) for each in pools] == [("sweep", 2)]
     with distribute(make(directory), linger_s=1000) as source:
         got = [source.get_batch(8) for _ in range(20)]
         assert sorted(str(stats["pid"]) for stats in source.stats().values()) == sorted(pids)
         stop = "sweep", False, cluster.address, False, Console(file=(printed := io.StringIO()), width=1000)
-        until(lambda: listed(cluster, monkeypatch)[0]["drivers"])
+        until(lambda: listed(cluster)[0]["drivers"])
         with pytest.raises(ValueError, match="would lose the actors of 'sweep', and start others; end these jobs"):
             pool_command.stop(*stop)
     alone = make(directory)
     assert_equal(got, [alone.get_batch(8) for _ in got])
     assert sum(int(batch["index"].sum()) for batch in got) == int(total)
-    until(lambda: not listed(cluster, monkeypatch)[0]["drivers"])
+    until(lambda: not listed(cluster)[0]["drivers"])
     pool_command.stop(*stop)
     assert printed.getvalue() == "sweep: 2 reader actors ended\n"
-    until(lambda: not listed(cluster, monkeypatch))
+    until(lambda: not listed(cluster))
     until(lambda: not any(_is_there(int(pid)) for pid in pids))
 
 
 def test_after_a_killed_driver_the_actors_serve_the_next_and_end_by_themselves(
-    cluster: Cluster, directory: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, directory: Path
 ) -> None:
     killed = job(cluster, directory, 5, 5, end="killed")
     _, *pids = said(killed)
@@ -136,7 +139,7 @@ def test_after_a_killed_driver_the_actors_serve_the_next_and_end_by_themselves(
         source.get_batch(8)
         assert sorted(str(stats["pid"]) for stats in source.stats().values()) == sorted(pids)
     until(lambda: not any(_is_there(int(pid)) for pid in pids), timeout_s=60)
-    until(lambda: not any(each["num_running"] for each in listed(cluster, monkeypatch) if not each["drivers"]))
+    until(lambda: not any(each["num_running"] for each in listed(cluster) if not each["drivers"]))
 
 
 def test_several_at_once_read_once(cluster: Cluster, directory: Path) -> None:

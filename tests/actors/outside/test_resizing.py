@@ -35,11 +35,15 @@ SOON = Thresholds(ask_head_s=0.2)
 def cluster() -> Iterator[Cluster]:
     """A head with room for the driver and two actors."""
     head = {"num_cpus": 3, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+    patch = pytest.MonkeyPatch()
+    # as Ray has it in this process, for all: a command would turn it on in here, and an earlier test's Ray has
+    patch.setenv("RAY_AUTH_MODE", os.environ.get("RAY_AUTH_MODE", "disabled"))
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(cluster.address, namespace="resizing", log_to_driver=False)
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+    patch.undo()
 
 
 @pytest.fixture
@@ -55,9 +59,8 @@ def command(cluster: Cluster) -> Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def pool(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def pool(cluster: Cluster) -> Callable[..., Any]:
     """pool(*args): what `datarax-ray pool ... --json` prints."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # as this cluster has it: the command would turn it on in here
 
     def run(what: str, *args: Any) -> Any:
         printed = Console(file=io.StringIO(), width=1000)
