@@ -28,7 +28,8 @@ class StopRequest:
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # restarts.py may pass it on only now, which by default would end the process before its last words
+            signal.signal(number, signal.SIG_IGN if number == FORWARDED else handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == FORWARDED:

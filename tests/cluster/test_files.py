@@ -182,7 +182,8 @@ def test_slurm_hands_the_signal_to_the_job_and_queues_again_at_the_time_limit(
 ) -> None:
     slurm = Slurm(tmp_path, 0)
     with slurm.start() as running:
-        until(lambda: "python " in slurm.said(), "the start of the job")
+        begun = ("ray  start", "srun ", "python ")  # at once, in the background
+        until(lambda: all(each in slurm.said() for each in begun), "the start of the job")
         running.send_signal(signal.Signals[f"SIG{name}"])
         _, errors = running.communicate(timeout=30)
     said = slurm.said()
