@@ -26,6 +26,7 @@ class Kind:
     """One kind of records. num_records: in the dataset by default. nbytes: of one decoded. field: its name there.
 
     group_size: records that are stored together; of those that are, the groups are shuffled, not single records.
+    storage: array_record's options beside it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kind:
     field: str
     write: Callable[[int, int], Iterator[bytes]]
     group_size: int = 1
+    storage: str = "zstd:3"
 
     def decoder(self) -> Any:
         """The transform that decodes a record, the same work for everyone who decodes."""
@@ -44,6 +46,8 @@ class Kind:
             return DecodeRaw("int64", (8,), field=self.field)
         if self.write is _tokens:
             return DecodeRaw("int32", (1024,), field=self.field)
+        if self.write is _large:
+            return DecodeRaw("uint8", (self.nbytes,), field=self.field)
         return DecodeImage((_IMAGE_SIDE, _IMAGE_SIDE, 3), field=self.field)
 
     def decode_row(self, record: bytes) -> np.ndarray:
@@ -51,15 +55,15 @@ class Kind:
         if self.name == "jpeg":
             decoded: np.ndarray = self.decoder().map(record)[self.field]
             return decoded
-        return np.frombuffer(record, np.int64 if self.write is _small else np.int32)
+        return np.frombuffer(record, {_small: np.int64, _tokens: np.int32, _large: np.uint8}[self.write])
 
     def identify(self, rows: np.ndarray) -> np.ndarray:
         """A number for each decoded record, int64 (k,): its index where it holds one, else the sum of its pixels."""
-        return (
-            rows.reshape(len(rows), -1).sum(axis=1, dtype=np.int64)
-            if self.name == "jpeg"
-            else rows[:, 0].astype(np.int64)
-        )
+        if self.name == "jpeg":
+            return rows.reshape(len(rows), -1).sum(axis=1, dtype=np.int64)
+        if self.name == "large":
+            return np.ascontiguousarray(rows[:, :8]).view(np.int64)[:, 0]
+        return rows[:, 0].astype(np.int64)
 
 
 def _small(start: int, stop: int) -> Iterator[bytes]:
@@ -76,6 +80,12 @@ def _tokens(start: int, stop: int) -> Iterator[bytes]:
         row = np.minimum(np.random.default_rng(index).zipf(1.2, 1024), 50_000).astype("<i4")
         row[0] = index
         yield row.tobytes()
+
+
+def _large(start: int, stop: int) -> Iterator[bytes]:
+    """The index and noise that no codec makes smaller, of the size of a 224 x 224 picture in bytes."""
+    for index in range(start, stop):
+        yield np.int64(index).tobytes() + np.random.default_rng(index).bytes(224 * 224 * 3 - 8)
 
 
 def _jpeg(start: int, stop: int) -> Iterator[bytes]:
@@ -102,6 +112,7 @@ KINDS = {
         Kind("tokens", 40_000, 256, 4096, "data", _tokens),
         Kind("small256", 1_600_000, 8192, 64, "data", _small, 256),
         Kind("tokens256", 60_000, 1024, 4096, "data", _tokens, 256),
+        Kind("large", 4_000, 64, 224 * 224 * 3, "data", _large, storage="uncompressed"),
         Kind("jpeg", 3_000, 64, _IMAGE_SIDE**2 * 3, "image", _jpeg),
     )
 }
@@ -138,7 +149,7 @@ def _write(kind: Kind, num_records: int, directory: Path) -> None:
     cuts = [num_records * index // NUM_FILES for index in range(NUM_FILES + 1)]
     for index, (start, stop) in enumerate(pairwise(cuts)):
         path = directory / f"{kind.name}.array_record-{index:05d}-of-{NUM_FILES:05d}"
-        writer = array_record_module.ArrayRecordWriter(str(path), f"group_size:{kind.group_size}")
+        writer = array_record_module.ArrayRecordWriter(str(path), f"group_size:{kind.group_size},{kind.storage}")
         for record in kind.write(start, stop):
             writer.write(record)
         writer.close()

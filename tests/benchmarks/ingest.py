@@ -35,7 +35,7 @@ _PILOT_S = 2.0  # for each setting of a grid; they differ by far more than such 
 _PILOTS = 2
 _MEMORY_S = 4.0
 # read(list) in batches that an actor would also ask for, and larger ones
-_RAW_BATCHES = {"small": (4096, 65536), "tokens": (1024, 8192), "jpeg": (128, 1024)}
+_RAW_BATCHES = {"small": (4096, 65536), "tokens": (1024, 8192), "large": (64, 256), "jpeg": (128, 1024)}
 _THREADS = {0: (0, 16), 1: (16,), 2: (1, 16)}  # by Grain workers; 16 is its default
 
 
