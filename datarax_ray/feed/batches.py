@@ -29,6 +29,20 @@ _MISSING = np.int64(-1)  # the position of a row that nobody has written
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """What a packed batch is made of, on the flat line of its batch_size * seq_len tokens: int64 (m,) each.
+
+    A piece is a document, or the part of one that the batch holds. start: where it stands; size: its tokens. position:
+    of its record; units: tokens or documents of that record, as states count them, before it.
+    """
+
+    start: Indices
+    size: Indices
+    position: Indices
+    units: Indices
+
+
+@dataclass(frozen=True)
 class HostBatch:
     """One trainer's rows of one global batch, in their order there.
 
@@ -36,7 +50,7 @@ class HostBatch:
     start: the position at which the global batch begins. state: where the stream goes on after it. global_rows: of
     all trainers together. skipped: the broken records among them. ordinals: int64 (num_rows,), which element of its
     position each row is; None where all are the first. offset: how much of the record at start was in the batches
-    before.
+    before. pieces: of all rows of the global batch, where they are packed.
     """
 
     columns: Columns
@@ -47,6 +61,7 @@ class HostBatch:
     skipped: tuple[Skipped, ...] = ()
     ordinals: Indices | None = None
     offset: int = 0
+    pieces: Pieces | None = None
 
     @property
     def stop(self) -> int:

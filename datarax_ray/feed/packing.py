@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datarax_ray.feed.batches import HostBatch, Intake
+from datarax_ray.feed.batches import HostBatch, Intake, Pieces
 from datarax_ray.feed.row_selection import rows_of_tail
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import Packing, Placer, padding, segments
@@ -280,7 +280,8 @@ class PackedBatcher:
         ranges = self._rows.of(len(used))
         mine = joined(ranges, np.arange(len(used), dtype=np.int64))
         self._check_copied(ranges, int(used[mine].sum()))
-        positions, units = self._row_begins(mine)
+        pieces = self._all_pieces()
+        positions, units = self._row_begins(mine, pieces)
         parts = [self._columns(used, lo, hi) for lo, hi in ranges or ((0, 0),)]
         columns = parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
         batch = HostBatch(
@@ -292,9 +293,14 @@ class PackedBatcher:
             self._intake.skipped_before(stop),
             units,
             self._offset,
+            pieces,
         )
         self._begin(stop, offset)
         return batch
+
+    def _all_pieces(self) -> Pieces:
+        names = ("start", "size", "position", "units")
+        return Pieces(*(np.concatenate([getattr(piece, name) for piece in self._pieces]) for name in names))
 
     def _check_copied(self, ranges: tuple[tuple[int, int], ...], wanted: int) -> None:
         """Whether the tokens of these rows, so many, are there: each is copied once."""
@@ -320,15 +326,12 @@ class PackedBatcher:
             columns |= {name: rows, f"{name}_segment_ids": ids, f"{name}_positions": places}
         return columns
 
-    def _row_begins(self, rows: Indices) -> tuple[Indices, Indices]:
+    def _row_begins(self, rows: Indices, pieces: Pieces) -> tuple[Indices, Indices]:
         """Of these rows: the position of the first token, and the units of it that are before the row."""
-        start, position, units = (
-            np.concatenate([getattr(piece, name) for piece in self._pieces]) for name in ("start", "position", "units")
-        )
-        order = np.argsort(start, kind="stable")
+        order = np.argsort(pieces.start, kind="stable")
         begins = rows * self._packing.seq_len
-        first = order[np.searchsorted(start[order], begins, "right") - 1]
-        return position[first], units[first] + begins - start[first]
+        first = order[np.searchsorted(pieces.start[order], begins, "right") - 1]
+        return pieces.position[first], pieces.units[first] + begins - pieces.start[first]
 
     def _check_fill(self, like: Columns) -> None:
         fill: list[tuple[str, str, int | None]] = [

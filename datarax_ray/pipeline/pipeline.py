@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
+from datarax_ray.feed.origins import Origin, origins, replayed
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.background import BackgroundIterator
@@ -218,6 +219,28 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             )
         return stop // self.batch_size if self.drop_remainder else -(-stop // self.batch_size)
 
+    def locate(self, step: int, state: Mapping[str, Any] | None = None) -> list[Origin]:
+        """Which file and record each row of a batch came from, by row of the global batch; the position does not move.
+
+        step: the batch's number, counted from 0 at the beginning of the stream, or at `state`, one that get_state gave
+        or a checkpoint holds. Packed rows have an Origin for each piece of a document. Where every position gives one
+        row nothing is read; else (filters, flat_map, on_error="skip", packing, streams) this process reads from there.
+
+        Raises: IndexError where the stream ends before that batch; as set_state for a state of another stream.
+        """
+        return origins(self.source.describe(), self._consumed_in(state).state, self._options, step)
+
+    def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """The batches [first, stop) once more, as NumPy arrays of the whole global batch, as they were before stages.
+
+        Numbered as in `locate`; fewer where the stream ends. The position does not move. A RaySource's actors read.
+
+        Raises: as locate.
+        """
+        start = self._consumed_in(state).state
+        for batch in replayed(self.source.describe(), self.source.batches, start, self._options, first, stop):
+            yield batch.columns
+
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
         return self._timings.stats(getattr(self.source, "num_actors", 0))
@@ -413,9 +436,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
-        allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
-        unit: Unit = "elements" if self.packing is None else self.packing.unit
-        self._go_to(Consumed.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed))
+        self._go_to(self._consumed_in(state, allow_drift))
 
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
@@ -424,6 +445,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         weights; the position stays.
         """
         self._go_to(Consumed(self._consumer.consumed.state.moved(position)))
+
+    def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
+        """What a state says was consumed; nothing for None. Raises: as set_state."""
+        if state is None:
+            return Consumed(StreamState())
+        allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
+        unit: Unit = "elements" if self.packing is None else self.packing.unit
+        return Consumed.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed)
 
     def _go_to(self, consumed: Consumed) -> None:
         self._check_sharding(consumed.state.position)

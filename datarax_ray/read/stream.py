@@ -110,6 +110,13 @@ class Stream(Protocol):
         """Some of the files or shards in which a request's elements are, for people."""
         ...
 
+    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+        """Where the record of each position is, for people. positions: int64 (k,). extra: of the stream's state.
+
+        Of a stream of shards, this value has read them: where a shard ends is found out so.
+        """
+        ...
+
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
         ...

@@ -80,6 +80,10 @@ class SampledStream:
         """None: to say which records they are, the sampler would be asked again."""
         return []
 
+    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+        """The records that the sampler has chosen there; see Stream.locations."""
+        return [self.reader.locate(record) for record in self._choose(positions).records.tolist()]
+
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         raise TypeError("a loader gives its outputs in order; index its data source for single records")
 

@@ -96,6 +96,16 @@ class InterleavedOrder:
         turns, within = np.divmod(np.asarray(ordinals, np.int64), self.turn_size)
         return epoch * EPOCH_POSITIONS + (turns * self.num_shards + place) * self.turn_size + within
 
+    def at(self, offset: int) -> tuple[int, int]:
+        """The place whose shard has the element at an offset, and that element's ordinal.
+
+        >>> [InterleavedOrder(num_shards=2, turn_size=2).at(offset) for offset in range(6)]
+        [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3)]
+        """
+        turns, rest = divmod(offset, self.num_shards * self.turn_size)
+        place, within = divmod(rest, self.turn_size)
+        return place, turns * self.turn_size + within
+
     def count_before(self, place: int, offset: int) -> int:
         """How many elements of the shard at a place stand before an offset, where it has so many.
 

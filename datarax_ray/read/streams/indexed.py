@@ -172,6 +172,10 @@ class IndexedStream(ElementStream):
         """Some of the files in which the request's records are."""
         return names_of(request.select(self._order_at_home)[1], self.locate)
 
+    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+        """Where the record of each position is, for people; see Stream.locations."""
+        return [self.locate(record) for record in self.order.records(positions).tolist()]
+
     def locate(self, record: int) -> str:
         """Where a record is, for people."""
         return self.reader.locate(record)

@@ -94,6 +94,17 @@ class InterleavedStream(ElementStream):
         """Some of the shards that the request asks for."""
         return [self.reader.locate(shard, 0).rpartition("[")[0] for shard, _ in request.shards[:MAX_NAMES]]
 
+    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+        """Where the element of each position is, for people; see Stream.locations."""
+        return [self._location(*divmod(position, EPOCH_POSITIONS)) for position in positions.tolist()]
+
+    def _location(self, epoch: int, offset: int) -> str:
+        place, ordinal = self.order.at(offset)
+        shard = int(self.order.shards(epoch)[place])
+        length = self._live.length(epoch, shard)
+        (source,) = self.order.sources(epoch, shard, ordinal, ordinal + 1, length).tolist()
+        return self.reader.locate(shard, source)
+
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """Raises: TypeError."""
         raise TypeError("a stream has no random access: iterate it, or take a batch from where it stands (get_batch)")

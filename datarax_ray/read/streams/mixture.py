@@ -127,6 +127,11 @@ class MixtureStream:
         """Some of the files in which the request's records are."""
         return names_of(request.select(self.order.since(request.origin))[1], self.locate)
 
+    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+        """Where the record of each position is, for people; see Stream.locations."""
+        assert extra is None or isinstance(extra, WeightsStart)
+        return [self.locate(record) for record in self.order.since(extra).records(positions).tolist()]
+
     def locate(self, record: int) -> str:
         """Where a record is, for people. record: numbered through all components."""
         index = int(np.searchsorted(self.order.bases, record, "right")) - 1

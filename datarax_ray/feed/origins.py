@@ -1,0 +1,130 @@
+"""What stood in a batch, told afterwards: the file and record that each row came from, straight from the order.
+
+Nothing has to be logged while a model trains: a stream is a function of its settings, so any batch of it can be had
+again, or only be asked what was in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from datarax_ray.feed.batches import HostBatch, Pieces
+from datarax_ray.feed.flow import LocalPool
+from datarax_ray.feed.stream import StreamOptions, batches
+from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.state import StreamState
+from datarax_ray.read.stream import Stream
+
+# Gives the batches of a stream from a state on: Source.batches.
+Batches = Callable[[StreamState, StreamOptions], Generator[HostBatch, None, object]]
+
+
+class Origin(NamedTuple):
+    """Where a row of a global batch came from, or a piece of a packed row.
+
+    row: of the global batch. record: its file and number, as errors name them. position: of the record in the stream.
+    offset: what of the record came before: elements, where a flat_map makes several; tokens or documents, where rows
+    are packed. places: [start, stop) of the packed row, where the piece stands; None where rows are elements.
+    """
+
+    row: int
+    record: str
+    position: int
+    offset: int = 0
+    places: tuple[int, int] | None = None
+
+
+def origins(description: Stream, start: StreamState, options: StreamOptions, step: int) -> list[Origin]:
+    """Where the rows of the batch `step` batches behind `start` came from, those of all trainers, by row.
+
+    Reads nothing where every position gives one row; else the stream from `start` to that batch, in this process.
+
+    Raises: IndexError where the stream ends before it; TypeError, ValueError for what is no step.
+    """
+    if _rows_are_positions(description, options):
+        begin, end = _bounds(description, start, options, _checked("step", step))
+        positions = np.arange(begin, end, dtype=np.int64)
+        records = description.locations(positions, start.extra)
+        return [Origin(row, record, begin + row) for row, record in enumerate(records)]
+    read = partial(batches, description, LocalPool(description))
+    (batch,) = replayed(description, read, start, options, step, step + 1)
+    if batch.pieces is not None:
+        assert options.packing is not None
+        records = description.locations(batch.pieces.position, start.extra)
+        return sorted(_of_pieces(batch.pieces, records, options.packing.seq_len), key=lambda of: (of.row, of.places))
+    records = description.locations(batch.positions, start.extra)
+    ordinals = np.zeros(batch.num_rows, np.int64) if batch.ordinals is None else batch.ordinals
+    rows = zip(records, batch.positions.tolist(), ordinals.tolist(), strict=True)
+    return [Origin(row, *of) for row, of in enumerate(rows)]
+
+
+def replayed(
+    description: Stream, read: Batches, start: StreamState, options: StreamOptions, first: int, stop: int
+) -> Generator[HostBatch, None, None]:
+    """The batches [first, stop) behind `start`, of the rows of all trainers; fewer where the stream ends.
+
+    Begins with the first one where every position gives one row; else reads, and drops, those before it.
+
+    Raises: IndexError where the stream ends before the first; TypeError, ValueError for what are no steps.
+    """
+    first, stop = _checked("first", first), _checked("stop", stop)
+    if stop <= first:
+        raise ValueError(f"steps [{first}, {stop}) are none")
+    number = 0
+    if _rows_are_positions(description, options):
+        start, number = start.moved(_bounds(description, start, options, first)[0]), first
+    alone = replace(options, process_index=0, process_count=1, share=None)
+    with closing(read(start, alone)) as found:
+        for batch in found:
+            if number >= first:
+                yield batch
+            number += 1
+            if number == stop:
+                return
+    if number <= first:
+        raise _no_step(first, number)
+
+
+def _rows_are_positions(description: Stream, options: StreamOptions) -> bool:
+    return options.packing is None and description.yields.is_one_to_one
+
+
+def _bounds(description: Stream, start: StreamState, options: StreamOptions, step: int) -> tuple[int, int]:
+    """The positions [begin, end) of a batch, where every position gives one row."""
+    size, stop = options.batch_size, description.stop
+    begin = start.position + step * size
+    if stop is not None:
+        left = max(0, stop - start.position)
+        count = left // size if options.drop_remainder else -(-left // size)
+        if step >= count:
+            raise _no_step(step, count)
+    return begin, begin + size if stop is None else min(begin + size, stop)
+
+
+def _no_step(step: int, count: int) -> IndexError:
+    return IndexError(f"there is no batch {step}: from there on the stream has {count}, counted from 0")
+
+
+def _checked(name: str, step: int) -> int:
+    step = whole(name, step, "; batches are counted from 0")
+    if step < 0:
+        raise ValueError(f"{name} must be at least 0, got {step}")
+    return step
+
+
+def _of_pieces(pieces: Pieces, records: list[str], seq_len: int) -> Iterator[Origin]:
+    """The pieces, cut where rows end."""
+    columns = pieces.start, pieces.size, pieces.position, pieces.units
+    for record, start, size, position, units in zip(records, *(column.tolist() for column in columns), strict=True):
+        at = start
+        while at < start + size:
+            row, place = divmod(at, seq_len)
+            end = min(start + size, (row + 1) * seq_len)
+            yield Origin(row, record, position, units + at - start, (place, place + end - at))
+            at = end
