@@ -130,6 +130,141 @@ def ingest(
     raise typer.Exit(status)
 
 
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="train.py:make_pipeline or package.module:make_pipeline: a Pipeline, or a function that returns one. The "
+        'file is imported: what it runs belongs under `if __name__ == "__main__":`.',
+        show_default=False,
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR",
+        help="Count batches from the state saved here. Default: from the beginning of the stream.",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def locate(
+    target: Target,
+    step: Annotated[int, typer.Option(min=0, metavar="N", help="The batch, counted from 0.")],
+    row: Annotated[
+        int | None, typer.Option(min=0, metavar="R", help="One row of it alone.", show_default=False)
+    ] = None,
+    checkpoint: From = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Say which file and record each row of a batch came from: which data fed step N.
+
+    Straight from the order, without reading, where every position gives one row; else the stream is read up to that
+    batch. Rows are those of the global batch, whatever the number of trainers; pieces of them where rows are packed.
+
+    \b
+    Examples:
+      datarax-ray locate train.py:make_pipeline --step 120000
+      datarax-ray locate train.py:make_pipeline --checkpoint run/checkpoints --step 0 --row 7 --json
+    """
+    with told(err):
+        from datarax_ray.cli.replay import locate
+
+        locate(target, step, row, checkpoint, as_json, out)
+
+
+@app.command()
+def replay(
+    target: Target,
+    steps: Annotated[str, typer.Option(metavar="A:B", help="The batches from A up to B, counted from 0.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help=".npz, .parquet, or .png for a sheet of the pictures in them.", show_default=False
+        ),
+    ],
+    checkpoint: From = None,
+) -> None:
+    """Write batches that a model saw once more, as they were before the pipeline's stages.
+
+    The file has its name once it is whole. Arrays of an .npz are named STEP/FIELD; a .parquet has a row for each row,
+    with its step.
+
+    \b
+    Examples:
+      datarax-ray replay train.py:make_pipeline --steps 1200:1210 --output spike.parquet
+      datarax-ray replay train.py:make_pipeline --checkpoint run/checkpoints --steps 0:4 --output sheet.png
+    """
+    first, colon, stop = steps.partition(":")
+    if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
+        raise typer.BadParameter(f"{steps!r} is no A:B with A below B", param_hint="--steps")
+    with told(err):
+        from datarax_ray.cli.replay import replay
+
+        replay(target, int(first), int(stop), output, checkpoint, out)
+
+
+checkpoint = typer.Typer(help="What saved states of pipelines say, and whether they fit.", no_args_is_help=True)
+app.add_typer(checkpoint, name="checkpoint")
+
+Directory = Annotated[
+    str,
+    typer.Argument(metavar="DIR", help="Of a run, whose latest step counts, or of a step.", show_default=False),
+]
+
+
+@checkpoint.command("show")
+def show_checkpoint(
+    directory: Directory, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False
+) -> None:
+    """Show where the stream goes on, and which stream it is.
+
+    \b
+    Example:
+      datarax-ray checkpoint show run/checkpoints
+    """
+    with told(err):
+        from datarax_ray.cli.checkpoint import show
+
+        show(directory, as_json, out)
+
+
+@checkpoint.command()
+def diff(
+    first: Directory,
+    second: Directory,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Show what differs between two states. Exits with 1 where anything does.
+
+    \b
+    Example:
+      datarax-ray checkpoint diff run1/checkpoints run2/checkpoints
+    """
+    with told(err):
+        from datarax_ray.cli.checkpoint import diff
+
+        status = diff(first, second, as_json, out)
+    raise typer.Exit(status)
+
+
+@checkpoint.command()
+def fits(target: Target, directory: Directory) -> None:
+    """Say whether a pipeline can go on from a state, or every setting that differs, and exit with 1.
+
+    \b
+    Example:
+      datarax-ray checkpoint fits train.py:make_pipeline run/checkpoints
+    """
+    with told(err):
+        from datarax_ray.cli.checkpoint import fits
+
+        fits(target, directory, out)
+
+
 cluster = typer.Typer(help="What runs this on a real cluster.", no_args_is_help=True)
 app.add_typer(cluster, name="cluster")
 

@@ -17,7 +17,7 @@ from etils import epath
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.plan.fingerprint import VERSION, digest
 
-_FILE = "datarax_ray.json"
+FILE = "datarax_ray.json"
 _CHECKSUM = "checksum"  # of the other values: a flipped bit in a position is a position too
 # A state is under 4 KB, and that of a stream has some hundred bytes more for each of its shards: here for 30,000. What
 # is larger is no state, and is not read into memory.
@@ -34,7 +34,7 @@ class PipelineHandler(ocp.CheckpointHandler):
         if jax.process_index() == 0:
             state = json.loads(json.dumps(args.pipeline.get_state()))  # as it will be read
             text = json.dumps(state | {_CHECKSUM: digest(state)}, indent=2)
-            (directory / _FILE).write_bytes(text.encode())
+            (directory / FILE).write_bytes(text.encode())
 
     def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
         """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
@@ -44,7 +44,7 @@ class PipelineHandler(ocp.CheckpointHandler):
         try:
             args.pipeline.set_state(state, allow_drift=args.allow_drift)
         except (TypeError, ValueError) as error:
-            error.add_note(f"in {directory / _FILE}")
+            error.add_note(f"in {directory / FILE}")
             raise
         return args.pipeline
 
@@ -110,7 +110,7 @@ def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, all
 
 def read_state(directory: epath.Path) -> dict[str, Any]:
     """The saved state. Raises: FileNotFoundError, ValueError for what is none, with the path."""
-    path = epath.Path(directory) / _FILE
+    path = epath.Path(directory) / FILE
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no saved pipeline here")
     with path.open("rb") as file:

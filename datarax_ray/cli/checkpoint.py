@@ -1,0 +1,102 @@
+"""`datarax-ray checkpoint`: what the saved states of pipelines say, and whether they fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from etils import epath
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from datarax_ray.cli.target import pipeline_of
+from datarax_ray.pipeline.checkpoint import FILE, read_state
+
+_MAX_SHOWN = 60
+
+
+class Saved(NamedTuple):
+    """A saved state, and the folder that it lies in."""
+
+    directory: epath.Path
+    state: dict[str, Any]
+
+
+def find(directory: str) -> Saved:
+    """The state in a folder: of the data alone, of a step, or of a manager, whose latest step with one counts.
+
+    Raises: FileNotFoundError where there is none; ValueError as read_state.
+    """
+    root = epath.Path(directory)
+    for pattern in (FILE, f"*/{FILE}", f"*/*/{FILE}"):
+        found = [path.parent for path in root.glob(pattern)] if root.exists() else []
+        if found:
+            latest = max(found, key=lambda path: _step(root, path))
+            return Saved(latest, read_state(latest))
+    raise FileNotFoundError(f"{directory}: there is no saved pipeline here; give the folder of a run or of a step")
+
+
+def show(directory: str, as_json: bool, out: Console) -> None:
+    """Print a state: where the stream goes on, and which stream it is."""
+    saved = find(directory)
+    if as_json:
+        out.print_json(json.dumps({"directory": str(saved.directory), "state": saved.state}))
+        return
+    out.print(f"{saved.directory}: goes on at position {_position(saved.state)}", soft_wrap=True)
+    table = Table("setting", "value", box=box.SIMPLE)
+    for name, value in _flat(saved.state).items():
+        table.add_row(name, _shown(value))
+    out.print(table)
+
+
+def diff(first: str, second: str, as_json: bool, out: Console) -> int:
+    """Print what differs between two states; 1 where anything does, as `diff` has it."""
+    left, right = find(first), find(second)
+    old, new = _flat(left.state), _flat(right.state)
+    changed = {name: [old.get(name), new.get(name)] for name in sorted(old | new) if old.get(name) != new.get(name)}
+    if as_json:
+        out.print_json(json.dumps(changed))
+    elif not changed:
+        out.print("no difference")
+    else:
+        table = Table("", str(left.directory), str(right.directory), box=box.SIMPLE)
+        for name, values in changed.items():
+            table.add_row(name, *map(_shown, values))
+        out.print(table)
+        same = not any(name.startswith("settings.") for name in changed)
+        out.print(
+            "the same stream, at another place" if same else "two streams: one cannot go on from the other's state"
+        )
+    return 1 if changed else 0
+
+
+def fits(target: str, directory: str, out: Console) -> None:
+    """Print that a pipeline can go on from a state. Raises: DriftError with every setting that differs, where not."""
+    saved = find(directory)
+    with pipeline_of(target) as pipeline:
+        pipeline.set_state(saved.state)
+        out.print(f"{saved.directory} fits: {target} goes on at position {pipeline.position}", soft_wrap=True)
+
+
+def _step(root: epath.Path, path: epath.Path) -> tuple[int, str]:
+    numbers = [int(part) for part in path.relative_to(root).parts if part.isdecimal()]
+    return (numbers or [-1])[0], str(path)
+
+
+def _position(state: Mapping[str, Any]) -> str:
+    return f"{state['position']:,}" if isinstance(state.get("position"), int) else repr(state.get("position"))
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, each in value.items():
+        inner = _flat(each, f"{prefix}{name}.") if isinstance(each, Mapping) else {}
+        found |= inner or {f"{prefix}{name}": each}
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

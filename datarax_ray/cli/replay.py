@@ -1,0 +1,144 @@
+"""`datarax-ray locate` and `datarax-ray replay`: what stood in a batch, and the batch once more."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from datarax_ray.cli.checkpoint import find
+from datarax_ray.cli.target import pipeline_of
+from datarax_ray.read.elements.columns import leaves
+
+_MAX_SIDE = 2048  # of a contact sheet, in pictures of up to 128 pixels
+_THUMB = 128
+
+
+def locate(target: str, step: int, row: int | None, checkpoint: str | None, as_json: bool, out: Console) -> None:
+    """Print the file and record of every row of a batch, or of one row."""
+    state = find(checkpoint).state if checkpoint else None
+    with pipeline_of(target) as pipeline:
+        found = [origin for origin in pipeline.locate(step, state) if row in (None, origin.row)]
+    if not found:
+        raise ValueError(f"batch {step} has no row {row}")
+    if as_json:
+        out.print_json(json.dumps([origin._asdict() for origin in found]))
+        return
+    is_packed, has_offsets = found[0].places is not None, any(origin.offset for origin in found)
+    table = Table("row", *["places"] * is_packed, "record", "position", *["behind"] * has_offsets, box=box.SIMPLE)
+    for origin in found:
+        places = ["-".join(map(str, origin.places))] if origin.places else []
+        table.add_row(
+            str(origin.row), *places, origin.record, str(origin.position), *[str(origin.offset)] * has_offsets
+        )
+    out.print(table)
+
+
+def replay(target: str, first: int, stop: int, output: Path, checkpoint: str | None, out: Console) -> None:
+    """Write the batches [first, stop), as they were before stages, to a file whose suffix says how."""
+    write = _WRITERS.get(output.suffix)
+    if write is None:
+        raise ValueError(f"{output} ends with none of {', '.join(_WRITERS)}, which say how to write it")
+    state = find(checkpoint).state if checkpoint else None
+    scratch = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        with pipeline_of(target) as pipeline:
+            found = ((first + i, batch) for i, batch in enumerate(pipeline.replay(first, stop, state)))
+            count = write(scratch, found)
+        scratch.replace(output)
+    finally:
+        scratch.unlink(missing_ok=True)
+    out.print(f"wrote {count} batches to {output}", soft_wrap=True)
+
+
+Batches = Iterator[tuple[int, Any]]
+
+
+def _columns(batch: Any) -> dict[str, Any]:
+    return {".".join(path) or "element": column for path, column in leaves(batch)}
+
+
+def _write_npz(path: Path, batches: Batches) -> int:
+    arrays: dict[str, np.ndarray] = {}
+    count = 0
+    for step, batch in batches:
+        columns = _columns(batch)
+        if objects := [name for name, column in columns.items() if column.dtype == object]:
+            raise ValueError(f"an .npz holds numbers, and {', '.join(objects)} are none; write a .parquet")
+        arrays |= {f"{step}/{name}": column for name, column in columns.items()}
+        count += 1
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return count
+
+
+def _write_parquet(path: Path, batches: Batches) -> int:
+    """A row for each row, with its step and number; arrays of more than one value as tensors of one shape."""
+    writer, count = None, 0
+    try:
+        for step, batch in batches:
+            columns = _columns(batch)
+            rows = len(next(iter(columns.values())))
+            table = pa.table(
+                {"step": np.full(rows, step), "row": np.arange(rows)} | {k: _arrow(v) for k, v in columns.items()}
+            )
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+            count += 1
+    finally:
+        if writer is not None:
+            writer.close()
+    return count
+
+
+def _arrow(column: np.ndarray) -> Any:
+    if column.dtype == object or column.ndim == 1:
+        return pa.array(column.tolist() if column.dtype == object else column)
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
+
+
+def _write_sheet(path: Path, batches: Batches) -> int:
+    """The first field that holds pictures, uint8 (rows, height, width, 1 or 3): a line of them for each batch."""
+    import cv2
+
+    lines, count = [], 0
+    for _, batch in batches:
+        columns = _columns(batch)
+        pictures = next((column for column in columns.values() if _is_pictures(column)), None)
+        if pictures is None:
+            shapes = {name: (column.dtype.name, column.shape[1:]) for name, column in columns.items()}
+            raise ValueError(
+                f"no field holds pictures, uint8 (height, width, 1 or 3): {shapes}; write .npz or .parquet"
+            )
+        scale = min(1.0, _THUMB / max(pictures.shape[1:3]))
+        size = tuple(max(1, round(side * scale)) for side in pictures.shape[2:0:-1])
+        shown = [
+            cv2.resize(picture, size, interpolation=cv2.INTER_AREA) for picture in pictures[: _MAX_SIDE // size[0]]
+        ]
+        lines.append(np.hstack([picture.reshape(*picture.shape[:2], -1) for picture in shown]))
+        count += 1
+    width = max(line.shape[1] for line in lines)
+    sheet = np.vstack([np.pad(line, ((0, 0), (0, width - line.shape[1]), (0, 0))) for line in lines])
+    encoded = cv2.imencode(".png", sheet[:, :, ::-1] if sheet.shape[2] == 3 else sheet)[1]
+    path.write_bytes(encoded.tobytes())
+    return count
+
+
+def _is_pictures(column: np.ndarray) -> bool:
+    return column.dtype == np.uint8 and column.ndim == 4 and column.shape[3] in (1, 3)
+
+
+_WRITERS: Mapping[str, Callable[[Path, Batches], int]] = {
+    ".npz": _write_npz,
+    ".parquet": _write_parquet,
+    ".png": _write_sheet,
+}

@@ -1,0 +1,54 @@
+"""A pipeline of the user's, by the name that a command is given: FILE.py:NAME or module:NAME."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datarax_ray.pipeline import Pipeline
+
+
+def pipeline_of(target: str) -> Pipeline:
+    """The Pipeline of this name, or what the function of this name returns, called with nothing.
+
+    The file is imported, so what it does beside definitions belongs under `if __name__ == "__main__":`.
+
+    Raises: ValueError for what is none, with the remedy; what the file itself raises, with a note.
+    """
+    where, _, name = target.rpartition(":")
+    if not where or not name.isidentifier():
+        raise ValueError(f"{target!r} names no pipeline; write train.py:make_pipeline, or package.module:make_pipeline")
+    try:
+        module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    except Exception as error:
+        error.add_note(f"while {where} was imported to find {name}")
+        raise
+    found = getattr(module, name, None)
+    if found is None:
+        have = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
+        raise ValueError(f"{where} has no {name}; it has {have or 'no functions'}")
+    from datarax_ray.pipeline import Pipeline
+
+    if not isinstance(found, Pipeline) and callable(found):
+        found = found()
+    if not isinstance(found, Pipeline):
+        raise ValueError(f"{target} is a {type(found).__name__}; it must be a Pipeline, or a function that returns one")
+    return found
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file")
+    sys.path.insert(0, str(path.parent.absolute()))  # as Python does for a script
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # what it defines can be pickled by name
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,227 @@
+"""`locate`, `replay` and `checkpoint`, over a user's file, against the batches of the pipeline that it makes."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import orbax.checkpoint as ocp
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from datarax_ray import PipelineSave
+from datarax_ray.checkpoint import save_pipeline
+from datarax_ray.cli import checkpoint as checkpoint_command
+from datarax_ray.cli.replay import locate, replay
+from datarax_ray.cli.target import pipeline_of
+from datarax_ray.plan.fingerprint import DriftError
+
+TRAIN = """
+import numpy as np
+from datarax_ray import ConcatThenSplit, Pipeline, RandomAccessSource, RandomAccessSourceConfig
+
+def element(index):
+    picture = np.full((8, 8, 3), index, np.uint8)
+    return {"index": index, "name": f"r{index}", "picture": picture, "x": np.full(index % 5 + 1, index)}
+
+def make(seed=1, names=("index", "name", "picture"), **options):
+    source = RandomAccessSource(
+        RandomAccessSourceConfig(shuffle=True, num_epochs=2, seed=seed),
+        range(40),
+        transforms=[element, lambda e: {name: e[name] for name in names}],
+    )
+    return Pipeline(source=source, **{"batch_size": 6} | options)
+
+def numbers():
+    return make(names=("index", "picture"))
+
+def packed():
+    return make(names=("x",), packing=ConcatThenSplit(8, "x"))
+
+def other():
+    return make(seed=2)
+
+nothing = 7
+
+if __name__ == "__main__":
+    raise SystemExit("it trains")
+"""
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "own_train.py").write_text(TRAIN)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield str(tmp_path / "own_train.py")
+    sys.modules.pop("own_train", None)
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=300)
+
+
+def printed(out: Console) -> str:
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue()
+
+
+def test_every_row_is_printed_with_its_record(train: str) -> None:
+    with pipeline_of(f"{train}:make") as pipeline:
+        batches = list(pipeline)
+    out = console()
+    locate(f"{train}:make", 3, None, None, False, out)
+    records = re.findall(r"\[(\d+)\]", printed(out))
+    assert list(map(int, records)) == np.asarray(batches[3]["index"]).tolist()
+
+    out = console()
+    locate(f"{train}:make", 3, 4, None, True, out)
+    (found,) = json.loads(printed(out))
+    assert (found["row"], found["position"], found["places"]) == (4, 22, None)
+    assert found["record"].endswith(f"[{int(batches[3]['index'][4])}]")
+    with pytest.raises(ValueError, match="batch 3 has no row 6"):
+        locate(f"{train}:make", 3, 6, None, False, out)
+
+
+def test_of_packed_rows_the_pieces_are_printed(train: str) -> None:
+    out = console()
+    locate(f"{train}:packed", 0, 0, None, False, out)
+    assert re.search(r"0 +0-\d .*range.*\[\d+\]", printed(out)), printed(out)
+
+
+def test_batches_are_counted_from_a_checkpoint_where_one_is_given(train: str, tmp_path: Path) -> None:
+    with pipeline_of(f"{train}:make") as pipeline:
+        for _ in range(3):
+            pipeline.step()
+        save_pipeline(tmp_path / "saved", pipeline)
+    whole, rest = console(), console()
+    locate(f"{train}:make", 4, None, None, False, whole)
+    locate(f"{train}:make", 1, None, str(tmp_path / "saved"), False, rest)
+    assert printed(whole) == printed(rest)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: str) -> None:
+    with pipeline_of(f"{train}:numbers") as pipeline:
+        batches = [{name: np.asarray(column) for name, column in batch.items()} for batch in pipeline]
+    out, path = console(), tmp_path / f"found{suffix}"
+    replay(f"{train}:numbers", 12, 20, path, None, out)
+    assert "wrote 2 batches" in printed(out)
+    assert [file.name for file in tmp_path.iterdir() if "found" in file.name] == [path.name]
+    if suffix == ".npz":
+        with np.load(path) as held:
+            assert sorted(held) == ["12/index", "12/picture", "13/index", "13/picture"]
+            assert all(
+                (held[f"{step}/{name}"] == batches[step][name]).all() for step in (12, 13) for name in batches[0]
+            )
+        return
+    table = pq.read_table(path)
+    assert table["step"].to_pylist() == [12] * 6 + [13] * 2
+    assert table["row"].to_pylist() == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert table["index"].to_pylist() == [int(x) for step in (12, 13) for x in batches[step]["index"]]
+    tensor = table["picture"].combine_chunks().to_numpy_ndarray()
+    assert (tensor == np.concatenate([batches[12]["picture"], batches[13]["picture"]])).all()
+
+
+def test_pictures_become_a_sheet_with_a_line_for_each_batch(train: str, tmp_path: Path) -> None:
+    with pipeline_of(f"{train}:make") as pipeline:
+        index = np.asarray(pipeline.step()["index"])
+    replay(f"{train}:make", 0, 2, tmp_path / "sheet.png", None, console())
+    sheet = cv2.imread(str(tmp_path / "sheet.png"))
+    assert sheet.shape == (16, 48, 3)
+    assert sheet[4, 4::8, 0].tolist() == index.tolist()
+
+
+def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: Path) -> None:
+    for name, reason in [
+        ("a.npz", "name are none; write a .parquet"),
+        ("a.txt", r"ends with none of \.npz, \.parquet, \.png"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            replay(f"{train}:make", 0, 1, tmp_path / name, None, console())
+    with pytest.raises(ValueError, match="no field holds pictures"):
+        replay(f"{train}:packed", 0, 1, tmp_path / "a.png", None, console())
+    with pytest.raises(IndexError, match="there is no batch 99"):
+        replay(f"{train}:make", 99, 100, tmp_path / "a.parquet", None, console())
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["own_train.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("{train}", ValueError, "names no pipeline; write train.py:make_pipeline"),
+        ("{train}:absent", ValueError, "has no absent; it has .*make"),
+        ("{train}:nothing", ValueError, "is a int; it must be a Pipeline"),
+        ("absent.py:make", FileNotFoundError, "absent.py: there is no such file"),
+        ("no_such_package:make", ModuleNotFoundError, "no_such_package"),
+    ],
+)
+def test_what_names_no_pipeline_is_refused(train: str, name: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        pipeline_of(name.format(train=train))
+
+
+@pytest.fixture
+def run(train: str, tmp_path: Path) -> Path:
+    """Checkpoints of a manager: steps 9 and 10."""
+    with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(tmp_path / "run") as manager:
+        for step in (9, 10):
+            pipeline.step()
+            manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+    return tmp_path / "run"
+
+
+def test_the_latest_step_of_a_run_is_shown(run: Path) -> None:
+    out = console()
+    checkpoint_command.show(str(run), False, out)
+    assert re.search(r"run/10/data: goes on at position 12\n", printed(out))
+    assert re.search(r"settings\.order\.seed +1\b", printed(out))
+    out = console()
+    checkpoint_command.show(str(run / "9"), True, out)
+    assert json.loads(printed(out))["state"]["position"] == 6
+    with pytest.raises(FileNotFoundError, match="there is no saved pipeline here; give the folder of a run"):
+        checkpoint_command.show(str(run / "absent"), False, out)
+
+
+def test_two_states_are_compared(run: Path, train: str, tmp_path: Path) -> None:
+    out = console()
+    assert checkpoint_command.diff(str(run / "9"), str(run / "10"), False, out) == 1
+    assert "the same stream, at another place" in printed(out)
+    out = console()
+    assert checkpoint_command.diff(str(run), str(run / "10"), False, out) == 0
+    with pipeline_of(f"{train}:other") as pipeline:
+        save_pipeline(tmp_path / "other", pipeline)
+    out = console()
+    assert checkpoint_command.diff(str(run), str(tmp_path / "other"), True, out) == 1
+    assert json.loads(printed(out)) == {"position": [12, 0], "settings.order.seed": [1, 2]}
+
+
+def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:
+    out = console()
+    checkpoint_command.fits(f"{train}:make", str(run), out)
+    assert "goes on at position 12" in printed(out)
+    with pytest.raises(DriftError, match=r"order\.seed: the checkpoint was written with 1, this pipeline has 2"):
+        checkpoint_command.fits(f"{train}:other", str(run), out)
+
+
+def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    saving = TRAIN.replace(
+        'raise SystemExit("it trains")',
+        "from datarax_ray.checkpoint import save_pipeline\n    save_pipeline('saved', make())",
+    )
+    (tmp_path / "script.py").write_text(saving)
+    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=100)
+    done = command("checkpoint", "fits", f"{tmp_path / 'script.py'}:make", tmp_path / "saved")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = command("locate", f"{tmp_path / 'script.py'}:make", "--step", 1, "--checkpoint", tmp_path / "saved")
+    assert (done.returncode, len(re.findall(r"\[\d+\]", done.stdout))) == (0, 6)
+    done = command("replay", f"{tmp_path / 'script.py'}:make", "--steps", "3:1", "--output", tmp_path / "a.npz")
+    assert done.returncode == 2
+    assert "'3:1' is no A:B with A below B" in done.stderr
