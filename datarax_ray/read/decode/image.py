@@ -78,10 +78,10 @@ def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> np
             f"an encoded image is bytes, and this one is a {type(encoded).__name__}; is it decoded already?"
         )
     height, width, num_channels = shape or (None, None, 3)
-    image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
+    image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
     if height is not None and width is not None:
         image = _resized(cv2, image, height, width)
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if num_channels == 3 else image[:, :, np.newaxis]
+    return image if num_channels == 3 else image[:, :, np.newaxis]
 
 
 def _opencv() -> Any:
