@@ -130,6 +130,35 @@ def ingest(
     raise typer.Exit(status)
 
 
+@app.command()
+def inspect(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATHS",
+            help="As `load` takes them: files, globs (quoted), directories or URLs of one format, or hf:NAME, or "
+            "imagefolder:DIR.",
+            show_default=False,
+        ),
+    ],
+    num_elements: Annotated[int, typer.Option(min=0, metavar="N", help="Elements to show.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Show what lies there: files, records, sizes, groups and whether they hurt, and the first elements.
+
+    Records of ArrayRecord files are decoded by what the first one looks like; the decoder is named.
+
+    \b
+    Examples:
+      datarax-ray inspect 'data/*.array_record'
+      datarax-ray inspect imagefolder:photos --num-elements 1
+    """
+    with told(err):
+        from datarax_ray.cli.inspect import run
+
+        run(paths, num_elements, as_json, out)
+
+
 Target = Annotated[
     str,
     typer.Argument(

@@ -1,0 +1,98 @@
+"""`datarax-ray inspect`: what lies in some files, before a line is written to read them."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from datarax_ray import DecodeExample, DecodeImage, DecodeJson, DecodeMsgpack, load
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.read.formats.sniff import record_format
+
+_DECODERS = {
+    "tf.train.Example": DecodeExample,
+    "msgpack": DecodeMsgpack,
+    "JSON": DecodeJson,
+    "PNG": DecodeImage,
+    "JPEG": DecodeImage,
+}
+_MAX_VALUES = 4
+
+
+def run(paths: list[str], num_elements: int, as_json: bool, out: Console) -> None:
+    """Print files, records, sizes, groups with advice, and the first elements, decoded where that can be guessed."""
+    source = load(paths if len(paths) > 1 else paths[0])
+    facts = _facts(source)
+    elements, decoder = _decoded(list(islice(iter(source), num_elements)))
+    if decoder:
+        facts["decoder"] = f"{decoder}()"
+    source.close()
+    fields = [(name, _type(values[0]), list(map(_value, values))) for name, values in _fields(elements).items()]
+    if as_json:
+        plain = [dict(zip(("field", "type", "values"), field, strict=True)) for field in fields]
+        out.print_json(json.dumps(facts | {"fields": plain}))
+        return
+    for name, fact in facts.items():
+        out.print(f"{name}: {fact:,}" if isinstance(fact, int) else f"{name}: {fact}", soft_wrap=True)
+    table = Table("field", "type", *(f"element {n}" for n in range(len(elements))), box=box.SIMPLE)
+    for name, kind, values in fields:
+        table.add_row(name, kind, *values)
+    out.print(table)
+
+
+def _facts(source: Any) -> dict[str, Any]:
+    description = source.describe()
+    reader, files = description.reader, description.settings().get("files", {})
+    facts: dict[str, Any] = {"source": type(source).__name__}
+    facts |= {name.removeprefix("num_"): files[name] for name in ("num_files", "num_shards") if name in files}
+    num_records = getattr(reader, "num_records", None)
+    if num_records is not None:
+        facts |= {"records": num_records, "stored bytes a record": int(reader.mean_nbytes)}
+    group_size = getattr(reader, "group_size", None)
+    if group_size is not None:
+        facts["group size"] = group_size
+        facts["advice"] = (
+            "single records: a global shuffle reads each by itself"
+            if group_size == 1
+            else f"a group is decoded as a whole, so a global shuffle decodes up to {group_size} records for one: "
+            'shuffle_block_size="auto" shuffles groups and decodes each once'
+        )
+    return facts
+
+
+def _decoded(elements: list[Any]) -> tuple[list[Any], str]:
+    """The elements decoded by what the first looks like, and the decoder's name; as they are where nothing fits."""
+    found = _DECODERS.get(record_format(elements[0]) or "") if elements and isinstance(elements[0], bytes) else None
+    if found is None:
+        return elements, ""
+    decoder = found()
+    return [decoder.map(element) for element in elements], found.__name__
+
+
+def _fields(elements: list[Any]) -> dict[str, list[Any]]:
+    """The values of each field, by its name; of elements that are no dicts, themselves."""
+    if not elements:
+        return {}
+    if not all(isinstance(element, dict) for element in elements):
+        return {"": elements}
+    names = list(dict.fromkeys(name for element in elements for name in element))
+    return {str(name): [element.get(name) for element in elements] for name in names}
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype} {value.shape}" if value.shape else str(value.dtype)
+    return type(value).__name__
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size > _MAX_VALUES:
+        first = ", ".join(map(str, value.reshape(-1)[:_MAX_VALUES].tolist()))
+        return f"[{first}, ...]"
+    return shown(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)

@@ -1,0 +1,75 @@
+"""`inspect`, over files of every format that load knows."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from rich.console import Console
+
+from datarax_ray.cli.inspect import run
+from tests.data import write_file
+from tests.tables import write_tables
+from tests.tars import write_tar
+
+
+def told(*paths: Any, num_elements: int = 2) -> dict[str, Any]:
+    out = Console(file=io.StringIO(), width=300)
+    run(list(map(str, paths)), num_elements, True, out)
+    found: dict[str, Any] = json.loads(out.file.getvalue())  # type: ignore[attr-defined]
+    return found
+
+
+def fields(found: dict[str, Any]) -> dict[str, tuple[str, list[str]]]:
+    return {of["field"]: (of["type"], of["values"]) for of in found["fields"]}
+
+
+@pytest.mark.parametrize(("group_size", "advice"), [(1, "reads each by itself"), (4, 'shuffle_block_size="auto"')])
+def test_groups_are_told_with_what_they_cost(tmp_path: Path, group_size: int, advice: str) -> None:
+    records = [json.dumps({"x": index, "name": f"r{index}"}).encode() for index in range(8)]
+    found = told(write_file(tmp_path / "a.array_record", records, group_size))
+    assert (found["files"], found["records"], found["group size"]) == (1, 8, group_size)
+    assert found["decoder"] == "DecodeJson()"
+    assert advice in found["advice"]
+    assert fields(found)["name"] == ("str", ["'r0'", "'r1'"])
+    assert fields(found)["x"][1] == ["0", "1"]
+
+
+def test_records_that_nothing_decodes_are_shown_as_they_are(tmp_path: Path) -> None:
+    found = told(write_file(tmp_path / "a.array_record", [b"\x00\x01", b"\x02"]))
+    assert "decoder" not in found
+    assert fields(found) == {"": ("bytes", ["b'\\x00\\x01'", "b'\\x02'"])}
+
+
+def test_tables_and_tars_show_their_fields(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,label\na,1\nb,2\n")
+    found = told(tmp_path / "a.csv")
+    assert (found["source"], found["records"]) == ("CSVSource", 2)
+    assert fields(found)["label"] == ("int64", ["1", "2"])
+    (tmp_path / "tables").mkdir()
+    write_tables(tmp_path / "tables", (3, 4))
+    assert told(tmp_path / "tables")["records"] == 7
+    tar = write_tar(tmp_path / "a.tar", [("0.txt", b"one"), ("1.txt", b"two")])
+    assert fields(told(tar))["txt"] == ("str", ["'one'", "'two'"])
+
+
+def test_a_folder_of_images_shows_their_shape(tmp_path: Path) -> None:
+    (tmp_path / "cats").mkdir()
+    cv2.imwrite(str(tmp_path / "cats" / "a.png"), np.full((5, 4, 3), 9, np.uint8))
+    found = told(f"imagefolder:{tmp_path}", num_elements=1)
+    assert fields(found)["image"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
+
+
+def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "a.jsonl").write_text('{"x": [1, 2]}\n{"x": [3]}\n')
+    done = command("inspect", tmp_path / "a.jsonl")
+    assert done.returncode == 0
+    assert "records: 2" in done.stdout
+    assert "[1, 2]" in done.stdout
+    done = command("inspect", tmp_path / "absent")
+    assert (done.returncode, "absent" in done.stderr) == (1, True)
