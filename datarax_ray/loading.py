@@ -9,7 +9,7 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 from datarax_ray.actors.source import RaySource
-from datarax_ray.plan.arguments import nearest
+from datarax_ray.plan.arguments import named_arguments, nearest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
@@ -54,6 +54,7 @@ _TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
 _KINDS = ("hf", "imagefolder")
 
 
+@named_arguments
 def load(
     paths: Any,
     *,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from datarax_ray.plan.arguments import named_arguments
+
 if TYPE_CHECKING:
     from datarax_ray.pipeline.pipeline import Pipeline
 
@@ -19,6 +21,7 @@ _BAR_S = 0.1
 _LINE_S = 5.0
 
 
+@named_arguments
 def progress(pipeline: Pipeline, title: str = "training", *, console: Console | None = None) -> Iterator[Any]:
     """The batches of a pipeline, with a sign of life on stderr: records, records/s, how long the loop waits.
 

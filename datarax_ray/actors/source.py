@@ -25,6 +25,7 @@ from datarax_ray.feed.scaling import Scaler, limits
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import Stream
@@ -38,7 +39,7 @@ class Describes(Protocol):
     def describe(self) -> Stream: ...
 
 
-class RaySource(Source, Closing):
+class RaySource(NamedArguments, Source, Closing):
     """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
@@ -247,7 +248,8 @@ class RaySource(Source, Closing):
         )
 
     def __repr__(self) -> str:
-        return f"RaySource(num_actors={self.num_actors}, num_running={self.num_running}, {self.description})"
+        endless = ", endless" if self.description.stop is None else ""
+        return f"RaySource(num_actors={self.num_actors}, num_running={self.num_running}, {self.description}{endless})"
 
 
 def _is_anonymous(namespace: str) -> bool:

@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from datarax_ray.pipeline.pipeline import Pipeline
+from datarax_ray.plan.arguments import NamedArguments, named_arguments
 from datarax_ray.plan.fingerprint import VERSION, digest
 
 FILE = "datarax_ray.json"
@@ -61,7 +62,7 @@ class PipelineHandler(ocp.CheckpointHandler):
 
 @ocp.args.register_with_handler(PipelineHandler, for_save=True)
 @dataclass
-class PipelineSave(ocp.args.CheckpointArgs):
+class PipelineSave(NamedArguments, ocp.args.CheckpointArgs):
     """Save a pipeline's state: `Composite(model=..., data=PipelineSave(pipeline))`.
 
     Raises: TypeError for what is no pipeline.
@@ -75,7 +76,7 @@ class PipelineSave(ocp.args.CheckpointArgs):
 
 @ocp.args.register_with_handler(PipelineHandler, for_restore=True)
 @dataclass
-class PipelineRestore(ocp.args.CheckpointArgs):
+class PipelineRestore(NamedArguments, ocp.args.CheckpointArgs):
     """Bring a pipeline back to a saved state, with any number of actors and trainers.
 
     pipeline: None, as in `manager.restore(step)` without args, gives the saved state itself, a dict. allow_drift:
@@ -96,12 +97,14 @@ def _check(pipeline: Any) -> None:
         raise TypeError(f"PipelineSave and PipelineRestore take the pipeline itself, got {type(pipeline).__name__}")
 
 
+@named_arguments
 def save_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, force: bool = False) -> None:
     """Save only the data's state into a new directory. force: replace what is there."""
     with ocp.Checkpointer(PipelineHandler()) as checkpointer:
         checkpointer.save(epath.Path(directory).absolute(), args=PipelineSave(pipeline), force=force)
 
 
+@named_arguments
 def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, allow_drift: Sequence[str] = ()) -> None:
     """Bring a pipeline back to what save_pipeline saved."""
     with ocp.Checkpointer(PipelineHandler()) as checkpointer:

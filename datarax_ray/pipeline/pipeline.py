@@ -30,7 +30,7 @@ from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
-from datarax_ray.plan.arguments import flag, whole
+from datarax_ray.plan.arguments import flag, named_arguments, whole
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, Packing
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.read.closing import Closing, closed
@@ -307,6 +307,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             return self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
         return self._consumer.take(*self._ahead(self._maker.transfer))
 
+    @named_arguments
     def read_rows(self, batch: int, start: int, stop: int) -> Any:
         """Rows [start, stop) of the global batch of this number, on the host, before the stages: a dict of arrays.
 
@@ -336,6 +337,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         with contextlib.closing(stream):
             return next(stream).columns
 
+    @named_arguments
     def scan(
         self,
         step_fn: Callable[..., Any],

@@ -12,10 +12,12 @@ from typing import Any, Self
 
 from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.settings import JaxSettings
+from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.closing import Closing
 from datarax_ray.sources.base.device import put
 
 
+@named_arguments
 def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetcher:
     """An iterator of the same batches with `size` of them made ahead on the default device.
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
 
 
 def whole(name: str, value: Any, remedy: str = "") -> int:
@@ -65,3 +70,47 @@ def flag(name: str, value: Any) -> bool:
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise TypeError(f"{name} is True or False, got {value!r}")
+
+
+def check_names(called: Callable[..., Any], given: Iterable[str]) -> None:
+    """Raise TypeError unless this takes arguments of these names, with the one that may be meant, or all that it takes.
+
+    Python says so much of functions from 3.13 on, and of classes with a metaclass, as NNX's, of none.
+    """
+    if not given:
+        return
+    parameters = inspect.signature(called).parameters.values()
+    if any(each.kind == each.VAR_KEYWORD for each in parameters):  # whoever gets them knows what they may be
+        return
+    known = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    if unknown := [name for name in given if name not in known]:
+        remedy = nearest(unknown, known) or f" It takes {', '.join(known) or 'none'}"
+        raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
+
+
+class NamedArguments:
+    """The base of classes that people make: a misspelt argument is answered with the name that may be meant.
+
+    A plain base: NNX modules have a metaclass.
+
+    >>> class Crop(NamedArguments):
+    ...     def __init__(self, size, padding=0): ...
+    >>> Crop(8, paddin=2)
+    Traceback (most recent call last):
+    TypeError: Crop takes no argument 'paddin'. Did you mean 'padding'?
+    """
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        check_names(cls, named)
+        return super().__new__(cls)
+
+
+def named_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
+    """The same of a function that people call."""
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **named: _P.kwargs) -> _Result:
+        check_names(function, named)
+        return function(*args, **named)
+
+    return call

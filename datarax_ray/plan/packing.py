@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.arguments import NamedArguments, whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.state import Unit
 
@@ -88,7 +88,7 @@ class Packing(Protocol):
 
 
 @dataclass(frozen=True)
-class ConcatThenSplit:
+class ConcatThenSplit(NamedArguments):
     """Documents end to end, cut every seq_len tokens. A document may begin in one row and go on in the next.
 
     Equal to a flat_map into tokens and batches of batch_size * seq_len of them, so a stream stands at a record and a
@@ -144,7 +144,7 @@ class ConcatThenSplit:
 
 
 @dataclass(frozen=True)
-class FirstFitPack:
+class FirstFitPack(NamedArguments):
     """Whole documents, each in the first row of the batch that has room for it; rows are padded at their end.
 
     Where a document fits in no row the batch is complete, and the next begins with it: a stream stands before a record.

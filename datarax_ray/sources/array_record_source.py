@@ -35,7 +35,7 @@ _FEW_RECORDS = 2**16  # two parts of a chunk: of what is read at once each group
 @documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class ArrayRecordSourceConfig(IndexedSourceConfig):
-    """How ArrayRecord files are read; see IndexedSourceConfig for the other fields.
+    """How ArrayRecord files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all records of all files in every epoch; False unless given. shuffle_files is
     datarax's name of the same field: give one of them, both can be read. shuffle_block_size: shuffle blocks of this

@@ -32,7 +32,9 @@ from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 @documented_order(*HF_FIELDS, "shuffle", "seed", "download_kwargs", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class HFEagerConfig(HFConfig, IndexedSourceConfig):
-    """How a dataset is loaded and read; see HFConfig, IndexedSourceConfig and SourceConfig for the fields.
+    """How a dataset is loaded and read; once unless num_epochs is given.
+
+    See HFConfig, IndexedSourceConfig and SourceConfig for the fields.
 
     shuffle: one permutation of all rows in every epoch, in every way of reading. cacheable: accepted for datarax's
     sake: Arrow files are memory-mapped, and stay in memory as far as there is room.
@@ -276,7 +278,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     def __repr__(self) -> str:
         return (
             f"HFEagerSource(dataset={self.dataset_name!r}, split={self.split_name!r}, num_records={len(self)}, "
-            f"shuffle={self.config.shuffle}, seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+            f"shuffle={self.config.shuffle}, seed={self.config.seed}, {self.config.shown_epochs})"
         )
 
     def _reconfigure(self, **changed: Any) -> None:

@@ -24,7 +24,9 @@ from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 @documented_order(*HF_FIELDS, "streaming", "shuffle", "shuffle_buffer_size", "download_kwargs", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class HFStreamingConfig(HFConfig):
-    """How a dataset is streamed; see HFConfig, ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
+    """How a dataset is streamed; once unless num_epochs is given.
+
+    See HFConfig, ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
     streaming: read files as they come, without keeping them; False downloads them first. shuffle: shuffle windows of
     shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch. turn_size: elements
@@ -221,7 +223,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     def __repr__(self) -> str:
         return (
             f"HFStreamingSource(name={self.dataset_name!r}, split={self.split_name!r}, {self.describe()}, "
-            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+            f"seed={self.config.seed}, {self.config.shown_epochs})"
         )
 
 

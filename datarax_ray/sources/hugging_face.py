@@ -7,6 +7,7 @@ from typing import Any
 
 from flax import nnx
 
+from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.formats.hugging_face.load import is_saved, known_nbytes, only_split
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
@@ -17,6 +18,7 @@ from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreami
 MAX_EAGER_NBYTES = 10**9
 
 
+@named_arguments
 def from_hf(
     name: Any,
     split: str | None = None,
@@ -53,7 +55,7 @@ def from_hf(
 
     >>> import datasets
     >>> from_hf(datasets.Dataset.from_dict({"x": [1, 2, 3]}), num_epochs=-1)
-    HFEagerSource(dataset=None, split=None, num_records=3, shuffle=False, seed=42, num_epochs=-1)
+    HFEagerSource(dataset=None, split=None, num_records=3, shuffle=False, seed=42, num_epochs=-1 (endless))
     """
     dataset = None if isinstance(name, str) or hasattr(name, "__fspath__") else name
     if isinstance(dataset, Mapping) and split in dataset:

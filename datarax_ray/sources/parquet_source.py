@@ -17,7 +17,7 @@ from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetSourceConfig(RowGroupsConfig):
-    """How Parquet files are read; see RowGroupsConfig for the other fields.
+    """How Parquet files are read; endless unless num_epochs is given. See RowGroupsConfig for the other fields.
 
     exclude_columns: fields not to read; not together with the source's columns.
 

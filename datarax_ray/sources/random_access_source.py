@@ -15,7 +15,7 @@ from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceM
 
 @dataclass(frozen=True, kw_only=True)
 class RandomAccessSourceConfig(IndexedSourceConfig):
-    """How a data source is read; see IndexedSourceConfig for the other fields.
+    """How a data source is read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all elements in every epoch.
     """

@@ -35,7 +35,9 @@ class _TextConfig(RowGroupsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class JSONLinesSourceConfig(_TextConfig):
-    """How JSON lines are read; see RowGroupsConfig for the other fields. Row groups are blocks of up to 4 MiB of text.
+    """How JSON lines are read; endless unless num_epochs is given. See RowGroupsConfig for the other fields.
+
+    Row groups are blocks of up to 4 MiB of text.
 
     column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred.
 
@@ -50,7 +52,9 @@ class JSONLinesSourceConfig(_TextConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CSVSourceConfig(_TextConfig):
-    """How CSV is read; see RowGroupsConfig for the other fields. Row groups are blocks of up to 4 MiB of text.
+    """How CSV is read; endless unless num_epochs is given. See RowGroupsConfig for the other fields.
+
+    Row groups are blocks of up to 4 MiB of text.
 
     column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred:
     "01234" would be the number 1234. delimiter: between values. column_names: of files without a header; None where

@@ -17,7 +17,7 @@ from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceM
 
 @dataclass(frozen=True, kw_only=True)
 class TFDSSourceConfig(IndexedSourceConfig):
-    """How a prepared dataset is read; see IndexedSourceConfig for the other fields.
+    """How a prepared dataset is read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all records in every epoch.
     """

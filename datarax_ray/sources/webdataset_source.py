@@ -16,7 +16,7 @@ from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceM
 
 @dataclass(frozen=True, kw_only=True)
 class WebDatasetSourceConfig(IndexedSourceConfig):
-    """How tar files are read; see IndexedSourceConfig for the other fields.
+    """How tar files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all samples of all files in every epoch. shuffle_block_size: shuffle blocks of this
     many consecutive samples, then samples within windows of 64 blocks, where shuffle is on; each block is one read,

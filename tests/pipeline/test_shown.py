@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import datarax_ray
 from datarax_ray import (
+    HFEagerConfig,
+    HFEagerSource,
     ParquetSource,
     ParquetSourceConfig,
     Pipeline,
@@ -58,9 +62,22 @@ def test_each_is_shown_in_one_line_that_says_what_it_reads(tmp_path: Path) -> No
     assert repr(make().source) == (
         "RandomAccessSource(data=['x'], num_records=10, shuffle=False, seed=42, num_epochs=1)"
     )
+    assert repr(make(-1).source).endswith("seed=42, num_epochs=-1 (endless))")
     assert str(source) == said
     assert str(Pipeline(source=source, batch_size=2)).startswith(f"Pipeline({said}, ")
     assert repr(Recoveries()) == "Recoveries(num_lost=0, num_retried=0, counts={})"
+
+
+@pytest.mark.parametrize("name", [name for name in datarax_ray.__all__ if name.endswith("Config")])
+def test_each_config_says_in_its_help_how_often_all_data_comes(name: str) -> None:
+    config = getattr(datarax_ray, name)
+    told = {-1: "endless unless num_epochs is given", 1: "once unless num_epochs is given"}
+    assert told[config().num_passes] in config.__doc__
+
+
+def test_what_is_once_unless_said_otherwise_is_shown_as_that() -> None:
+    source = HFEagerSource(HFEagerConfig(), dataset=datasets.Dataset.from_dict({"x": [1, 2]}))
+    assert repr(source).endswith("seed=42, num_epochs=None (one pass))")
 
 
 def test_a_config_is_shown_as_the_call_that_makes_it() -> None:

@@ -13,11 +13,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
 from datarax_ray.actors.start_quorum import has_labels
+from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.formats.array_record import NodeFiles, RecordFile, counted
 from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.read.formats.remote.ranges import is_url
 
 
+@named_arguments
 def files_on_nodes(
     paths: Any,
     *,

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import exact_array, missing_field, real_dtype_name, shape_of
 from datarax_ray.read.decode.example_proto import example_class
 from datarax_ray.read.formats.sniff import how_to_decode
@@ -24,7 +25,7 @@ _LIST_DTYPES = {"int64_list": "int64", "float_list": "float32"}
 
 @final
 @dataclass(frozen=True)
-class FixedLen:
+class FixedLen(NamedArguments):
     """A feature that holds the same number of values in every record, and so makes a dense column.
 
     Args:
@@ -60,7 +61,7 @@ class FixedLen:
 
 @final
 @dataclass(frozen=True)
-class VarLen:
+class VarLen(NamedArguments):
     """A feature that holds any number of values, as a list kept on the host; empty where a record lacks it.
 
     Args:
@@ -75,7 +76,7 @@ class VarLen:
 
 @final
 @dataclass(frozen=True)
-class DecodeExample:
+class DecodeExample(NamedArguments):
     """Read every record as one serialized tf.train.Example.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import missing_field
 from datarax_ray.read.formats.sniff import how_to_decode
 
@@ -22,7 +23,7 @@ _END_OF_IMAGE = b"\xff\xd9"
 
 @final
 @dataclass(frozen=True)
-class DecodeImage:
+class DecodeImage(NamedArguments):
     """Decode a JPEG, PNG, WebP or other image that OpenCV reads, in RGB order.
 
     It takes a record that is the image's file, or an element that holds one in `field`, so it stands after

@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import (
     Shape,
     exact_array,
@@ -19,7 +20,7 @@ from datarax_ray.read.decode.dense import (
 
 @final
 @dataclass(frozen=True)
-class PadTo:
+class PadTo(NamedArguments):
     """Pad the named fields at their end to a fixed length; other fields pass as they are.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import dtype_name, number_dtype, shape_of
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.formats.sniff import how_to_decode
@@ -15,7 +16,7 @@ from datarax_ray.read.formats.sniff import how_to_decode
 
 @final
 @dataclass(frozen=True)
-class DecodeRaw:
+class DecodeRaw(NamedArguments):
     """Read every record as one array of a fixed dtype and shape, its bytes as `ndarray.tobytes()` wrote them.
 
     Args:
@@ -52,7 +53,7 @@ class DecodeRaw:
 
 @final
 @dataclass(frozen=True)
-class DecodeFields:
+class DecodeFields(NamedArguments):
     """Read every record as fixed-size fields that follow one another without gaps, as C packs a struct.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, final
 
 import numpy.typing as npt
 
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field
 from datarax_ray.read.formats.sniff import how_to_decode
 
@@ -18,7 +19,7 @@ _CONTAINERS = frozenset([dict, list])
 
 @final
 @dataclass(frozen=True)
-class DecodeMsgpack:
+class DecodeMsgpack(NamedArguments):
     """Read every record as one msgpack map with string keys.
 
     Text is str and binary is bytes; a timestamp is the int of its nanoseconds since 1970. Extension types are
@@ -56,7 +57,7 @@ class DecodeMsgpack:
 
 @final
 @dataclass(frozen=True)
-class DecodeJson:
+class DecodeJson(NamedArguments):
     """Read every record as one JSON object in UTF-8, such as a line of a JSONL file.
 
     Args:

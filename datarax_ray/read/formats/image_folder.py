@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.identity.contents import head_and_content
@@ -17,7 +18,7 @@ _SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", "
 _MAX_LOOKED_AT = 1000  # files whose beginning is read, one by one, to tell a folder from another one
 
 
-class ImageFolder:
+class ImageFolder(NamedArguments):
     """The images of directory/CLASS/**/NAME by index, class by class in the order of their names, decoded.
 
     An element is {"image": uint8 (height, width, 3), "label": int}. class_names: by label, sorted. A class is a folder

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from datarax_ray.plan.arguments import flag, whole
+from datarax_ray.plan.arguments import NamedArguments, flag, whole
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.read.elements.transforms import OnError
@@ -91,7 +91,7 @@ def check_shuffled(config: Any, *names: str, or_auto: bool = False) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceConfig:
+class SourceConfig(NamedArguments):
     """Checked once, when made; frozen. Shown as the call that makes it, with what differs from the defaults.
 
     cacheable: keep records in memory once read. batch_stats_fn: data -> statistics, for compute_statistics.
@@ -139,7 +139,8 @@ class SourceConfig:
 class EpochsConfig(SourceConfig):
     """How a source's records are seeded and repeated; see SourceConfig for the other fields.
 
-    seed: 32 bits; epoch e is shuffled by seed + e, and random transforms draw from it. num_epochs: -1 for endless.
+    seed: 32 bits; epoch e is shuffled by seed + e, and random transforms draw from it. num_epochs: -1 for endless,
+    which it is unless it is given.
 
     Raises: ValueError for a value outside its range.
     """
@@ -151,6 +152,12 @@ class EpochsConfig(SourceConfig):
     def num_passes(self) -> int:
         """Epochs in the stream, -1 for endless."""
         return self.num_epochs
+
+    @property
+    def shown_epochs(self) -> str:
+        """The number of epochs, for people who did not give one."""
+        told: dict[int | None, str] = {-1: " (endless)", None: " (one pass)"}
+        return f"num_epochs={self.num_epochs}{told.get(self.num_epochs, '')}"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -277,7 +277,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self._reads()}, num_records={len(self)}, shuffle={self.config.shuffle}, "
-            f"seed={self.config.seed}, num_epochs={self.config.num_epochs})"
+            f"seed={self.config.seed}, {self.config.shown_epochs})"
         )
 
     def _reads(self) -> str:

@@ -35,7 +35,7 @@ class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-a
         """
         if args and next(iter(inspect.signature(cls).parameters)) == "config":
             check_kind(args[0], cls)
-        return super().__new__(cls)
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, config: SourceConfig, *, rngs: nnx.Rngs | None = None, name: str | None = None) -> None:
         if config.stochastic and rngs is None and config.stream_name != SHUFFLE_STREAM:

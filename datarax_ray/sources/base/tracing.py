@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from flax.nnx.tracers import current_jax_trace  # it stands elsewhere in every other release of JAX
 
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.copying import Uncopied
 
 # Of a thread that has just begun: this module may be imported under a trace.
@@ -38,7 +39,7 @@ class _SignatureOfInit:
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-class HostModule(Uncopied):
+class HostModule(NamedArguments, Uncopied):
     """The base, before nnx.Module, of a module that holds files, threads and a position.
 
     NNX takes modules apart and puts them together again at the border of nnx.jit, where the parts are of the same

@@ -1,0 +1,46 @@
+"""What people misspell: each argument of each public name, and the answer that they get."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datarax_ray
+from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, checkpoint
+
+CALLED: dict[str, Any] = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__ if name != "PipelineStats"}
+CALLED |= {"save_pipeline": checkpoint.save_pipeline, "restore_pipeline": checkpoint.restore_pipeline}
+CALLED |= {"scan": Pipeline.scan, "read_rows": Pipeline.read_rows}
+
+
+@pytest.mark.parametrize("name", [name for name, called in CALLED.items() if callable(called)])
+def test_a_misspelt_argument_is_answered_with_the_one_that_is_meant(name: str) -> None:
+    parameters = inspect.signature(CALLED[name]).parameters.values()
+    takes = [each.name for each in parameters if each.kind is not each.POSITIONAL_ONLY and each.name != "self"]
+    assert takes
+    for meant in takes:
+        misspelt = f"{meant[:-1]}{meant[-1] * 2}"
+        with pytest.raises(TypeError, match=f"{name} takes no argument '{misspelt}'. Did you mean '{meant}'?"):
+            CALLED[name](**{misspelt: None})
+
+
+def test_whose_names_are_passed_on_is_answered_as_well() -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
+    with pytest.raises(TypeError, match="Pipeline takes no argument 'prefech'. Did you mean 'prefetch'?"):
+        Pipeline.from_dag(source=source, nodes={}, edges={}, sink="x", batch_size=2, prefech=1)
+
+
+def test_a_name_that_is_like_none_is_answered_with_all() -> None:
+    with pytest.raises(TypeError, match="DecodeRaw takes no argument 'height'. It takes dtype, shape, field"):
+        datarax_ray.DecodeRaw("uint8", height=3)  # type: ignore[call-arg]
+
+
+def test_what_a_class_of_ones_own_takes_is_its_own() -> None:
+    class Counting(RandomAccessSource):
+        def __init__(self, last: int, **given: Any) -> None:
+            super().__init__(RandomAccessSourceConfig(**given), {"x": np.arange(last)})
+
+    assert len(Counting(3, seed=7)) == 3
+    with pytest.raises(TypeError, match="RandomAccessSourceConfig takes no argument 'sed'. Did you mean 'seed'?"):
+        Counting(3, sed=7)
