@@ -53,6 +53,11 @@ class AddNoise:
         return element | {"noise": rng.random(2, dtype=np.float32)}
 
 
+def enlarge(element: dict[str, Any]) -> dict[str, Any]:
+    """Adds 64 KB."""
+    return element | {"image": np.zeros(2**16, np.uint8)}
+
+
 class FailAt:
     """Raises on these elements."""
 

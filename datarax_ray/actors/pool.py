@@ -33,6 +33,7 @@ from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Wish, room_of
 from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
+from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.scaling import Scaler
 from datarax_ray.feed.window import Part
@@ -57,7 +58,8 @@ _LOOK_EVERY_S = 0.02
 class RayPool:
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through.
 
-    scaler: chooses how many there are, None for so many. follows: whether there are to be more as the cluster grows.
+    bound: of all drivers that read with them. scaler: chooses how many there are, None for so many. follows: whether
+    there are to be more as the cluster grows.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class RayPool:
         description: Stream,
         num_actors: int,
         options: ActorOptions,
+        bound: Bound,
         scaler: Scaler | None = None,
         *,
         follows: bool = False,
@@ -84,6 +87,8 @@ class RayPool:
         self._homes: Homes | None = getattr(description, "homes", None)
         self._start_timeout_s = options.start_timeout_s
         self._lacks_since: float | None = None  # since when no actor is at some home
+        self._bound, self._begun_with = bound, scaler.most if scaler else num_actors
+        self._num_trainers = self._num_drivers = 1
         self._program = None if follows or scaler is not None else num_actors
         self._wish: Wish | None = None
         self._renewed_at = -math.inf
@@ -196,6 +201,7 @@ class RayPool:
                 num_actors=len(self),
                 hosts=dict(running),
                 wish="" if self._wish is None else self._wish.token,
+                max_nbytes=int(self.max_nbytes * self.allowance()),
                 counts=dict(self.recoveries.counts),
             )
 
@@ -206,6 +212,24 @@ class RayPool:
             self._renewed_at = now
             with self._held():
                 self._set.renew()
+
+    @property
+    def max_nbytes(self) -> int:
+        """What streams of this driver may have in flight, were it alone: that of which `allowance` says a part."""
+        return self._bound.of_each(self._begun_with)
+
+    def allowance(self) -> float:
+        """More than 1.0 where the bound follows the actors, and there are more than this driver began with."""
+        num_drivers = max(self._num_trainers, self._num_drivers)
+        return self._bound.allowance(max(self._begun_with, len(self)), num_drivers, self._begun_with)
+
+    def expect(self, num_trainers: int) -> None:
+        """So many drivers of this job read with the actors, those included that have not begun."""
+        self._num_trainers = num_trainers
+
+    def meet(self, num_drivers: int) -> None:
+        """So many drivers read with the actors now, of whatever job."""
+        self._num_drivers = num_drivers
 
     def follow(self, wish: Wish) -> None:
         """Have as many actors as the wish says, or, where it says nothing, as the program does."""

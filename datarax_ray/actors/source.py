@@ -21,10 +21,10 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
+from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES, Bound
 from datarax_ray.feed.scaling import Scaler, limits
 from datarax_ray.feed.source import Source
-from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES, STALL_AFTER_S, StreamOptions
-from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
+from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.skipped_records import COUNT_ALONE
@@ -48,7 +48,9 @@ class RaySource(NamedArguments, Source, Closing):
     when it never waits: every change and every refusal is one log line that says why (level INFO). num_cpus: that each
     actor reserves. chunk_size: positions read at a
     time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on the blocks in
-    flight in the object store; None for 64 MiB for each actor, at least 256 MiB, at most 40 % of a node's store.
+    flight in the object store, of all drivers together that share the actors, each of which may have an even part; None
+    for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for each driver and
+    40 % of all nodes' for all of them.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
     one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
     linger_s: with a name, that the actors live on for so many seconds after the last of these, inf until `datarax-ray
@@ -132,7 +134,6 @@ class RaySource(NamedArguments, Source, Closing):
             if most is None:
                 most = max(len(nodes), _default_num_actors(num_cpus))
             least = most if least is None else min(least, most)
-            self._max_nbytes = _default_max_nbytes(most) if max_nbytes is None else max_nbytes
             namespace = ray.get_runtime_context().namespace
             # the drivers of one job, tasks and actors that Ray started, share the namespace of the job
             is_alone = ray._private.worker.global_worker.mode == ray.SCRIPT_MODE and _is_anonymous(namespace)
@@ -142,7 +143,8 @@ class RaySource(NamedArguments, Source, Closing):
                     f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: "
                     f"the Ray namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
                 )
-            self._actors = RayPool(description, least, options, scaler, follows=num_actors is None and not nodes)
+            follows = num_actors is None and not nodes
+            self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler, follows=follows)
         if name is not None and is_alone:
             logger.warning(
                 "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
@@ -238,10 +240,12 @@ class RaySource(NamedArguments, Source, Closing):
         self._consumer.end()
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
+        if self._is_named:
+            self._actors.expect(options.process_count)
         return replace(
             options,
             chunk_size=self._chunk_size,
-            max_nbytes=self._max_nbytes,
+            max_nbytes=self._actors.max_nbytes,
             stall_after_s=self._stall_after_s,
             shares_actors=self._is_named,
             shares_with_jobs=self._lingers,
@@ -281,9 +285,7 @@ def _default_num_actors(num_cpus: float) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 1.0)) - 1)
 
 
-def _default_max_nbytes(num_actors: int) -> int:
-    """Bytes in flight that keep every actor at work with blocks of the best size, and leave most of the store free."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    store = ray.cluster_resources().get("object_store_memory", 0) / max(1, len(nodes))
-    wanted = max(DEFAULT_MAX_NBYTES, num_actors * DEPTH * TARGET_BLOCK_NBYTES)
-    return int(min(wanted, 0.4 * store)) or DEFAULT_MAX_NBYTES
+def _bound(max_nbytes: int | None) -> Bound:
+    """What a user gave as max_nbytes, with the object stores that there are."""
+    store = ray.cluster_resources().get("object_store_memory", 0)
+    return Bound(max_nbytes, store / max(1, sum(node["Alive"] for node in ray.nodes())), store)

@@ -59,7 +59,8 @@ def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
     for host, num_running in sorted(told["hosts"].items()):
         out.print(f"  on {host}: {num_running}")
     for driver in told["drivers"]:
-        out.print(f"  read by process {driver['pid']} of {driver['host']}, Ray job {driver['job_id']}")
+        room = f"{driver['max_nbytes'] / 2**20:,.0f} MiB in flight at most"
+        out.print(f"  read by process {driver['pid']} of {driver['host']}, Ray job {driver['job_id']}, {room}")
     for kind, number in sorted(told["counts"].items()):
         out.print(f"  {kind}: {number}")
 
@@ -166,7 +167,10 @@ def _told(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
         "hosts": dict(first.hosts),
         "asked": None if seen.wish is None else asdict(seen.wish),
         "counts": dict(counts),
-        "drivers": [{"host": each.host, "pid": each.pid, "job_id": each.job_id} for each in seen.entries],
+        "drivers": [
+            {"host": each.host, "pid": each.pid, "job_id": each.job_id, "max_nbytes": each.max_nbytes}
+            for each in seen.entries
+        ],
     }
 
 

@@ -58,6 +58,10 @@ class Pool(Protocol):
         """This node failed at what another one could read."""
         ...
 
+    def allowance(self) -> float:
+        """How much of its bounds in bytes a window may use now: 1.0, less where other drivers have some of it."""
+        ...
+
     def weights(self) -> Mapping[int, float]:
         """How much an actor should own of what is even, for those of which that is not 1.0."""
         ...
@@ -105,6 +109,9 @@ class LocalPool:
 
     def blame(self, node: str, reason: str) -> None:
         pass
+
+    def allowance(self) -> float:
+        return 1.0
 
     def weights(self) -> Mapping[int, float]:
         return {}
@@ -189,6 +196,7 @@ class Flow:
         if actors and (actors, weights, nodes) != self._asked_of:
             self._asked_of = actors, weights, nodes
             self._is_owned = self._window.reassign(actors, weights, nodes)
+        self._window.allowed = self._pool.allowance()
         if actors and self._is_owned:  # or parts would be asked of those who cannot answer
             for part in self._window.asks():
                 self._send(part)

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from datarax_ray.feed.batches import Batcher, HostBatch
+from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES
 from datarax_ray.feed.flow import Flow, Pool
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, Selector
@@ -46,8 +47,6 @@ from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
-# Of blocks in flight: enough for blocks of the size at which they are cheap from 4 actors; RaySource asks for more.
-DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
 # (start, stop, blocks) of consecutive chunks.
 Chunks: TypeAlias = Generator[tuple[int, int, list[Block]], None, None]
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
@@ -62,7 +61,8 @@ class StreamOptions:
     gets of every batch; None to divide batches by rank. drop_remainder: leave out a short last batch. pad_remainder: it
     will be padded at its end, so its rows are dealt to the trainers as those of a full one. packing: how documents are
     made into rows; None for a row for each element. chunk_size: positions read at a time, None to choose. max_nbytes:
-    bound on blocks in flight. block_nbytes: how large a block should be. stall_after_s: how long a wait for a batch is
+    bound on blocks in flight, of which the pool allows a part where others have some of it (Pool.allowance).
+    block_nbytes: how large a block should be. stall_after_s: how long a wait for a batch is
     before it is logged who and what is waited for. shares_actors: whether the other trainers ask the same actors, which
     then read once for all what all of them ask for. shares_with_jobs: whether drivers of other jobs do so as well.
     stop: the position to end at, None for the end of the source. cancelled: asked now and then while the stream waits;
@@ -186,11 +186,13 @@ def _selected(
     """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
 
     Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here. An
-    actor keeps four times as much as may wait with it (BlockCache), and would make again what it had to drop.
+    actor keeps four times as much as may wait with it (BlockCache), and would make again what it had to drop. Trainers
+    that share actors wait for the same blocks, and take other rows of them: together they have what one has alone.
     """
     stall = Stall(description, options.stall_after_s)
     selected = SelectedRowsScheduler(scheduler, selector)
-    max_nbytes, max_actor_nbytes = max(1, options.max_nbytes // 2), DEPTH * options.block_nbytes // 2
+    half_nbytes = options.max_nbytes // 2 * (options.process_count if options.shares_actors else 1)
+    max_nbytes, max_actor_nbytes = max(1, half_nbytes), DEPTH * options.block_nbytes // 2
     ahead = Window(
         scheduler,
         chunk_size=options.chunk_size,
@@ -200,7 +202,7 @@ def _selected(
     )
     places = Flow(ahead, pool, stall, options.timings)
     share = num_rows_in(options.rows.full) / options.batch_size
-    mine = [max(1, int(nbytes * share)) for nbytes in (options.max_nbytes // 2, max_actor_nbytes)]
+    mine = [max(1, int(nbytes * share)) for nbytes in (max_nbytes, max_actor_nbytes)]
     rows = Flow(
         Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall, options.timings
     )

@@ -115,6 +115,9 @@ class Window:
     chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes. max_nbytes: bound
     on what is in flight and not yet released. max_actor_nbytes: likewise, for each of the actors that get requests;
     None for no bound of its own. block_nbytes: how large a block should be.
+
+    allowed: how much of max_nbytes holds now, 1.0 for all of it; whoever drives the window says so at any time. One
+    chunk is in flight whatever it is.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class Window:
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
         self._part_s = self._part_size = 0.0  # that parts took on average, and of how many positions their chunks were
         self.num_retried = 0
+        self.allowed = 1.0
 
     def asks(self) -> list[Part]:
         """The parts to send now, in order: lost ones first, then those of the chunks that may be opened."""
@@ -309,9 +313,8 @@ class Window:
 
     @property
     def _bound(self) -> int:
-        if self._max_actor_nbytes is None:
-            return self._max_nbytes
-        return min(self._max_nbytes, self._max_actor_nbytes * self._num_actors)
+        nbytes = max(1, int(self._max_nbytes * self.allowed))
+        return nbytes if self._max_actor_nbytes is None else min(nbytes, self._max_actor_nbytes * self._num_actors)
 
     @property
     def _num_actors(self) -> int:

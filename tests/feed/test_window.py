@@ -367,6 +367,23 @@ def test_one_chunk_is_open_even_where_the_bound_is_below_its_size():
     assert machine.nbytes == 20
 
 
+def test_no_more_is_opened_than_is_allowed_now():
+    machine = window(stop=None, max_nbytes=200)
+    machine.asks()
+    complete_head(machine)
+    machine.release()
+    machine.allowed = 0.5
+    machine.asks()
+    assert machine.nbytes == 100
+    machine.allowed = 0.2
+    complete_head(machine)
+    machine.release()
+    assert machine.asks() == []
+    machine.allowed = 2.0
+    machine.asks()
+    assert machine.nbytes == 320, "no more than 16 chunks"
+
+
 def test_elements_without_bytes_do_not_open_chunks_without_end():
     # Everything is filtered: 0 bytes arrive, and the bound in bytes never bites.
     machine = window(stop=None, n=10**6)

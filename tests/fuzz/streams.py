@@ -95,6 +95,9 @@ class TangledPool:
     def blame(self, node: str, reason: str) -> None:
         assert (node, self._fails > 0) == (_node(1), True), f"{node} is blamed: {reason}"
 
+    def allowance(self) -> float:
+        return self._random.choice((0.001, 0.5, 1.0))
+
     def weights(self) -> dict[int, float]:
         return {actor: self._random.choice([0.5, 2.0]) for actor in self._running[::2]}
 

@@ -38,6 +38,9 @@ class PicklingPool:
     def blame(self, node: str, reason: str) -> None:
         pass
 
+    def allowance(self) -> float:
+        return 1.0
+
     def weights(self) -> dict[int, float]:
         return {}
 

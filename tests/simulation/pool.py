@@ -111,6 +111,9 @@ class SimulatedPool:
     def blame(self, node: str, reason: str) -> None:
         pass
 
+    def allowance(self) -> float:
+        return 1.0
+
     def weights(self) -> Mapping[int, float]:
         return self._balance.weights
 

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Flow
 from datarax_ray.feed.stall import Stall
-from datarax_ray.feed.stream import DEFAULT_MAX_NBYTES
-from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.feed.window import Window
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
@@ -21,6 +21,7 @@ from tests.simulation.world import Actor, Costs, World
 POLL_S = 0.25
 TEND_S = 0.5
 EARLY_S = 30.0
+ACTORS_OF_HOST = 32
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Scenario:
     """What is simulated. sigma: of the lognormal time that a request takes. slow: actors that are ten times slower.
 
     uneven: the slowness of hosts in turns, (1.0,) for even ones. need: records a second that all trainers together
-    train on; None for all that come. warm_s, measured_s: what is counted is what comes behind the former.
+    train on; None for all that come. max_nbytes: of all trainers together, as of RaySource. warm_s, measured_s: what is
+    counted is what comes behind the former.
     """
 
     name: str
@@ -93,8 +95,8 @@ class Trainer:
         rows = TrainerPositions(0, None, rows_of_rank(max(1024, 32 * count), rank, count))
         wanted_rows = Wanted(rows if count > 1 else None)
         scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=wanted_rows)
-        wanted = max(DEFAULT_MAX_NBYTES, scenario.num_actors * DEPTH * TARGET_BLOCK_NBYTES)
-        bound = scenario.max_nbytes or int(min(wanted, 0.4 * costs.store_nbytes))
+        stores = costs.store_nbytes, costs.store_nbytes * max(count, scenario.num_actors / ACTORS_OF_HOST)
+        bound = Bound(scenario.max_nbytes, *stores).of_each(scenario.num_actors, count)
         self.flow = Flow(
             Window(scheduler, max_nbytes=bound), self.pool, Stall(nothing, 1e9), clock=lambda: self.pool.now
         )

@@ -38,6 +38,10 @@ class Sized(Protocol):
         """Say to its actors, now and then, that it is there."""
         ...
 
+    def meet(self, num_drivers: int) -> None:
+        """Know that so many drivers read with its actors."""
+        ...
+
     def follow(self, wish: Wish) -> None:
         """Be as large as the wish says."""
         ...
@@ -70,8 +74,9 @@ class Keeper:
                 pool.renew()
                 entry = pool.entry()
                 key = entry.key
-                wish = self._exchanged(entry, is_first)
+                seen, wish = self._exchanged(entry, is_first)
                 is_first = False
+                pool.meet(len(seen.entries))
                 if wish is not None and wish.token != entry.wish and not self._has_ended.is_set():
                     pool.follow(wish)
             except ConnectionError as error:
@@ -86,17 +91,17 @@ class Keeper:
             with contextlib.suppress(ConnectionError), Head(self._address, _END_S) as head:  # or it is ignored once old
                 head.delete(key)
 
-    def _exchanged(self, entry: Entry, is_first: bool) -> Wish | None:
-        """The wish to follow, once the head knows of this driver."""
+    def _exchanged(self, entry: Entry, is_first: bool) -> tuple[PoolSeen, Wish | None]:
+        """What the head knows of the pool, and the wish to follow, once it knows of this driver."""
         with Head(self._address) as head:
             now = time.time()
             head.put(entry.key, to_json(replace(entry, at=now)))
             seen = PoolSeen.of(head.under(under(entry.pool)), now)[entry.pool]
             if is_first and len(seen.entries) == 1 and seen.wish is not None:  # made to a pool that was, by this name
                 head.delete(wish_key(entry.pool))
-                return None
+                return seen, None
             if self._room is not None and (num_actors := grown(entry, seen, self._room, head.nodes())) is not None:
                 wish = Wish(num_actors, "cluster", secrets.token_hex(4), "the cluster has room for more")
                 head.put(wish_key(entry.pool), to_json(wish))
-                return wish
-            return seen.wish
+                return seen, wish
+            return seen, seen.wish

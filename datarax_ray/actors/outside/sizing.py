@@ -50,7 +50,8 @@ class Entry:
     namespace, name: of the pool; the name is its program's, or made of its Ray job. identity: of what it reads, as one
     name may be given for two sources. user: the driver, as the pool's actors know it. program: what its program asks
     for, in words. num_actors: that there are meant to be. hosts: how many run, by host. wish: the token of that which
-    it follows, "" for none yet. counts: its recoveries by kind. at: when this was written, in seconds since 1970.
+    it follows, "" for none yet. max_nbytes: that it may have in flight, beside the others. counts: its recoveries by
+    kind. at: when this was written, in seconds since 1970.
     """
 
     namespace: str
@@ -64,6 +65,7 @@ class Entry:
     num_actors: int = 0
     hosts: Mapping[str, int] = field(default_factory=dict)
     wish: str = ""
+    max_nbytes: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     at: float = 0.0
 

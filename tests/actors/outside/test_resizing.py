@@ -22,8 +22,15 @@ from rich.console import Console
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.cli import pool as pool_command
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import decode, write_files
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.window import Part
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests.data import Squares, decode, enlarge, write_files
 from tests.resume import assert_equal
 from tests.waiting import until, until_all_run
 
@@ -125,6 +132,49 @@ def test_all_drivers_of_a_shared_pool_follow(pool: Callable[..., Any], module: A
         for source in (one, two):
             until_all_run(source)
             assert sorted(source.stats()) == [0, 1]
+
+
+class Asked:
+    """The positions that a source has asked its actors for."""
+
+    def __init__(self, source: RaySource, patch: pytest.MonkeyPatch) -> None:
+        self.positions: set[int] = set()
+        self._send = source._actors.send
+        patch.setattr(source._actors, "send", self._note)
+
+    def _note(self, part: Part) -> Any:
+        self.positions.update(range(part.request.start, part.request.stop))
+        return self._send(part)
+
+
+def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(
+    pool: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = RandomAccessSource(RandomAccessSourceConfig(), Squares(10**6), transforms=[enlarge])
+    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "bound", "thresholds": SOON}
+    with (
+        RaySource(large, max_nbytes=8 * 2**20, **options) as one,
+        RaySource(large, max_nbytes=8 * 2**20, **options) as two,
+    ):
+        until(lambda: pool("list") and len(pool("show", "bound")["drivers"]) == 2)
+        until(lambda: [each["max_nbytes"] for each in pool("show", "bound")["drivers"]] == [4 * 2**20] * 2)
+        asked = [Asked(source, monkeypatch) for source in (one, two)]
+        for _ in range(30):
+            for source in (one, two):
+                source.get_batch(8)
+        in_flight = [len(each.positions) - 240 for each in asked]
+    assert 2**16 * sum(in_flight) <= 8 * 2**20
+    assert min(in_flight) > 0, "and each has some"
+
+
+def test_trainers_that_have_not_begun_have_their_part_of_what_may_be_in_flight(
+    module: ArrayRecordSourceModule,
+) -> None:
+    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "max_nbytes": 8 * 2**20}
+    with RaySource(module, name="begins", **options) as first, RaySource(module, **options) as alone:
+        for source in (first, alone):
+            next(source.batches(0, StreamOptions(8, process_index=0, process_count=4)))
+        assert (first._actors.allowance(), alone._actors.allowance()) == (0.25, 1.0)
 
 
 def test_a_later_job_of_the_same_name_is_as_large_as_it_says(
