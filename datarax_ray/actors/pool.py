@@ -29,13 +29,13 @@ from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.outside.keeper import Keeper
+from datarax_ray.actors.outside.scaling import Scaler
 from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Wish, room_of
 from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Arrived, Lost
-from datarax_ray.feed.scaling import Scaler
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import Homes

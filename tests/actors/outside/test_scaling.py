@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from datarax_ray.feed.scaling import Decision, Scaler, limits
+from datarax_ray.actors.outside.scaling import Decision, Scaler, limits
 
 PERIOD_S = 10.0
 
