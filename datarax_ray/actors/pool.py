@@ -85,6 +85,7 @@ class RayPool:
         self._lock = self._set.lock
         self._scaler = scaler
         self._homes: Homes | None = getattr(description, "homes", None)
+        self._reads_ahead = getattr(description, "reads_ahead", False)
         self._start_timeout_s = options.start_timeout_s
         self._lacks_since: float | None = None  # since when no actor is at some home
         self._bound, self._begun_with = bound, scaler.most if scaler else num_actors
@@ -270,6 +271,10 @@ class RayPool:
                 return InFlight(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
             trial = Trial(self._request_timeout_s) if part.is_trial else None
             token = (self._set.user, next(self._counter))
+            sharing = part.request.wanted.sharing
+            is_whole = sharing is None or isinstance(sharing.part, str)  # or it is read already
+            if self._reads_ahead and is_whole and trial is None and actor.state.requests:
+                actor.handle.expect.remote(part.request)
             ref = actor.handle.read.remote([self._description], part.request, trial, token)
             now = time.monotonic()
             sent = InFlight(part, ref, actor.state.process.node_id, token=token, look_at=now + _LOOK_EVERY_S)

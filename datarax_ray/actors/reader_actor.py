@@ -10,7 +10,7 @@ import pickle
 import resource
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,8 @@ _LOOK_AT_LEASE_S = 1.0
 _MIN_OBJECT_NBYTES = 100 * 1024
 # Of reads that nobody waits for: far more than all trainers have on their way to one actor.
 _MAX_FORGOTTEN = 10_000
+# Of those that are asked for and have not begun: far more than one trainer has on its way to one actor.
+_MAX_EXPECTED = 64
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class ReaderActor:
         self._reading = threading.Lock()
         self._has_ended = False
         self._forgotten: OrderedDict[Hashable, None] = OrderedDict()
+        self._expected: deque[ReadRequest] = deque(maxlen=_MAX_EXPECTED)
         self._at_since, self._is_trial = math.inf, False  # since when a read goes on
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
         if lingers:
@@ -123,6 +126,9 @@ class ReaderActor:
                     raise RuntimeError("this actor has ended")  # nobody waits for it any more
                 if self._description is None:
                     self._description = _unboxed(boxed)
+                stream: Any = self._description
+                while self._expected:
+                    stream.expect(self._expected.popleft())
                 make = partial(timed, self._description.read)
                 if trial is not None:
                     make = partial(try_to_read, partial(_pickled, boxed), self._description, trial)
@@ -167,6 +173,11 @@ class ReaderActor:
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,
         }
+
+    @ray.method(concurrency_group="control")
+    def expect(self, request: ReadRequest) -> None:
+        """This was asked for, while another read runs: with the next one, it is begun with what takes long of it."""
+        self._expected.append(request)
 
     @ray.method(concurrency_group="control")
     def forget(self, tokens: Sequence[Hashable]) -> None:

@@ -100,6 +100,8 @@ class LocalPool:
 
     def __init__(self, description: Stream) -> None:
         self._description = description
+        self._reads_ahead = getattr(description, "reads_ahead", False)
+        self._expected: list[Any] = []  # requests
 
     def actors(self) -> tuple[int, ...]:
         return (0,)
@@ -117,10 +119,14 @@ class LocalPool:
         return {}
 
     def send(self, part: Part) -> None:
-        pass
+        if self._reads_ahead:
+            self._expected.append(part.request)
 
     def receive(self, sent: Mapping[Part, Any]) -> Arrived:
         part = next(iter(sent))
+        expected, self._expected = self._expected, []
+        for request in expected:
+            self._description.expect(request)  # type: ignore[attr-defined]  # see Stream
         return Arrived(part, timed(self.read, part.request))
 
     def read(self, request: Any) -> Block:

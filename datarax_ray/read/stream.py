@@ -25,7 +25,7 @@ class Reader(Protocol):
     One with a `cached()` gives a reader of the same records that keeps them in memory (see read.formats.cache); one
     with is_managed=True reads in a context of a user's (see Stream.is_managed); one with keeps_records=True keeps what
     it has decoded for later reads, for good; one with keeps_groups=True keeps groups until all of their records were
-    read.
+    read; one with reads_ahead=True has an `expect(records)`, to be told of a read that will come (see Stream).
     """
 
     @property
@@ -70,7 +70,9 @@ class CountedOrder(StatefulOrder, Protocol):
 class Stream(Protocol):
     """What is known of a stream of any kind before it is read, and how its requests are read. Picklable.
 
-    str() of it says in a few words what it is a stream of.
+    str() of it says in a few words what it is a stream of. One with reads_ahead=True has an `expect(request)`, to be
+    told of a request that it will read soon, after those that it was told of before: then it has brought meanwhile what
+    is far. It may be told of none, or of others than it reads.
     """
 
     @property

@@ -6,17 +6,20 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode, write_files
+from tests.data import AddNoise, DropThirds, decode, write_file, write_files
 from tests.http_files import HttpFiles
 from tests.resume import assert_equal, on_host
 
@@ -49,17 +52,41 @@ def make(folder: Path, server: HttpFiles | None, **config: Any) -> ArrayRecordSo
     )
 
 
+class Gates:
+    """Stops at these records until the test opens the way: a file for each, which says when it has come so far."""
+
+    def __init__(self, folder: Path, *stops: int) -> None:
+        self.folder = folder
+        self.stops = stops
+
+    def map(self, stored: bytes) -> Any:
+        index = int(np.frombuffer(stored, "<i4", 1)[0])
+        if index in self.stops:
+            (self.folder / f"at-{index}").touch()
+            until((self.folder / f"go-{index}").exists)
+        return {"index": index}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def rows(batches: Any) -> list[Any]:
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
+@pytest.mark.parametrize("remote_nbytes", [0, 2**28])
 @pytest.mark.parametrize("order", ORDERS)
 def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(
-    folder: Path, served: HttpFiles, order: dict[str, Any]
+    folder: Path, served: HttpFiles, order: dict[str, Any], remote_nbytes: int
 ) -> None:
     want = rows(make(folder, None, **order).batches(0, StreamOptions(16)))
     served.what = lambda number: {0: "503", 3: "cut"}.get(number % 7, "")
-    with RaySource(make(folder, served, **order), num_actors=2, num_cpus=0.5, chunk_size=40) as source:
+    far = make(folder, served, remote_nbytes=remote_nbytes, **order)
+    with RaySource(far, num_actors=2, num_cpus=0.5, chunk_size=40) as source:
         stream = source.batches(0, StreamOptions(16))
         got = rows(itertools.islice(stream, 5))
         os.kill(source.stats()[1]["pid"], signal.SIGKILL)
@@ -87,3 +114,31 @@ def test_a_state_goes_on_where_the_data_was_moved_to(folder: Path, served: HttpF
         if len(got) == len(want):
             break
     assert_equal(got, want)
+
+
+def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_else(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    noise = np.random.default_rng(0).bytes
+    write_file(tmp_path / "data" / "a.array_record", (np.int32(i).tobytes() + noise(4000) for i in range(400)))
+    served = HttpFiles(tmp_path / "data")
+    source = ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(num_epochs=1), f"{served.url}/a.array_record", transforms=[Gates(tmp_path, 50, 90)]
+    )
+    served.count()
+    got: list[Any] = []
+    with RaySource(source, num_actors=1, num_cpus=0.5, chunk_size=40) as far:
+        stream = far.batches(0, StreamOptions(40))
+        reading = threading.Thread(target=lambda: got.extend(batch.columns["index"].tolist() for batch in stream))
+        reading.start()
+        until((tmp_path / "at-50").exists)
+        until(lambda: len(far._pool._set.actors[0].state.requests) > 2)  # the second chunk is read, others are sent
+        (tmp_path / "go-50").touch()
+        until((tmp_path / "at-90").exists)
+        until(lambda: served.nbytes >= 5 * 40 * 4000)  # of the third, which is read, and two more
+        served.what = lambda number: "503"
+        (tmp_path / "go-90").touch()
+        until(lambda: len(got) >= 5)
+        served.what = lambda number: ""
+        reading.join(timeout=120)
+    assert got == np.arange(400).reshape(10, 40).tolist()
+    served.close()

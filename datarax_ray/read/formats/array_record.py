@@ -16,7 +16,7 @@ import os
 import re
 import resource
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
-from datarax_ray.read.formats.remote.mirrors import Mirrors, looked_at
+from datarax_ray.read.formats.remote.mirrors import Ahead, Mirrors, looked_at
 from datarax_ray.read.formats.remote.ranges import Remote, is_url, shown
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.retry import retried
@@ -53,6 +53,7 @@ _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of the
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
 _BUFFER_SIZE = 8 * 1024
+_MAX_EXPECTED = 64  # reads; far more than one trainer has in flight from one actor
 _REMOTE = Remote()
 _THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
 # "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
@@ -168,6 +169,14 @@ def _others(one: RecordFile, other: RecordFile) -> str:
     return " (others)" if same else ""
 
 
+@dataclass(eq=False)
+class _Expected:
+    """A read that will come. ahead: what is asked for it before, None where there was no room yet."""
+
+    records: Indices
+    ahead: Ahead | None = None
+
+
 class _UnevenError(Exception):
     """Records of one size so far, and here is another."""
 
@@ -199,6 +208,7 @@ class ArrayRecordReader:
         self._remote = remote
         self._mirrors = Mirrors(self.files, remote)
         self._has_remote = any(file.version for file in self.files)
+        self._expected: deque[_Expected] = deque()
         self._keep = keep
         self._room = room if self.group_size > 1 else 0
         self._run = run
@@ -247,6 +257,11 @@ class ArrayRecordReader:
         return bool(self._room)
 
     @property
+    def reads_ahead(self) -> bool:
+        """Whether it is of use to say what will be read; see expect."""
+        return self._has_remote and self._remote.nbytes > 0
+
+    @property
     def group_size(self) -> int:
         """Records that are stored together, in the file where these are most."""
         return max(file.group_size for file in self.files)
@@ -280,19 +295,30 @@ class ArrayRecordReader:
         was counted, or changed while it was read.
         """
         _THREADS.check()
-        if self._room and len(records):
+        if not self._has_remote:
+            with self._decoding if self._room else contextlib.nullcontext():
+                return self._read_all(records)
+        with self._decoding:
+            ahead = self._asked_ahead(records)
+            try:
+                return self._read_all(records)
+            finally:
+                if ahead is not None:
+                    self._mirrors.drop(ahead)
+                self._look_ahead()
+
+    def expect(self, records: Indices) -> None:
+        """These will be read soon, at once, after what was expected before: bytes that are far are asked for now, as
+        far as there is room for them. Nothing but the wait depends on whether it comes so.
+
+        A read that was expected says that those before it have come, or will not.
+        """
+        if self.reads_ahead and len(records):
             with self._decoding:
-                return self._read_kept(records)
-        wanted, where = np.unique(records, return_inverse=True)
-        found: list[bytes] = []
-        with self._decoding if self._has_remote else contextlib.nullcontext():
-            parts = list(self._by_file(wanted))
-            self._fetch(parts)
-            for index, chosen in parts:
-                found += self._read_chosen(index, chosen)
-        if len(where) < 2:
-            return found
-        return list(operator.itemgetter(*where.tolist())(found))
+                self._expected.append(_Expected(records))
+                if len(self._expected) > _MAX_EXPECTED:
+                    self._forget_first()
+                self._look_ahead()
 
     def locate(self, record: int) -> str:
         """Where a record is, for people: "path[index in the file]"."""
@@ -315,6 +341,7 @@ class ArrayRecordReader:
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
         self._decoded = None  # a read that runs has its own hold of it, and may wait for its storage long
+        self._expected.clear()
         with self._lock:
             self._seen.clear()
             while self._open:
@@ -334,14 +361,58 @@ class ArrayRecordReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
+    def _asked_ahead(self, records: Indices) -> Ahead | None:
+        """What was asked for ahead of this read, which has come; those that were expected before it will not."""
+        expected = list(self._expected)
+        for number, read in enumerate(expected):
+            if np.array_equal(read.records[:1], records[:1]) and np.array_equal(read.records, records):
+                for _ in range(number):
+                    self._forget_first()
+                return self._expected.popleft().ahead
+        return None
+
+    def _forget_first(self) -> None:
+        if (ahead := self._expected.popleft().ahead) is not None:
+            self._mirrors.drop(ahead)
+
+    def _look_ahead(self) -> None:
+        """Ask for what is expected, in that order, until there is no room for more."""
+        with contextlib.suppress(Exception):  # it comes again where it is read, and is told then
+            for read in list(self._expected):
+                if read.ahead is None:
+                    parts = self._by_file(self._needed(read.records))
+                    read.ahead = Ahead({index: chosen for index, chosen in parts if self.files[index].version})
+                if not self._mirrors.ask_ahead(read.ahead):
+                    break
+
+    def _needed(self, records: Indices) -> Indices:
+        """The records of which stored bytes are needed to read these, ascending."""
+        if not self._room:
+            return np.unique(records)
+        decoded = self._decoded or DecodedGroups(self.groups)
+        starts = self.groups.starts
+        groups = [np.arange(starts[group], starts[group + 1]) for group in decoded.missing(records).tolist()]
+        return np.concatenate(groups) if groups else np.empty(0, np.int64)
+
+    def _read_all(self, records: Indices) -> Sequence[bytes]:
+        if self._room and len(records):
+            return self._read_kept(records)
+        wanted, where = np.unique(records, return_inverse=True)
+        found: list[bytes] = []
+        parts = list(self._by_file(wanted))
+        self._fetch(parts)
+        for index, chosen in parts:
+            found += self._read_chosen(index, chosen)
+        if len(where) < 2:
+            return found
+        return list(operator.itemgetter(*where.tolist())(found))
+
     def _read_kept(self, records: Indices) -> Sequence[bytes]:
         """As read, out of decoded groups."""
         if (decoded := self._decoded) is None:
             decoded = self._decoded = DecodedGroups(self.groups, max_rows=self._room)
         if self._has_remote:
-            starts = self.groups.starts
-            groups = [np.arange(starts[group], starts[group + 1]) for group in decoded.missing(records).tolist()]
-            self._fetch(list(self._by_file(np.concatenate(groups))) if groups else [])
+            self._fetch(list(self._by_file(self._needed(records))))
         try:
             found = decoded.read(records, self._decode)
         except _UnevenError:

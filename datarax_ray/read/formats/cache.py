@@ -51,10 +51,18 @@ class CachedReader:
     def broken(self) -> type[Exception]:
         return self._reader.broken
 
+    @property
+    def reads_ahead(self) -> bool:
+        return getattr(self._reader, "reads_ahead", False)
+
+    def expect(self, records: Indices) -> None:
+        if missing := _missing(records.tolist(), self._records):
+            self._reader.expect(np.array(missing, np.int64))  # type: ignore[attr-defined]  # see reads_ahead
+
     def read(self, records: Indices) -> list[Any]:
         wanted = records.tolist()
         kept = self._records  # this one, also where another thread clears the reader meanwhile
-        missing = sorted({record for record in wanted if record not in kept})
+        missing = _missing(wanted, kept)
         if missing:
             found = self._reader.read(np.array(missing, np.int64))
             kept.update(zip(missing, found, strict=True))
@@ -76,3 +84,7 @@ class CachedReader:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_reader": self._reader, "_records": {}}
+
+
+def _missing(wanted: list[int], kept: dict[int, Any]) -> list[int]:
+    return sorted({record for record in wanted if record not in kept})

@@ -57,6 +57,11 @@ class ElementStream:
         """See Stream.is_managed."""
         return getattr(self.reader, "is_managed", False)
 
+    @property
+    def reads_ahead(self) -> bool:
+        """See Stream."""
+        return getattr(self.reader, "reads_ahead", False)
+
     def close(self) -> None:
         """Close what is open; reading opens it again."""
         self.reader.close()

@@ -142,6 +142,15 @@ class IndexedStream(ElementStream):
         """
         return self.block_at(*request.select(self._order_at_home), request.wanted.documents, ended)
 
+    def expect(self, request: ReadRequest) -> None:
+        """See Stream; this one will be read soon."""
+        self.expect_at(*request.select(self._order_at_home))
+
+    def expect_at(self, positions: Indices, records: Indices) -> None:
+        """As expect, of what block_at will be asked for."""
+        if self.reads_ahead:
+            self.reader.expect(records)  # type: ignore[attr-defined]  # see reads_ahead
+
     def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing.
 

@@ -123,6 +123,24 @@ class MixtureStream:
         order = self.order.since(request.origin)
         return self._read(order, *request.select(order), request.wanted.documents, ended)
 
+    @property
+    def reads_ahead(self) -> bool:
+        """See Stream."""
+        return any(component.reads_ahead for component in self.components)
+
+    def expect(self, request: ReadRequest) -> None:
+        """See Stream; this one will be read soon."""
+        order = self.order.since(request.origin)
+        self._expect(order, *request.select(order))
+
+    def expect_at(self, positions: Indices, records: Indices) -> None:
+        """As expect, of what block_at will be asked for."""
+        self._expect(self.order, positions, records)
+
+    def _expect(self, order: MixtureOrder, positions: Indices, records: Indices) -> None:
+        for index, _, own, its_records in self._parts(order, positions, records):
+            self.components[index].expect_at(own, its_records)
+
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files in which the request's records are."""
         return names_of(request.select(self.order.since(request.origin))[1], self.locate)

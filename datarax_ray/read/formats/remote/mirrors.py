@@ -14,8 +14,8 @@ import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,11 +23,20 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.chunks import Chunks, NoArrayRecordError, chunks, footer_offset
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote, read_ranges, read_tail, shown
+from datarax_ray.read.formats.remote.ranges import (
+    MAX_REQUEST_NBYTES,
+    Asked,
+    Remote,
+    ask_ranges,
+    read_ranges,
+    read_tail,
+    shown,
+)
 from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
 from datarax_ray.read.laps import lap
 
 PAGE = mmap.PAGESIZE
+Run: TypeAlias = tuple[int, int, int]  # of pages: the file, the first and the last of them
 _TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -92,11 +101,30 @@ class _Mirror:
     end: bytes
 
 
+@dataclass(eq=False)
+class Ahead:
+    """What is asked for before it is wanted: of some records of some files, as `Mirrors.fetch` will be asked for them.
+
+    ends: the files whose ends were asked for with it. runs: of pages; their bytes are `asked`, None until they are
+    asked for, and those that nobody took yet are in come, once they came. nbytes: of all these.
+    """
+
+    wanted: Mapping[int, Indices]
+    ends: list[int] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    asked: Asked[list[bytes]] | None = None
+    come: dict[Run, bytes] | None = None
+    nbytes: int = 0
+
+
 class Mirrors:
     """The images of those of a reader's files that are remote. Fetches many files' bytes at once.
 
     A page is kept until those that were wanted later need its room. Pages of what is fetched now are never given back
-    before the next fetch. Several threads may close files; one at a time fetches.
+    before the next fetch. Several threads may close files; one at a time fetches, and asks ahead.
+
+    What was asked for ahead stands beside the images until it is fetched. It takes half of the room at most, and only
+    ever saves a wait: what it does not bring is asked for when it is wanted.
     """
 
     def __init__(self, files: Sequence[RemoteFile], remote: Remote) -> None:
@@ -104,13 +132,16 @@ class Mirrors:
         self._remote = remote
         self._open: dict[int, _Mirror] = {}
         self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
+        self._ahead: dict[int, Ahead] = {}  # by id
+        self._ends: dict[int, Asked[list[bytes]]] = {}  # asked for ahead, of files that had no image then
         self._lock = ThreadLock()
 
     @property
     def nbytes(self) -> int:
         """Of the pages and ends in memory."""
         with self._lock:
-            return len(self._pages) * PAGE + sum(len(mirror.end) for mirror in self._open.values())
+            ends = sum(len(mirror.end) for mirror in self._open.values())
+            return len(self._pages) * PAGE + ends + self._ahead_nbytes
 
     @property
     def num_open(self) -> int:
@@ -140,10 +171,13 @@ class Mirrors:
         if not (missing := [index for index in indices if index not in found]):
             return found
         files = [self._files[index] for index in missing]
-        with self._lock:
-            self._make_room(-(-sum(file.nbytes - file.footer for file in files) // PAGE), keep=0)
-        footers = read_ranges([(file.path, file.version, file.footer, file.nbytes) for file in files], self._remote)
-        for index, file, footer in zip(missing, files, footers, strict=True):
+        self._make_room(-(-sum(file.nbytes - file.footer for file in files) // PAGE), keep=0)
+        ends = {index: end.if_well() for index in missing if (end := self._ends.pop(index, None)) is not None}
+        come = {index: found_end[0] for index, found_end in ends.items() if found_end is not None}
+        asked = [index for index in missing if index not in come]
+        come |= zip(asked, read_ranges([self._span_of_end(index) for index in asked], self._remote), strict=True)
+        for index, file in zip(missing, files, strict=True):
+            footer = come[index]
             found[index] = chunks(footer, file.footer)
             with self._lock:
                 self._open[index] = _Mirror(Image(file.nbytes), found[index], footer)
@@ -161,35 +195,72 @@ class Mirrors:
             first += (index, first) in self._pages  # it begins in the last page of the records
             mirror.image.drop(first * PAGE, file.nbytes)
 
+    def ask_ahead(self, ahead: Ahead) -> bool:
+        """Ask for what it is about, as far as is known where that lies: of a file without an image the end comes first,
+        and this is to be called again. Returns whether there was room for it.
+        """
+        if ahead.asked is not None:
+            return True
+        opened = {index: self._open[index].chunks for index in ahead.wanted if index in self._open}
+        missing = [index for index in ahead.wanted if index not in opened]
+        ends = [index for index in missing if index not in self._ends]
+        nbytes = sum(self._files[index].nbytes - self._files[index].footer for index in ends)
+        if not self._has_room_ahead(nbytes):
+            return False
+        self._ahead[id(ahead)] = ahead
+        ahead.ends += ends
+        ahead.nbytes += nbytes
+        for index in ends:
+            self._ends[index] = ask_ranges([self._span_of_end(index)], self._remote)
+        for index in missing:
+            if not self._ends[index].has_come:
+                return True
+            opened[index] = chunks(self._ends[index].result()[0], self._files[index].footer)
+        with self._lock:
+            held = dict.fromkeys(self._pages)
+        for other in self._ahead.values():
+            held |= dict.fromkeys(_pages_in(other.runs))
+        keys = [key for key in _needed(ahead.wanted, opened) if key not in held]
+        runs = list(_runs(keys, self._remote.gap_nbytes // PAGE, held))
+        nbytes = PAGE * _num_pages(runs)
+        if not self._has_room_ahead(nbytes):
+            return False
+        self._make_room(_num_pages(runs), keep=0)
+        ahead.nbytes += nbytes
+        ahead.runs = runs
+        ahead.asked = ask_ranges([self._span(run) for run in runs], self._remote)
+        return True
+
+    def drop(self, ahead: Ahead) -> None:
+        """What is left of it is not wanted any more."""
+        for index in ahead.ends:
+            if (end := self._ends.pop(index, None)) is not None:
+                end.drop()
+        if ahead.asked is not None:
+            ahead.asked.drop()
+        self._ahead.pop(id(ahead), None)
+
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
         """Have everything in memory that these records of these files are decoded from.
 
         wanted: for each file ascending indices within it. Raises: as ranges.read_ranges.
         """
         opened = self.open(wanted)
-        needed = [
-            (index, page) for index, records in wanted.items() for page in _pages_of(opened[index].of(records)).tolist()
-        ]
+        needed = _needed(wanted, opened)
+        missing = self._held(needed)
+        if missing:
+            for ahead in list(self._ahead.values()):
+                if not missing.isdisjoint(_pages_in(ahead.runs)) and (come := self._come(ahead, wanted)):
+                    self._make_room(_num_pages(come), keep=len(needed) - len(missing))
+                    self._fill(come)
+                    missing = self._held(needed)
         with self._lock:
-            held = [key for key in needed if key in self._pages]
-            for key in held:
-                self._pages.move_to_end(key)
-            missing = [key for key in needed if key not in self._pages]
             runs = list(_runs(missing, self._remote.gap_nbytes // PAGE, self._pages))
-            if not runs:
-                return
-            self._make_room(sum(last - first + 1 for _, first, last in runs), keep=len(held))
-        spans = [
-            (self._files[index].path, self._files[index].version, first * PAGE, self._end(index, last))
-            for index, first, last in runs
-        ]
-        with lap("storage"):
-            found = read_ranges(spans, self._remote)
-        with self._lock:
-            for (index, first, last), data in zip(runs, found, strict=True):
-                if index in self._open:  # no other thread closed it
-                    self._open[index].image.fill(first * PAGE, data)
-                    self._pages.update(dict.fromkeys((index, page) for page in range(first, last + 1)))
+        if runs:
+            self._make_room(_num_pages(runs), keep=len(needed) - len(missing))
+            with lap("storage"):
+                found = read_ranges([self._span(run) for run in runs], self._remote)
+            self._fill(dict(zip(runs, found, strict=True)))
 
     def forget(self, index: int) -> None:
         """Have everything of a file fetched again."""
@@ -206,16 +277,62 @@ class Mirrors:
             mirror.image.close()
 
     def close(self) -> None:
+        for ahead in list(self._ahead.values()):
+            self.drop(ahead)
         for index in list(self._open):
             self.shut(index)
+
+    def _come(self, ahead: Ahead, wanted: Iterable[int]) -> dict[Run, bytes]:
+        """What came of these files, which it holds no more."""
+        if ahead.asked is not None:
+            with lap("storage"):
+                found = ahead.asked.if_well()
+            ahead.asked, ahead.come = None, {} if found is None else dict(zip(ahead.runs, found, strict=True))
+        come = ahead.come or {}
+        taken = {run: come.pop(run) for run in list(come) if run[0] in wanted}
+        ahead.nbytes -= PAGE * _num_pages(taken)
+        ahead.runs = list(come)
+        return taken
+
+    def _held(self, needed: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Have those of these pages that are there given back last. Returns those that are not."""
+        with self._lock:
+            missing = set(needed).difference(self._pages)
+            for key in needed:
+                if key not in missing:
+                    self._pages.move_to_end(key)
+        return missing
+
+    def _fill(self, found: Mapping[Run, bytes]) -> None:
+        with self._lock:
+            for (index, first, last), data in found.items():
+                if index in self._open:  # no other thread closed it
+                    self._open[index].image.fill(first * PAGE, data)
+                    self._pages.update(dict.fromkeys((index, page) for page in range(first, last + 1)))
+
+    def _span(self, run: Run) -> tuple[str, str, int, int]:
+        index, first, last = run
+        return self._files[index].path, self._files[index].version, first * PAGE, self._end(index, last)
+
+    def _span_of_end(self, index: int) -> tuple[str, str, int, int]:
+        file = self._files[index]
+        return file.path, file.version, file.footer, file.nbytes
 
     def _end(self, index: int, last: int) -> int:
         return min((last + 1) * PAGE, self._files[index].nbytes)
 
+    @property
+    def _ahead_nbytes(self) -> int:
+        return sum(ahead.nbytes for ahead in list(self._ahead.values()))
+
+    def _has_room_ahead(self, nbytes: int) -> bool:
+        return self._ahead_nbytes + nbytes <= self._remote.nbytes // 2
+
     def _make_room(self, num_pages: int, keep: int) -> None:
         """Give back the pages wanted longest ago, until so many more have room; but none of the `keep` last."""
-        surplus = len(self._pages) + num_pages - self._remote.nbytes // PAGE
-        self._give_back(list(itertools.islice(self._pages, max(0, min(surplus, len(self._pages) - keep)))))
+        with self._lock:
+            surplus = len(self._pages) + num_pages - (self._remote.nbytes - self._ahead_nbytes) // PAGE
+            self._give_back(list(itertools.islice(self._pages, max(0, min(surplus, len(self._pages) - keep)))))
 
     def _give_back(self, keys: list[tuple[int, int]]) -> None:
         for key in keys:
@@ -236,15 +353,28 @@ def _pages_of(spans: Indices) -> Indices:
     return np.unique(np.repeat(first, counts) + np.arange(len(behind)) - behind)
 
 
-def _runs(
-    keys: Iterable[tuple[int, int]], gap: int, held: Mapping[tuple[int, int], None]
-) -> Iterator[tuple[int, int, int]]:
+def _needed(wanted: Mapping[int, Indices], opened: Mapping[int, Chunks]) -> list[tuple[int, int]]:
+    """(file, page) of all that these records are decoded from."""
+    return [
+        (index, page) for index, records in wanted.items() for page in _pages_of(opened[index].of(records)).tolist()
+    ]
+
+
+def _num_pages(runs: Iterable[Run]) -> int:
+    return sum(last - first + 1 for _, first, last in runs)
+
+
+def _pages_in(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
+    return ((index, page) for index, first, last in runs for page in range(first, last + 1))
+
+
+def _runs(keys: Iterable[tuple[int, int]], gap: int, held: Mapping[tuple[int, int], None]) -> Iterator[Run]:
     """(file, first, last) of pages that stand in a row, or with at most so many between, which are not held already.
 
     >>> list(_runs([(0, 1), (0, 2), (0, 4), (1, 5)], 1, {}))
     [(0, 1, 4), (1, 5, 5)]
     """
-    run: tuple[int, int, int] | None = None
+    run: Run | None = None
     for index, page in sorted(keys):
         if run is not None:
             between = range(run[2] + 1, page)

@@ -11,6 +11,7 @@ each file's size when it is opened.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import logging
@@ -19,9 +20,9 @@ import random
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.retry import is_transient, status_of
@@ -125,7 +126,46 @@ def read_tail(url: str, nbytes: int, remote: Remote) -> Answer:
 
     Raises: as read_ranges.
     """
-    return _run(_asked(url, None, nbytes, remote))
+    return Asked(_asked(url, None, nbytes, remote)).result()
+
+
+class Asked(Generic[T]):
+    """What was asked for, and comes while the thread does other things."""
+
+    def __init__(self, asked: Coroutine[Any, Any, T]) -> None:
+        from fsspec.asyn import get_loop
+
+        self._future = asyncio.run_coroutine_threadsafe(asked, get_loop())
+
+    @property
+    def has_come(self) -> bool:
+        return self._future.done() and not self._has_failed
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._future.cancelled() or (self._future.done() and self._future.exception() is not None)
+
+    def if_well(self) -> T | None:
+        """As result; None where it had failed before, or is dropped meanwhile: asked for again, it may come."""
+        if self._has_failed:
+            return None
+        try:
+            return self.result()
+        except concurrent.futures.CancelledError:
+            return None
+
+    def result(self) -> T:
+        """What came, once it has; nobody asks for it any more where waiting for it is interrupted."""
+        try:
+            return self._future.result()
+        except RuntimeError as error:  # as of a loop that ends with its process; readers raise that for a broken record
+            raise StorageError(f"reading over the network failed: {_said(error)}") from error
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Nobody wants it any more."""
+        self._future.cancel()
 
 
 def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> list[bytes]:
@@ -134,6 +174,11 @@ def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> 
     Raises: ChangedError where a file is of another version; FileNotFoundError, PermissionError; StorageError where the
     storage failed for longer than was waited, with the URL and the range; ValueError where it gives no ranges.
     """
+    return ask_ranges(wanted, remote).result()
+
+
+def ask_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> Asked[list[bytes]]:
+    """As read_ranges, without waiting for the bytes; the result raises what that raises."""
     pieces = [
         (index, begin, min(begin + most, stop))
         for index, (url, _, start, stop) in enumerate(wanted)
@@ -143,6 +188,7 @@ def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> 
 
     async def all_of_them() -> list[bytes]:
         slots = asyncio.Semaphore(remote.most_requests)
+        found: list[list[bytes]] = [[] for _ in wanted]
 
         async def one(index: int, start: int, stop: int) -> bytes:
             url, version = wanted[index][:2]
@@ -151,28 +197,15 @@ def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> 
 
         tasks = [asyncio.ensure_future(one(*piece)) for piece in pieces]
         try:
-            return await asyncio.gather(*tasks)
+            for (index, _, _), data in zip(pieces, await asyncio.gather(*tasks), strict=True):
+                found[index].append(data)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        return [b"".join(parts) for parts in found]
 
-    found: list[list[bytes]] = [[] for _ in wanted]
-    for (index, _, _), data in zip(pieces, _run(all_of_them()), strict=True):
-        found[index].append(data)
-    return [b"".join(parts) for parts in found]
-
-
-def _run(asked: Any) -> Any:
-    from fsspec.asyn import get_loop
-
-    future = asyncio.run_coroutine_threadsafe(asked, get_loop())
-    try:
-        return future.result()
-    except RuntimeError as error:  # as of a loop that ends with its process; readers raise that for a broken record
-        raise StorageError(f"reading over the network failed: {_said(error)}") from error
-    finally:
-        future.cancel()  # where Ctrl-C came meanwhile
+    return Asked(all_of_them())
 
 
 async def _asked(url: str, start: int | None, stop: int, remote: Remote, version: str = "") -> Answer:
@@ -203,7 +236,8 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
 
 def listing(url: str, ask: Callable[[], T], remote: Remote) -> T:
     """What ask() gives, which asks a client of fsspec what is there. Raises: as read_ranges."""
-    return _run(_patiently(lambda: _in_thread(ask), url, f"{shown(url)}: listing it", remote, remote.listing_s))
+    asked = _patiently(lambda: _in_thread(ask), url, f"{shown(url)}: listing it", remote, remote.listing_s)
+    return Asked(asked).result()
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remote: Remote, most_s: float) -> T:
