@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from datarax_ray.feed.backups import Ask, Backups
 from datarax_ray.feed.opinions import Opinions
@@ -43,80 +43,61 @@ class Lost:
     was_read: bool = True
 
 
-class Pool(Protocol):
-    """Who reads: actors that are sent parts and answer with blocks."""
+class Pool:
+    """Who reads: actors that are sent parts and answer with blocks. All but `receive` is for those of several."""
 
     def actors(self) -> tuple[int, ...]:
         """Ids of those that read now. Waits a moment where there is none, and gives () where there still is none."""
-        ...
+        return (0,)
 
     def nodes(self) -> Mapping[int, str]:
         """Where each of those is that may be asked: all that run, first those of which most is to be hoped."""
-        ...
+        return {}
 
     def blame(self, node: str, reason: str) -> None:
         """This node failed at what another one could read."""
-        ...
 
     def allowance(self) -> float:
         """How much of its bounds in bytes a window may use now: 1.0, less where other drivers have some of it."""
-        ...
+        return 1.0
 
     def weights(self) -> Mapping[int, float]:
         """How much an actor should own of what is even, for those of which that is not 1.0."""
-        ...
+        return {}
 
     def send(self, part: Part) -> Any:
         """Ask part.actor for the part. Does not wait; returns what to receive it by."""
-        ...
 
     def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost | None:
         """Wait a moment until one of these parts is here or lost; None where none is. sent: what `send` returned."""
-        ...
+        raise NotImplementedError
 
     def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
         """Those of these parts that are known to be lost now. Does not wait."""
-        ...
+        return ()
 
     def ended(self, sent: Mapping[Part, Any]) -> Sequence[Part]:
         """Those of these parts that are known to be read, and were not told of before. Does not wait."""
-        ...
+        return ()
 
     def used(self, block: Block) -> None:
         """Of what was received, this is of use to the stream: nobody else's is for the same part."""
-        ...
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
         """Forget these parts, sent and not received."""
-        ...
 
     def stalled(self, said: str) -> None:
         """The stream has waited long for these: tell."""
-        ...
+        logger.warning(said)
 
 
-class LocalPool:
+class LocalPool(Pool):
     """Reads in this process, and only when a part is waited for."""
 
     def __init__(self, description: Stream) -> None:
         self._description = description
         self._reads_ahead = getattr(description, "reads_ahead", False)
         self._expected: list[Any] = []  # requests
-
-    def actors(self) -> tuple[int, ...]:
-        return (0,)
-
-    def nodes(self) -> Mapping[int, str]:
-        return {}
-
-    def blame(self, node: str, reason: str) -> None:
-        pass
-
-    def allowance(self) -> float:
-        return 1.0
-
-    def weights(self) -> Mapping[int, float]:
-        return {}
 
     def send(self, part: Part) -> None:
         if self._reads_ahead:
@@ -131,21 +112,6 @@ class LocalPool:
 
     def read(self, request: Any) -> Block:
         return self._description.read(request)
-
-    def ended(self, sent: Mapping[Part, Any]) -> Sequence[Part]:
-        return ()
-
-    def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
-        return ()
-
-    def used(self, block: Block) -> None:
-        pass
-
-    def discard(self, sent: Mapping[Part, Any]) -> None:
-        pass
-
-    def stalled(self, said: str) -> None:
-        logger.warning(said)
 
 
 class Flow:

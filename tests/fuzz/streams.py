@@ -36,7 +36,7 @@ import cloudpickle
 import numpy as np
 
 from datarax_ray import Pipeline
-from datarax_ray.feed.flow import Arrived, Lost
+from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.source import Source
 from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import BlockCache
@@ -68,7 +68,7 @@ class Actors:
             self._made.pop(actor, None)
 
 
-class TangledPool:
+class TangledPool(Pool):
     """Answers in any order, loses parts, and changes its actors all the time; see feed.flow.Pool.
 
     Actors stand on two nodes in turns. In half of the pools the second one lacks the data now and then.
@@ -101,9 +101,6 @@ class TangledPool:
     def weights(self) -> dict[int, float]:
         return {actor: self._random.choice([0.5, 2.0]) for actor in self._running[::2]}
 
-    def send(self, part: Any) -> None:
-        pass
-
     def receive(self, sent: Any) -> Any:
         if self._random.random() < 0.1:
             return None
@@ -125,12 +122,6 @@ class TangledPool:
     def ended(self, sent: Any) -> list[Any]:
         return [part for part in sent if self._random.random() < 0.1]  # which may be lost yet
 
-    def used(self, block: Block) -> None:
-        pass
-
-    def discard(self, sent: Any) -> None:
-        pass
-
 
 def _node(actor: int) -> str:
     return f"node {actor % 2}"
@@ -140,7 +131,7 @@ class Tangled(Source):
     """A source over a tangled pool, with a leg's options, as RaySource has them."""
 
     def __init__(self, source: Any, actors: Actors, leg: Leg, seed: int) -> None:
-        super().__init__(source.describe(), TangledPool(actors, leg.num_actors, seed))  # type: ignore[arg-type]
+        super().__init__(source.describe(), TangledPool(actors, leg.num_actors, seed))
         self._leg = leg
 
     def _bounded(self, options: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.feed.flow import Arrived, Lost
+from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.window import Part
 from datarax_ray.grain import DataLoader
@@ -23,7 +23,7 @@ from tests.grain_transforms import Backwards, Fragile, Keep, Noise, Repeat, Tree
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Grain's prefetch threads, dropped half way
 
 
-class PicklingPool:
+class PicklingPool(Pool):
     """Actors without Ray: each part is answered from a pickled copy, last asked first, and by pickle."""
 
     def __init__(self, description: Any, num_actors: int) -> None:
@@ -32,24 +32,6 @@ class PicklingPool:
     def actors(self) -> tuple[int, ...]:
         return tuple(range(len(self._descriptions)))
 
-    def nodes(self) -> dict[int, str]:
-        return {}
-
-    def blame(self, node: str, reason: str) -> None:
-        pass
-
-    def allowance(self) -> float:
-        return 1.0
-
-    def weights(self) -> dict[int, float]:
-        return {}
-
-    def lost(self, sent: Mapping[Part, Any]) -> list[Lost]:
-        return []
-
-    def send(self, part: Part) -> None:
-        pass
-
     def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
         part = list(sent)[-1]
         block = self._descriptions[part.actor].read(part.request)
@@ -57,15 +39,6 @@ class PicklingPool:
         data = pickle.dumps(block, protocol=5, buffer_callback=buffers.append)
         # as from Ray's object store: arrays that lie outside may not be written to
         return Arrived(part, pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers]))
-
-    def ended(self, sent: Mapping[Part, Any]) -> list[Part]:
-        return []
-
-    def used(self, block: Any) -> None:
-        pass
-
-    def discard(self, sent: Mapping[Part, Any]) -> None:
-        pass
 
 
 def loader(arguments: dict[str, Any], num_actors: int) -> DataLoader:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.actors.lifecycle import ActorState, Ask, Commands, Kill, LoseRequests, Process, Start, Thresholds
-from datarax_ray.feed.flow import Arrived, Lost
+from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.load_balance import LoadBalance
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.order import Order
@@ -20,7 +20,7 @@ from tests.simulation.world import Actor, Costs, Flight, World
 MAX_COUNTED = 2048
 
 
-class SimulatedPool:
+class SimulatedPool(Pool):
     """What one trainer knows of the actors, and its time: `now` runs ahead of the world by what it is doing.
 
     order: of the stream. share: of a long chunk's records, that are this trainer's. wake: called when there is
@@ -111,9 +111,6 @@ class SimulatedPool:
     def blame(self, node: str, reason: str) -> None:
         pass
 
-    def allowance(self) -> float:
-        return 1.0
-
     def weights(self) -> Mapping[int, float]:
         return self._balance.weights
 
@@ -184,9 +181,6 @@ class SimulatedPool:
     def ended(self, sent: Mapping[Part, Flight]) -> list[Part]:
         parts, self._seen = [flight.part for flight in self._seen if flight.part in sent], []
         return parts
-
-    def used(self, block: Block) -> None:
-        pass
 
     def discard(self, sent: Mapping[Part, Flight]) -> None:
         for flight in sent.values():
