@@ -79,6 +79,10 @@ class HomedOrder(Order):
     def settings(self) -> dict[str, Any]:
         return self.order.settings()
 
+    @property
+    def home_nodes(self) -> tuple[frozenset[str], ...]:
+        return self.homes.nodes
+
     def partitioning(self, run_records: RunRecords) -> Partitioning:
         """Of runs dealt to the partitions of their home, so that those of one share are alike."""
         part = self.order.partitioning(run_records)
@@ -87,9 +91,13 @@ class HomedOrder(Order):
         return replace(part, num_partitions=num_homes * each)
 
     def partitions_of(self, partitioning: Partitioning, records: Indices) -> Indices:
-        each = partitioning.num_partitions // len(self.homes.nodes)
-        within = self.order.partitions_of(replace(partitioning, num_partitions=each), records)
-        return self.homes.of(records) * each + within
+        share = _share(partitioning, self.homes.nodes)
+        return self.homes.of(records) * share.num_partitions + self.order.partitions_of(share, records)
+
+
+def _share(partitioning: Partitioning, homes: Sequence[frozenset[str]]) -> Partitioning:
+    """The partitions of one home; those of home h are the h-th so many of all."""
+    return replace(partitioning, num_partitions=partitioning.num_partitions // len(homes))
 
 
 def assign_at_home(
@@ -110,8 +118,8 @@ def assign_at_home(
     >>> assign_at_home(part, [frozenset("a"), frozenset("c")], {7: "a", 8: "b"}, [7, 8]) is None
     True
     """
-    each = partitioning.num_partitions // len(homes)
-    share, owners = replace(partitioning, num_partitions=each), list[int]()
+    share, owners = _share(partitioning, homes), list[int]()
+    each = share.num_partitions
     for home, has in enumerate(homes):
         local = [actor for actor in actors if nodes.get(actor, "") in has]
         if not local:
@@ -127,11 +135,11 @@ def by_home(partitioning: Partitioning, homes: Sequence[frozenset[str]], partiti
     >>> by_home(Partitioning(1, 4, is_dealt=False), [frozenset("a"), frozenset("ab")], [0, 1, 3])
     [[0, 1], [3]]
     """
-    each = partitioning.num_partitions // len(homes)
+    each = _share(partitioning, homes).num_partitions
     return [list(found) for _, found in itertools.groupby(partitions, lambda partition: partition // each)]
 
 
 def may_read(request: Any, homes: Sequence[frozenset[str]], node: str) -> bool:
     """Whether a node has all that a request of a HomedOrder asks for."""
-    each = request.partitioning.num_partitions // len(homes)
+    each = _share(request.partitioning, homes).num_partitions
     return all(node in homes[partition // each] for partition in request.partitions)

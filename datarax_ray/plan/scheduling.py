@@ -40,8 +40,7 @@ class ChunkLimits:
     None for all. is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their
     sizes, which are powers of two, if not given. share: of a chunk's positions, those that are read for this trainer;
     the same actors read the others for others. is_anywhere: whether a request costs any actor about the same, so
-    that another one than the owner may be asked for it. homes: where files lie on some nodes alone, the nodes of each
-    home (see plan.homes); () where any actor may own anything.
+    that another one than the owner may be asked for it. homes: see Order.home_nodes.
     """
 
     max_size: int = 2**62
@@ -149,8 +148,7 @@ class RecordScheduler:
 
     stop: None for an endless stream. wanted: of every position. origin: where the weights of a mixture begin to hold,
     None for the beginning. first_size: see ChunkLimits. drops_alike: see EmptyEpochs. is_kept: whether actors keep what
-    they have decoded for later reads, so that nobody else should decode it too. homes: see ChunkLimits; the order's
-    partitions follow them.
+    they have decoded for later reads, so that nobody else should decode it too.
     """
 
     def __init__(
@@ -165,7 +163,6 @@ class RecordScheduler:
         first_size: int = 2**62,
         drops_alike: bool = True,
         is_kept: bool = False,
-        homes: tuple[frozenset[str], ...] = (),
     ) -> None:
         self.partitioning = partitioning
         self.limits = ChunkLimits(
@@ -174,8 +171,8 @@ class RecordScheduler:
             MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
             is_aligned=wanted.sharing is not None,
             share=1.0 if wanted.positions is None else wanted.positions.share,
-            is_anywhere=not is_kept and not homes,
-            homes=homes,
+            is_anywhere=not is_kept and not order.home_nodes,
+            homes=order.home_nodes,
         )
         self._order = order.since(origin)
         self._next = start
@@ -196,7 +193,6 @@ class RecordScheduler:
         *,
         drops_alike: bool,
         is_kept: bool = False,
-        homes: tuple[frozenset[str], ...] = (),
     ) -> Self:
         """What deals a stream of this order from a state on. run_records: that one actor should read in a row."""
         assert start.extra is None or isinstance(start.extra, WeightsStart)
@@ -210,7 +206,6 @@ class RecordScheduler:
             first_size=smallest_run(run_records),
             drops_alike=drops_alike,
             is_kept=is_kept,
-            homes=homes,
         )
 
     def fit(self, num_actors: int) -> None:

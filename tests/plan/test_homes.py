@@ -64,7 +64,7 @@ def test_where_a_home_has_no_actor_nobody_owns_anything():
 def test_what_a_lost_node_was_asked_for_can_be_read_by_those_who_have_it():
     order = HomedOrder(order_of(200), Homes((0, 100), (0, 1), (frozenset("ab"), frozenset("ac")), (("x",), ("y",))))
     nodes = order.homes.nodes
-    scheduler = RecordScheduler(order, order.partitioning(10), start=0, stop=200, homes=nodes)
+    scheduler = RecordScheduler(order, order.partitioning(10), start=0, stop=200)
     window = Window(scheduler, chunk_size=200, max_nbytes=2**30)
     window.reassign([0, 1, 2], None, {0: "a", 1: "b", 2: "c"})
     lost = [part for part in window.asks() if part.actor == 0]

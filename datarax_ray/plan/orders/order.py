@@ -118,6 +118,11 @@ class Order(StatefulOrder, Protocol):
         """The partition of each record. records: int64 (k,). Returns int64 (k,)."""
         ...
 
+    @property
+    def home_nodes(self) -> tuple[frozenset[str], ...]:
+        """The nodes of each home (see plan.homes), where files lie on some nodes alone; () where they do not."""
+        return ()
+
     def since(self, origin: Any) -> Self:
         """The order of a stream with this origin (see ReadRequest): itself, where it has no weights."""
         return self

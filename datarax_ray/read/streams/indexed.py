@@ -48,6 +48,19 @@ def names_of(records: Indices, locate: Callable[[int], str]) -> list[str]:
     return list(dict.fromkeys(name.rpartition("[")[0] or name for name in map(locate, some)))
 
 
+def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
+    """What deals a stream of records, in this order, from a state on."""
+    return RecordScheduler.of(
+        order,
+        stream.run_records,
+        start,
+        stop,
+        wanted,
+        drops_alike=stream.drops_alike(wanted.documents is not None),
+        is_kept=stream.is_kept,
+    )
+
+
 def read_records(
     reader: Reader, positions: Indices, records: Indices, on_error: OnError, ended: str = ""
 ) -> tuple[Progress, Columns]:
@@ -121,17 +134,7 @@ class IndexedStream(ElementStream):
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
-        is_packed = wanted.documents is not None
-        return RecordScheduler.of(
-            self._order_at_home,
-            self.run_records,
-            start,
-            stop,
-            wanted,
-            drops_alike=self.drops_alike(is_packed),
-            is_kept=self.is_kept,
-            homes=() if self.homes is None else self.homes.nodes,
-        )
+        return scheduler_of(self, self._order_at_home, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for; see Stream.read.

@@ -27,7 +27,7 @@ from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.streams.indexed import IndexedStream, names_of
+from datarax_ray.read.streams.indexed import IndexedStream, names_of, scheduler_of
 from datarax_ray.read.streams.rows import Pick, gather
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
@@ -107,16 +107,7 @@ class MixtureStream:
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
-        is_packed = wanted.documents is not None
-        return RecordScheduler.of(
-            self.order,
-            self.run_records,
-            start,
-            stop,
-            wanted,
-            drops_alike=self.drops_alike(is_packed),
-            is_kept=self.is_kept,
-        )
+        return scheduler_of(self, self.order, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for, of all components; see Stream.read."""
