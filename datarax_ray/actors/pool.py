@@ -35,7 +35,7 @@ from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.bound import Bound
-from datarax_ray.feed.flow import Arrived, Lost
+from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import Homes
@@ -55,7 +55,7 @@ _ANSWER_S = 5.0
 _LOOK_EVERY_S = 0.02
 
 
-class RayPool:
+class RayPool(Pool):
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through.
 
     bound: of all drivers that read with them. scaler: chooses how many there are, None for so many. follows: whether
@@ -172,15 +172,17 @@ class RayPool:
         now, num_actors = time.monotonic(), len(self)
         if (decision := self._scaler.tick(now, self.num_running, num_actors)) is None:
             return
-        more = decision.num_actors - num_actors
-        if not more:
+        if decision.num_actors == num_actors:
             logger.info("reader actors: stay %d; %s", num_actors, decision.reason)
-            return
-        if more > 0:
-            self._set.add(more)
         else:
-            self._set.remove(-more)
-        self.recoveries.resized(num_actors, decision.num_actors, decision.reason)
+            self._resize(decision.num_actors, decision.reason)
+
+    def _resize(self, num_actors: int, reason: str) -> tuple[int, ...]:
+        """Have so many actors. Returns the ids of those that are started or ended."""
+        before = len(self)
+        changed = self._set.add(num_actors - before) if num_actors > before else self._set.remove(before - num_actors)
+        self.recoveries.resized(before, num_actors, reason)
+        return changed
 
     @property
     def name(self) -> str:
@@ -236,15 +238,9 @@ class RayPool:
         """Have as many actors as the wish says, or, where it says nothing, as the program does."""
         with self._held():
             self._wish = wish
-            before = len(self)
-            num_actors = wish.num_actors or self._program or before
-            if num_actors == before:
-                return
-            if num_actors > before:
-                self._set.add(num_actors - before)
-            else:
-                self._set.remove(before - num_actors)
-            self.recoveries.resized(before, num_actors, wish.reason)
+            num_actors = wish.num_actors or self._program or len(self)
+            if num_actors != len(self):
+                self._resize(num_actors, wish.reason)
 
     def stalled(self, said: str) -> None:
         """A stream has waited long."""
@@ -367,9 +363,7 @@ class RayPool:
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start more actors; they take their share of the partitions once they run. Returns their ids."""
         with self._held():
-            added = self._set.add(num_actors)
-            self.recoveries.resized(len(self) - num_actors, len(self), "they were added")
-            return added
+            return self._resize(len(self) + num_actors, "they were added")
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End actors, those that do not run first, then the newest; others read what they were at. Returns their ids.
@@ -377,9 +371,7 @@ class RayPool:
         Raises: ValueError where none would be left.
         """
         with self._held():
-            removed = self._set.remove(num_actors)
-            self.recoveries.resized(len(self) + num_actors, len(self), "they were removed")
-            return removed
+            return self._resize(len(self) - num_actors, "they were removed")
 
     def rebalance(self) -> dict[int, float]:
         """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""
