@@ -94,12 +94,18 @@ def trainer_of(
 
     That is None to divide batches by rank; over devices of several processes it is as these lie in the mesh.
 
-    Raises: TypeError for another kind of sharding; ValueError where a rank is given that the mesh does not have.
+    Raises: TypeError for another kind of sharding; ValueError where a rank is given that the mesh does not have, or a
+    count of processes that is not JAX's, without a rank.
     """
     own = (jax.process_index(), jax.process_count())
     given = (own[0] if process_index is None else process_index, own[1] if process_count is None else process_count)
     if sharding is not None and not isinstance(sharding, NamedSharding):
         raise TypeError(f"sharding is a jax.sharding.NamedSharding, got {type(sharding).__name__}")
+    if process_index is None and given[1] != own[1]:
+        raise ValueError(
+            f"process_count={process_count} without process_index, and JAX knows of {own[1]} processes, so it cannot "
+            f"say which of the {process_count} this is: each of them would read the rows of process {own[0]}. Give both"
+        )
     if sharding is None or sharding.is_fully_addressable:
         return *given, None
     if given != own:

@@ -381,6 +381,7 @@ class TestStages:
             ({"prefetch": -1}, ValueError, "prefetch must be at least 0, got -1"),
             ({"process_index": 2, "process_count": 2}, ValueError, r"process_index must be in \[0, process_count=2\)"),
             ({"process_index": 0, "process_count": 5}, ValueError, "batch_size=32 .*process_count=5"),
+            ({"process_count": 2}, ValueError, "process_count=2 without process_index.*each of them would read"),
         ],
     )
     def test_options_that_make_no_pipeline_are_refused(
