@@ -37,6 +37,8 @@ from .sources import RandomAccessSource as RandomAccessSource
 from .sources import RandomAccessSourceConfig as RandomAccessSourceConfig
 from .sources import TFDSSource as TFDSSource
 from .sources import TFDSSourceConfig as TFDSSourceConfig
+from .sources import TFRecordSource as TFRecordSource
+from .sources import TFRecordSourceConfig as TFRecordSourceConfig
 from .sources import WebDatasetSource as WebDatasetSource
 from .sources import WebDatasetSourceConfig as WebDatasetSourceConfig
 from .sources import from_hf as from_hf

@@ -29,6 +29,8 @@ from datarax_ray.sources import (
     ParquetSourceConfig,
     RandomAccessSource,
     RandomAccessSourceConfig,
+    TFRecordSource,
+    TFRecordSourceConfig,
     WebDatasetSource,
     WebDatasetSourceConfig,
     from_hf,
@@ -43,6 +45,7 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
     "ArrayRecord": (ArrayRecordSourceModule, ArrayRecordSourceConfig),
     "Parquet": (ParquetSource, ParquetSourceConfig),
     "tar": (WebDatasetSource, WebDatasetSourceConfig),
+    "TFRecord": (TFRecordSource, TFRecordSourceConfig),
     "CSV": (CSVSource, CSVSourceConfig),
     "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
 }
@@ -67,12 +70,12 @@ def load(
 ) -> Any:
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
 
-    paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, WebDataset's tar, CSV or JSON
-    lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or a folder
-    of `save_to_disk`, with or without "hf:"; or "imagefolder:DIR", a folder of images for each class (ImageFolder has
-    their names). Of a directory the source takes files of its format's names, and warns of others that look like them;
-    of ArrayRecord those in the directory itself. URLs and slices named like ArrayRecord ("s3://b/x.array_record",
-    "x.array_record[:9]") are taken for it unseen.
+    paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, TFRecord, WebDataset's tar, CSV
+    or JSON lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or a
+    folder of `save_to_disk`, with or without "hf:"; or "imagefolder:DIR", a folder of images for each class
+    (ImageFolder has their names). Of a directory the source takes files of its format's names, and warns of others that
+    look like them; of ArrayRecord those in the directory itself. URLs and slices named like ArrayRecord
+    ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen.
     shuffle, seed, transforms: as of the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to
     read in this process, a number for a RaySource with so many actors. What else can be said, the source's own config
     says.
@@ -178,5 +181,6 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         raise ValueError(f"there are files of several formats: {said}. Give a glob of those that are meant")
     name, (path, _) = next(iter(found.items()))
     raise ValueError(
-        f"nothing there is ArrayRecord, Parquet, tar, CSV or JSON lines: {said}.{sniff.how_to_read(name, path)}"
+        f"nothing there is {', '.join(list(_SOURCES)[:-1])} or {list(_SOURCES)[-1]}: {said}."
+        f"{sniff.how_to_read(name, path)}"
     )

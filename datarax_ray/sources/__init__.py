@@ -9,6 +9,7 @@ from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfi
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.sources.text_source import CSVSource, CSVSourceConfig, JSONLinesSource, JSONLinesSourceConfig
 from datarax_ray.sources.tfds_source import TFDSSource, TFDSSourceConfig
+from datarax_ray.sources.tfrecord_source import TFRecordSource, TFRecordSourceConfig
 from datarax_ray.sources.webdataset_source import WebDatasetSource, WebDatasetSourceConfig
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "RandomAccessSourceConfig",
     "TFDSSource",
     "TFDSSourceConfig",
+    "TFRecordSource",
+    "TFRecordSourceConfig",
     "WebDatasetSource",
     "WebDatasetSourceConfig",
     "from_hf",

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.data import write_file
 from tests.tars import write_tar
+from tests.tfrecords import write_tfrecord
 
 
 def write(data: Path) -> None:
@@ -34,6 +35,8 @@ def write(data: Path) -> None:
             for end, body in (("jpg", picture(i)), ("cls", b"%d" % (i % 3)))
         ]
         write_tar(data / f"shard-{part:03d}.tar", members)
+    examples = (bytes.fromhex(f"0a130a110a05696d61676512081a060a04{i:02x}020304") for i in range(40))
+    write_tfrecord(data / "train.tfrecord", examples)  # of one feature, image: four int64
     write_file(data / "text.array_record", (msgpack.packb({"tokens": [1] * (i + 1)}) for i in range(50)))
     write_file(data / "lines.array_record", (json.dumps({"text": "a" * i}).encode() for i in range(20)))
     visits = "Aarhus;2026-05-01;120;0.5;0800\nCork;2026-05-02;95;;T12\n" * 20

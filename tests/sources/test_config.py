@@ -34,6 +34,8 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
     TFDSSource,
     TFDSSourceConfig,
+    TFRecordSource,
+    TFRecordSourceConfig,
     WebDatasetSource,
     WebDatasetSourceConfig,
 )
@@ -102,6 +104,7 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
         (ArrayRecordSourceConfig, "shuffle_block_size", True, "_size is a whole number, 'auto' or None, got True"),
         (ArrayRecordSourceConfig, "shuffle_block_size", "Auto", "_size is a whole number, 'auto' or None, got 'Auto'"),
         (ArrayRecordSourceConfig, "shuffle_block_size", 0, "shuffle_block_size must be at least 1 and needs shuffle=T"),
+        (TFRecordSourceConfig, "shuffle_block_size", 0, "shuffle_block_size must be at least 1"),
         (WebDatasetSourceConfig, "shuffle_block_size", "4", "shuffle_block_size is a whole number, or None, got '4'"),
         (ParquetSourceConfig, "shuffle_window", "8", "shuffle_window is a whole number, or None, got '8'"),
         (ParquetSourceConfig, "fill_nulls", -1, "fill_nulls is a dict by field, got -1"),
@@ -168,6 +171,7 @@ SOURCES = [
     MixtureSource,
     ParquetSource,
     TFDSSource,
+    TFRecordSource,
     WebDatasetSource,
 ]
 

@@ -41,6 +41,8 @@ from datarax_ray.sources import (
     ParquetSourceConfig,
     RandomAccessSource,
     RandomAccessSourceConfig,
+    TFRecordSource,
+    TFRecordSourceConfig,
     WebDatasetSource,
     WebDatasetSourceConfig,
 )
@@ -49,6 +51,7 @@ from tests.data import Squares, decode, stored_index, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 from tests.tables import write_tables
 from tests.tars import indexed_square, write_tars
+from tests.tfrecords import write_tfrecord
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -105,6 +108,17 @@ def webdataset(directory: Path, **config: Any) -> WebDatasetSource:
         write_tars(directory, (20, 33))
     pattern = f"{directory}/shard-{{000..001}}.tar"
     return WebDatasetSource(WebDatasetSourceConfig(**config), pattern, transforms=[indexed_square])
+
+
+def tfrecord(directory: Path, **config: Any) -> TFRecordSource:
+    for name, (start, stop) in {"a": (0, 20), "b": (20, N)}.items():
+        if not (path := directory / f"{name}.tfrecord").exists():
+            write_tfrecord(path, (index.to_bytes(4, "little") for index in range(start, stop)))
+    return TFRecordSource(TFRecordSourceConfig(**config), directory, transforms=[from_bytes])
+
+
+def from_bytes(record: bytes) -> dict[str, Any]:
+    return numbers(int.from_bytes(record, "little"))
 
 
 def webdataset_in_blocks(directory: Path, **config: Any) -> WebDatasetSource:
@@ -164,6 +178,7 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "parquet": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_window=3),
     "parquet, every row by itself": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_block_size=1),
     "parquet by datasets": parquet(by_datasets),
+    "tfrecord": tfrecord,
     "webdataset": webdataset,
     "webdataset in blocks": webdataset_in_blocks,
     "csv": csv_files,

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from datarax_ray.read.formats import sniff
@@ -24,7 +25,7 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
 
     paths: a path (str or os.PathLike), glob, directory or URL (s3://, gs://, hf://, memory://, ...), or an iterable of
     these. What a glob or a directory holds comes in sorted order; a list keeps its own. Of a directory and those below
-    it, the files with these suffixes are taken, but nothing whose name begins with "." or "_".
+    it, the files with these suffixes ("*" in one is any text) are taken, but nothing whose name begins with "." or "_".
     filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
 
     Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
@@ -135,7 +136,8 @@ def _advice(filesystem: Any, path: str) -> str:
 
 def _is_data(path: str, suffixes: Sequence[str]) -> bool:
     parts = path.strip("/").split("/")
-    return path.lower().endswith(tuple(suffixes)) and not any(part.startswith((".", "_")) for part in parts)
+    is_named = any(fnmatchcase(path.lower(), f"*{suffix}") for suffix in suffixes)
+    return is_named and not any(part.startswith((".", "_")) for part in parts)
 
 
 def _glob(filesystem: Any, path: str) -> list[str]:

@@ -51,7 +51,7 @@ _READERS = {
     "text": _BY_DATASETS % "text",
     _NO_UTF_8: "write it anew in UTF-8, by iconv -f UTF-16 (or LATIN1, ...) -t UTF-8 PATH",
     "Arrow": _BY_DATASETS % "arrow",
-    "TFRecord": "write its records into ArrayRecord files, as they are, and decode them with DecodeExample()",
+    "TFRecord": "TFRecordSource reads it, with DecodeExample() for tf.train.Example",
     **dict.fromkeys(("PNG", "JPEG"), 'load("imagefolder:DIR") reads folders of them, one for each class'),
     **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),

@@ -1,0 +1,195 @@
+"""TFRecord: records one behind the other, each with checksums of its length and of its bytes, read by index.
+
+Source: tensorflow/core/lib/io/record_writer.h: uint64 length, uint32 masked crc32c of the length, the bytes, uint32
+masked crc32c of these, all little-endian. A file has no index, so one walk over it finds where records begin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.file_spans import FileSpans, content_of
+from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.retry import retried
+
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
+_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".tfrecord-*-of-*", ".tfrecords-*-of-*")
+# The walk reads this much at a time; from afar each jump over a record would be a request.
+_LOCAL_BUFFER_NBYTES = 256 * 1024
+_REMOTE_BUFFER_NBYTES = 8 * 2**20
+
+
+class BrokenRecordError(ValueError):
+    """The bytes of a record are not those that were written."""
+
+
+@dataclass(frozen=True)
+class TFRecordFile:
+    """One file. bounds: int64 (records + 1,), where each begins, with its length, and the last ends. content: of some
+    of its bytes (content_of).
+    """
+
+    path: str
+    nbytes: int
+    bounds: Indices = field(compare=False)
+    content: str
+
+
+class TFRecordReader:
+    """The records of many files under one index, [0, num_records), in the order of the files.
+
+    Pickles: the index travels, so that only the first reader walks over the files. Several threads may read, and close.
+    """
+
+    broken: type[Exception] = BrokenRecordError
+
+    def __init__(self, filesystem: Any, files: Sequence[TFRecordFile]) -> None:
+        self.files = tuple(files)
+        self._filesystem = filesystem
+        self._starts = np.cumsum([0, *(len(file.bounds) - 1 for file in self.files)])
+        self._spans = FileSpans(filesystem, self.files)
+
+    @classmethod
+    def of(cls, paths: Any, *, filesystem: Any = None) -> TFRecordReader:
+        """Index everything that `paths` names (see filesystems.find_on), in parallel: every length, no record.
+
+        Raises: FileNotFoundError; ValueError for what is no whole, uncompressed TFRecord file (all are listed), and
+        where there is no record in all files together; ImportError without google-crc32c.
+        """
+        _masked_crc(b"")
+        filesystem, found = retried(lambda: find_on(paths, filesystem, _SUFFIXES), f"{paths} while it was looked up")
+
+        def inspect(path: str) -> TFRecordFile:
+            return retried(lambda: _indexed(filesystem, path), f"{path} while it was indexed")
+
+        reader = cls(filesystem, inspect_all(inspect, found))
+        if not reader.num_records:
+            raise ValueError(f"there are 0 records in {found[0]}{_others(found)}; a stream needs at least one")
+        return reader
+
+    @property
+    def num_records(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Stored bytes of a record, on average."""
+        return sum(file.nbytes for file in self.files) // self.num_records
+
+    def read(self, records: Indices) -> list[bytes]:
+        """The record at each index, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Raises: BrokenRecordError; OSError where a file is gone or its storage fails; ValueError where it is no longer
+        the file that was indexed.
+        """
+        wanted, where = np.unique(records, return_inverse=True)
+        found: list[bytes] = []
+        cuts = np.searchsorted(wanted, self._starts)
+        for index in np.flatnonzero(np.diff(cuts)).tolist():
+            numbers = wanted[cuts[index] : cuts[index + 1]] - self._starts[index]
+            bounds = self.files[index].bounds
+            stored = self._spans.read(index, np.stack([bounds[numbers], bounds[numbers + 1]], axis=1))
+            found += [self._checked(index, at, part) for at, part in zip(numbers.tolist(), stored, strict=True)]
+        return [found[place] for place in where.tolist()]
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people: "path[number in the file]"."""
+        index = int(np.searchsorted(self._starts, record, side="right")) - 1
+        return f"{self.files[index].path}[{record - int(self._starts[index])}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data: names without directories, sizes, counts, lengths, and some bytes of each file."""
+        each = [[os.path.basename(f.path), f.nbytes, len(f.bounds), _digest(f.bounds)] for f in self.files]
+        return {
+            "num_files": len(self.files),
+            "num_records": self.num_records,
+            "nbytes": sum(file.nbytes for file in self.files),
+            "digest": digest(each),
+            "content": digest([file.content for file in self.files]),
+        }
+
+    def close(self) -> None:
+        """Close every open file. Reading again opens them again."""
+        self._spans.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"filesystem": self._filesystem, "files": self.files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _checked(self, index: int, number: int, stored: bytes) -> bytes:
+        """The record in these bytes: its length, its checksum, and both of them checked."""
+        record = stored[_HEADER.size : -_FOOTER.size]
+        length, crc = _HEADER.unpack_from(stored)
+        is_whole = length == len(record) and crc == _masked_crc(stored[:8])
+        if not is_whole or _FOOTER.unpack(stored[-_FOOTER.size :])[0] != _masked_crc(record):
+            at = int(self.files[index].bounds[number])
+            raise BrokenRecordError(
+                f"the record at byte {at:,} is not what its checksum says: it was damaged. Copy the file again, or "
+                "leave the record out with on_error='skip'"
+            )
+        return record
+
+
+def _indexed(filesystem: Any, path: str) -> TFRecordFile:
+    from pyarrow.fs import LocalFileSystem
+
+    size = _LOCAL_BUFFER_NBYTES if isinstance(filesystem, LocalFileSystem) else _REMOTE_BUFFER_NBYTES
+    with filesystem.open_input_file(path) as raw:
+        nbytes, file = raw.size(), io.BufferedReader(raw, size)  # which closes raw with its own end
+        try:
+            bounds = _bounds(file, nbytes)
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be indexed: {error}.{sniff.advice(raw, path, 'TFRecord')}") from error
+        return TFRecordFile(path, nbytes, np.array(bounds, np.int64), content_of(raw, nbytes))
+
+
+def _bounds(file: Any, nbytes: int) -> list[int]:
+    """Where the records begin, and the last one ends. file: at its beginning. Raises: ValueError with the place."""
+    bounds = [0]
+    while bounds[-1] < nbytes:
+        at = bounds[-1]
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            raise ValueError(f"it ends at byte {nbytes:,}, within the length of a record: it was cut")
+        length, crc = _HEADER.unpack(header)
+        if crc != _masked_crc(header[:8]):
+            raise ValueError(f"at byte {at:,} no record begins: the length there is not what its checksum says")
+        bounds.append(at + _HEADER.size + length + _FOOTER.size)
+        if bounds[-1] > nbytes:
+            raise ValueError(
+                f"the record at byte {at:,} goes on to byte {bounds[-1]:,}, the file to {nbytes:,}: it was cut"
+            )
+        file.seek(bounds[-1])
+    return bounds
+
+
+def _masked_crc(data: bytes) -> int:
+    try:
+        import google_crc32c
+    except ImportError as error:
+        raise ImportError("TFRecord's checksums need google-crc32c: pip install 'datarax-ray[tfrecord]'") from error
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _digest(bounds: Indices) -> str:
+    return hashlib.sha256(bounds.astype("<i8").tobytes()).hexdigest()[:16]
+
+
+def _others(found: Sequence[str]) -> str:
+    return f" and {len(found) - 1} more files" if len(found) > 1 else ""

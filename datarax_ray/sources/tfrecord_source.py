@@ -1,0 +1,74 @@
+"""TFRecord files as an NNX source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from datarax_ray.read.formats.paths import kept
+from datarax_ray.read.formats.tfrecord import TFRecordReader
+from datarax_ray.sources.base.config import check_shuffled
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class TFRecordSourceConfig(IndexedSourceConfig):
+    """How TFRecord files are read; see IndexedSourceConfig for the other fields.
+
+    shuffle: one permutation over all records of all files in every epoch. shuffle_block_size: shuffle blocks of this
+    many consecutive records, then records within windows of 64 blocks, where shuffle is on; each block is one read,
+    which pays for small records and where files are far away. None for single records.
+
+    >>> TFRecordSourceConfig(shuffle=True, num_epochs=3).shuffle_block_size is None
+    True
+    """
+
+    shuffle: bool = False
+    shuffle_block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shuffled(self, "shuffle_block_size")
+
+
+class TFRecordSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The records of TFRecord files, as bytes, in an order that is a pure function of the position.
+
+    paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
+    list of these, on one filesystem. filesystem: a pyarrow or fsspec filesystem that paths are on. transforms: applied
+    in this order; DecodeExample() for records of tf.train.Example.
+
+    The files have no index, so a walk over the lengths of all records finds them when the source is made; of remote
+    files it reads everything once. Every checksum is looked at. Compressed files are refused: unpack them first.
+
+    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, and for what is no whole file;
+    ImportError without google-crc32c; RecordError from reading, for a damaged record or a transform that raises;
+    ValueError for a file that was replaced or is changed while it is read.
+    """
+
+    config_type = TFRecordSourceConfig
+
+    def __init__(
+        self,
+        config: TFRecordSourceConfig,
+        paths: Any,
+        *,
+        transforms: Any = (),
+        filesystem: Any = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.paths = paths = kept(paths)
+        self.filesystem = filesystem
+        super().__init__(
+            config,
+            {"paths": paths, "filesystem": filesystem},
+            TFRecordReader.of(paths, filesystem=filesystem),
+            shuffle=config.shuffle,
+            block_size=config.shuffle_block_size,
+            transforms=transforms,
+            rngs=rngs,
+            name=name,
+        )
