@@ -367,7 +367,7 @@ def test_a_listing_that_hangs_is_told_asked_again_and_given_up(bucket, hanging, 
     assert hanging.num_asked == 2
     assert [line.partition(" takes more")[0] for line in caplog.messages] == [f"{url}: listing it"]
     hanging.ended.set()
-    assert listed(url, re.compile("array_record"), PATIENT_ONCE) == ["hangs:///bucket/a.array_record"]
+    assert list(listed(url, re.compile("array_record"), PATIENT_ONCE)) == ["hangs:///bucket/a.array_record"]
 
 
 def test_a_long_range_is_asked_in_pieces_of_which_a_stuck_one_is_soon_seen(bucket, monkeypatch):

@@ -18,7 +18,7 @@ import resource
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -34,8 +34,9 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import Ahead, Mirrors, looked_at
-from datarax_ray.read.formats.remote.ranges import Remote, is_url, shown
+from datarax_ray.read.formats.remote.ranges import Remote, is_url, read_tail, shown
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import MAX_NAMES
@@ -682,42 +683,58 @@ def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | N
 
 def counted(paths: Any, remote: Remote = _REMOTE) -> list[RecordFile]:
     """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
-    return inspect_all(
-        lambda part: retried(lambda: _inspect(part, remote), f"{shown(part.path)} while it was opened"), find(paths)
-    )
+    index = Index()
+
+    def inspect(part: FileSlice) -> RecordFile:
+        def look() -> RecordFile:
+            return _counted_far(part, remote, index) if is_url(part.path) else _counted(part.path)
+
+        return _cut(part, retried(look, f"{shown(part.path)} while it was opened"))
+
+    found = inspect_all(inspect, find(paths))
+    index.save()
+    return found
 
 
-def _inspect(part: FileSlice, remote: Remote) -> RecordFile:
-    if not is_url(part.path):
-        return _counted(part)
+def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
+    """All of a file behind a URL, by what is known of it where it is still that version; else it is looked at."""
+    url, known = part.path, index.find(part.path)
+    if known is not None and (part.version or read_tail(url, 1, remote).version) == known["version"]:
+        return RecordFile(url, **known)
     _THREADS.check()
-    with looked_at(part.path, remote) as (image, version, footer):
+    with looked_at(url, remote) as (image, version, footer):
         try:
-            found = _counted(replace(part, path=image.path))
+            found = replace(_counted(image.path), path=url, version=version, footer=footer)
         except ValueError as error:
-            raise ValueError(str(error).replace(image.path, shown(part.path))) from error
-    return replace(found, path=part.path, version=version, footer=footer)
+            raise ValueError(str(error).replace(image.path, shown(url))) from error
+    index.add(url, {name: value for name, value in asdict(found).items() if name != "path"})
+    return found
 
 
-def _counted(part: FileSlice) -> RecordFile:
-    reader = _open(part.path)
+def _counted(path: str) -> RecordFile:
+    """All of a file on this machine."""
+    reader = _open(path)
     try:
         num_records = reader.num_records()
         group = re.search(r"group_size:([1-9]\d*)", reader.writer_options_string() or "")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{part.path} is damaged: its header is no text ({error})") from error
+        raise ValueError(f"{path} is damaged: its header is no text ({error})") from error
     finally:
         reader.close()
-    if part.expected is not None and part.expected != num_records:
-        raise ValueError(
-            f"{part.path} was said to hold {part.expected} records (examples_in_shard) and holds {num_records}"
-        )
-    take = num_records - part.skip if part.take is None else part.take
-    if take < 0 or part.skip + take > num_records:
-        raise ValueError(
-            f"{part.path}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, "
-            f"the file holds {num_records}"
-        )
-    nbytes = os.path.getsize(part.path)
     group_size = int(group[1]) if group else 1
-    return RecordFile(part.path, num_records, nbytes, group_size, part.skip, take, *head_and_content(part.path))
+    return RecordFile(path, num_records, os.path.getsize(path), group_size, 0, num_records, *head_and_content(path))
+
+
+def _cut(part: FileSlice, file: RecordFile) -> RecordFile:
+    """The records of a file that are taken. Raises: ValueError where it has not so many."""
+    if part.expected is not None and part.expected != file.num_records:
+        raise ValueError(
+            f"{file.name} was said to hold {part.expected} records (examples_in_shard) and holds {file.num_records}"
+        )
+    take = file.num_records - part.skip if part.take is None else part.take
+    if take < 0 or part.skip + take > file.num_records:
+        raise ValueError(
+            f"{file.name}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, "
+            f"the file holds {file.num_records}"
+        )
+    return replace(file, skip=part.skip, take=take)

@@ -8,7 +8,7 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,13 +28,15 @@ _SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
 class FileSlice:
     """Records [skip, skip + take) of one file; take None is all that follow.
 
-    expected: how many records the file is said to hold (Grain's examples_in_shard), None if nobody said.
+    expected: how many records the file is said to hold (Grain's examples_in_shard), None if nobody said. version: of a
+    file behind a URL, as its listing told it; "" where it did not, or was not asked.
     """
 
     path: str
     skip: int = 0
     take: int | None = None
     expected: int | None = None
+    version: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.skip < 0 or (self.take is not None and self.take < 0):
@@ -140,7 +142,7 @@ def _from_url(url: str) -> Iterator[FileSlice]:
     elif match := _SLICE.fullmatch(url):
         yield _cut(**match.groupdict())
     else:
-        yield from map(FileSlice, listed(url, _NAME))
+        yield from (FileSlice(file, version=version) for file, version in listed(url, _NAME).items())
 
 
 def _from_slice(text: str, path: str, start: str, stop: str) -> Iterator[FileSlice]:

@@ -7,15 +7,24 @@ import logging
 from re import Pattern
 from typing import Any
 
-from datarax_ray.read.formats.remote.ranges import Remote, cause, filesystem_of, listing, refusal, shown
+from datarax_ray.read.formats.remote.ranges import (
+    Remote,
+    cause,
+    filesystem_of,
+    listed_version,
+    listing,
+    refusal,
+    shown,
+)
 
 logger = logging.getLogger("datarax_ray")
 
 _REMOTE = Remote()
 
 
-def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> list[str]:
-    """The URLs of the files that a URL names: of a glob all that match, of a directory those with such a name, sorted.
+def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> dict[str, str]:
+    """The URLs of the files that a URL names: of a glob all that match, of a directory those with such a name, sorted;
+    with the version of each, as read_ranges takes it, "" where the listing does not tell.
 
     One that is named so itself is a file, and nobody is asked; so is one of http that does not end in "/".
 
@@ -36,13 +45,14 @@ def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> list[str]
         return client.ls(path, detail=True) if not name or client.isdir(path) else None
 
     if not is_glob and name and (is_http or named.search(name)):
-        return [url]
+        return {url: ""}
     try:
         infos = listing(url, ask, remote)
     except ValueError as error:  # the client's own
         raise refusal(url, f"{shown(url)}: listing it", error) from cause(url, error)
     if infos is None:
-        return [url]
+        return {url: ""}
+    versions = {info["name"]: listed_version(url, info) for info in infos}
     names = sorted(info["name"] for info in infos if info["type"] == "file")
     names = [name for name in names if not name.rpartition("/")[2].startswith(".")]
     found = [name for name in names if is_glob or named.search(name.rpartition("/")[2])]
@@ -63,4 +73,4 @@ def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> list[str]
             len(folders),
             shown(min(folders)),
         )
-    return [client.unstrip_protocol(name) for name in found]
+    return {client.unstrip_protocol(name): versions[name] for name in found}

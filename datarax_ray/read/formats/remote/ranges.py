@@ -20,7 +20,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -417,12 +417,32 @@ async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_
     data = await call("cat_file", path, start=start, end=stop)
     client.invalidate_cache(client._parent(path))
     info = await call("info", path)
-    told = [f"{name} {info[name]}" for name in _TELLING if info.get(name) is not None]
-    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", ", ".join(told), data)
+    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", _told_version(info), data)
 
 
 # What filesystems say of a file that tells it from another; all that one says, since none says everything.
 _TELLING = ("etag", "ETag", "generation", "version", "blob_id", "mtime", "last_modified", "LastModified", "created")
+
+
+def listed_version(url: str, info: Mapping[str, Any]) -> str:
+    """The version of a file as a read of it will tell it, by what its client's listing says; "" where that is not said.
+
+    What a listing says otherwise than a read makes it another version, of which nothing is known.
+    """
+    match _scheme(url):
+        case "http" | "https":
+            return ""
+        case "s3" | "s3a":
+            return str(info.get("ETag") or "")
+        case "gs" | "gcs":
+            return str(info.get("generation") or "")
+        case _:
+            return _told_version(info)
+
+
+def _told_version(info: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {info[name]}" for name in _TELLING if info.get(name) is not None)
+
 
 _GETTERS: dict[str, Getter] = {
     **dict.fromkeys(("http", "https"), _get_http),

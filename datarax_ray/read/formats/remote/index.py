@@ -1,0 +1,109 @@
+"""What was found of files behind URLs when they were counted, kept on this machine: a later start asks for less.
+
+Of each directory one small file of JSON in the cache directory. An entry is of one version of a file, as its storage
+tells it (an ETag, a generation): of another version nothing is known. Only what spares requests is kept here, so
+whatever is wrong with it, a directory that cannot be written or a file that is damaged, costs these and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.formats.remote.ranges import shown
+
+logger = logging.getLogger("datarax_ray")
+
+_FORMAT = 1
+
+
+def cache_directory() -> Path | None:
+    """Where this machine keeps what spares requests: $DATARAX_RAY_CACHE, nowhere where that is empty; by default
+    datarax_ray in $XDG_CACHE_HOME, ~/.cache.
+    """
+    named = os.environ.get("DATARAX_RAY_CACHE")
+    if named is None:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        return Path(home) / "datarax_ray" if os.path.isabs(home) else None
+    return Path(named).absolute() if named else None
+
+
+def is_lasting(version: str) -> bool:
+    """Whether two states of a file never have the same version; times of change have seconds alone.
+
+    >>> [is_lasting(version) for version in ('"6c8e"', "1762", "etag 0x8D", "Wed, 21 Oct 2026 07:28:00 GMT", "mtime 5")]
+    [True, True, True, False, False]
+    """
+    return version.startswith(('"', 'W/"', "etag ", "ETag ", "generation ", "version ")) or version.isdigit()
+
+
+class Index:
+    """What is known of the files of some directories; read when it is first asked for one of them."""
+
+    def __init__(self) -> None:
+        self._root = cache_directory()
+        self._known: dict[str, dict[str, Any]] = {}  # of each directory, by name
+        self._added: dict[str, dict[str, Any]] = {}
+
+    def find(self, url: str) -> Mapping[str, Any] | None:
+        """What was added of a URL last; its "version" says of which state of it."""
+        parent, name = _place(url)
+        if parent not in self._known:
+            self._known[parent] = self._read(parent)
+        found = self._known[parent].get(name)
+        return found if isinstance(found, Mapping) else None
+
+    def add(self, url: str, fields: Mapping[str, Any]) -> None:
+        """Remember plain values of a file, "version" among them."""
+        if is_lasting(fields["version"]):
+            parent, name = _place(url)
+            self._added.setdefault(parent, {})[name] = dict(fields)
+
+    def save(self) -> None:
+        """Keep what was added for later starts, beside what others have added meanwhile."""
+        for parent, files in self._added.items() if self._root is not None else ():
+            path = self._path(parent)
+            files = self._read(parent) | files
+            content = {"format": _FORMAT, "files": files, "digest": digest(files)}
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+                    try:
+                        json.dump(content, file)
+                        file.close()
+                        os.replace(file.name, path)
+                    except BaseException:
+                        os.unlink(file.name)
+                        raise
+            except OSError as error:  # a disk that is full, or not to be written
+                logger.info("what was found in %s is not kept for later starts: %s", parent, error)
+        self._added.clear()
+
+    def _read(self, parent: str) -> dict[str, Any]:
+        if self._root is None:
+            return {}
+        try:
+            content = json.loads(self._path(parent).read_bytes())
+            files = content["files"]
+            if content["format"] != _FORMAT or not isinstance(files, dict) or content["digest"] != digest(files):
+                return {}
+        except (OSError, ValueError, LookupError, TypeError):  # none yet, or damaged
+            return {}
+        return files
+
+    def _path(self, parent: str) -> Path:
+        assert self._root is not None
+        return self._root / "index" / f"{hashlib.sha256(parent.encode()).hexdigest()[:24]}.json"
+
+
+def _place(url: str) -> tuple[str, str]:
+    """The directory and the name, without what may be a secret."""
+    parent, _, name = shown(url).rpartition("/")
+    return parent, name
