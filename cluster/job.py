@@ -28,7 +28,7 @@ from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from learner import Learner, learn
-from only_job import HeldError, only_job
+from only_job import RefusedError, only_job
 from report import Report, progress
 from restarts import COMES_AGAIN
 from stop_request import StopRequest
@@ -46,21 +46,19 @@ _MAX_TO_KEEP = 3  # steps: the newest, and two to go back to should a disk spoil
 def main(argv: Sequence[str] | None = None) -> int:
     """Train until the data ends, --steps are done, or SIGTERM or Ctrl-C comes; what was done is saved in each case."""
     options = _parser().parse_args(argv)
-    if options.num_trainers is None:
-        outcome = run(options)
-    else:
-        from trainers import launch  # in here: it loads Ray, which a run with --num-actors 0 does without
+    with StopRequest() as stop:  # before anything starts: Ray puts its own way to end in the place of none
+        if options.num_trainers is None:
+            outcome = run(options, stop)
+        else:
+            from trainers import launch  # in here: it loads Ray, which a run with --num-actors 0 does without
 
-        outcome = launch(options)
-    _say(outcome)
+            outcome = launch(options, stop)
+        _say(outcome)
     return 0
 
 
-def run(options: argparse.Namespace, asked: StopRequest | None = None) -> str:
-    """Resume and train, as the only process or as one of a JAX job's; why it ended.
-
-    asked: what asks it to stop; None for this process's signals.
-    """
+def run(options: argparse.Namespace, stop: StopRequest) -> str:
+    """Resume and train, as the only process or as one of a JAX job's; why it ended. stop: what asks it to."""
     logging.basicConfig()
     logging.getLogger("datarax_ray").setLevel(logging.INFO)  # which cluster it attached to, what was lost and retried
     is_first = jax.process_index() == 0
@@ -70,7 +68,7 @@ def run(options: argparse.Namespace, asked: StopRequest | None = None) -> str:
         nnx.update(learner, jax.device_put(values, NamedSharding(_mesh(), PartitionSpec())))
     with contextlib.ExitStack() as stack:
         if is_first:
-            stack.enter_context(only_job(options.checkpoint_dir))
+            stack.enter_context(only_job(options.checkpoint_dir, stop))
         manager = stack.enter_context(checkpoints(options.checkpoint_dir))
         pipeline = stack.enter_context(make_pipeline(options))
         step = restore(manager, learner, pipeline)
@@ -79,8 +77,6 @@ def run(options: argparse.Namespace, asked: StopRequest | None = None) -> str:
         elif is_first:
             _say(f"resumed from step {step} (position {pipeline.position}) of {options.checkpoint_dir}")
         log = stack.enter_context(StreamLog(_own(options.stream_log), step or 0)) if options.stream_log else None
-        # Only now: Ray's own SIGTERM handler came with the pipeline, and until here there was nothing to save.
-        stop = stack.enter_context(StopRequest()) if asked is None else asked
         shown = progress(_num_steps(pipeline), options.log_every) if is_first else contextlib.nullcontext(None)
         report = stack.enter_context(shown)
         return train(learner, pipeline, manager, step or 0, options, stop, report, log)
@@ -124,7 +120,8 @@ def train(
     if step != saved:
         save(manager, step, learner, pipeline, log)
     manager.wait_until_finished()
-    return f"{why} at step {step} (position {pipeline.position}); step {manager.latest_step()} is saved"
+    kept = "none" if (latest := manager.latest_step()) is None else f"step {latest}"
+    return f"{why} at step {step} (position {pipeline.position}); {kept} is saved"
 
 
 def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
@@ -300,7 +297,7 @@ def status_of(argv: Sequence[str] | None = None) -> int:
     """The exit status of main: COMES_AGAIN, after which restarts.py does not try again, where that would not help."""
     try:
         return main(argv)
-    except (DriftError, HeldError):  # of a trainer too: Ray's error of a task is of its cause's class
+    except (DriftError, RefusedError):  # of a trainer too: Ray's error of a task is of its cause's class
         traceback.print_exc()
         return COMES_AGAIN
 

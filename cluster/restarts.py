@@ -1,8 +1,8 @@
 """Runs a job that resumes by itself again when it fails: `python restarts.py --max-restarts 5 job.py OPTIONS`.
 
 So it comes back from whatever ended it: SIGKILL, a trainer or a node that was lost, no memory. Exit status 2 is an
-error that would come again (options, data that changed, another job in the directory), and ends it. Nothing here loads
-JAX or Ray.
+error that would come again (options, data that changed, a directory that is not the job's), and ends it. Nothing here
+loads JAX or Ray.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ import socket
 import ray
 from stop_request import StopRequest
 
+from datarax_ray.actors.local_ray import sigterm_kept
+
 _LOOK_S = 0.2  # between two looks at whether a signal has come; a step takes about as long
 
 
@@ -41,9 +43,13 @@ class Trainer:
         self._stop.signal_name = signal_name
 
 
-def launch(options: argparse.Namespace) -> str:
-    """Train in options.num_trainers actors; why they ended. Raises: what ended one of them, with its number."""
-    ray.init("auto")
+def launch(options: argparse.Namespace, stop: StopRequest) -> str:
+    """Train in options.num_trainers actors; why they ended. stop: what asks them to.
+
+    Raises: what ended one of them, with its number.
+    """
+    with sigterm_kept():
+        ray.init("auto")
     num_trainers = options.num_trainers
     make = ray.remote(concurrency_groups={"control": 1})(Trainer).options(
         num_cpus=1,
@@ -51,30 +57,28 @@ def launch(options: argparse.Namespace) -> str:
         label_selector=dict(options.trainer_label) or None,
         scheduling_strategy="SPREAD",
     )
-    with StopRequest() as stop:
-        trainers = [make.remote() for _ in range(num_trainers)]
-        print(f"starting {num_trainers} trainers; they wait for nodes with room for them", flush=True)
-        addresses = [trainer.address.remote() for trainer in trainers]
-        while len(ray.wait(addresses, num_returns=num_trainers, timeout=_LOOK_S)[0]) < num_trainers:
-            if stop.signal_name is not None:
-                return f"stopped by {stop.signal_name} before it began"
-        coordinator = ray.get(addresses[0])
-        running = {
-            trainer.train.remote(options, coordinator, num_trainers, index): index
-            for index, trainer in enumerate(trainers)
-        }
-        outcome, is_told = "", False
-        while running:
-            if stop.signal_name is not None and not is_told:
-                for trainer in trainers:
-                    trainer.stop.remote(stop.signal_name)
-                is_told = True
-            for ended in ray.wait(list(running), timeout=_LOOK_S)[0]:
-                index = running.pop(ended)
-                try:
-                    why = ray.get(ended)
-                except Exception as error:
-                    error.add_note(f"which ended trainer {index} of {num_trainers}")
-                    raise
-                outcome = why if index == 0 else outcome
+    trainers = [make.remote() for _ in range(num_trainers)]
+    print(f"starting {num_trainers} trainers; they wait for nodes with room for them", flush=True)
+    addresses = [trainer.address.remote() for trainer in trainers]
+    while len(ray.wait(addresses, num_returns=num_trainers, timeout=_LOOK_S)[0]) < num_trainers:
+        if stop.signal_name is not None:
+            return f"stopped by {stop.signal_name} before it began"
+    coordinator = ray.get(addresses[0])
+    running = {
+        trainer.train.remote(options, coordinator, num_trainers, index): index for index, trainer in enumerate(trainers)
+    }
+    outcome, is_told = "", False
+    while running:
+        if stop.signal_name is not None and not is_told:
+            for trainer in trainers:
+                trainer.stop.remote(stop.signal_name)
+            is_told = True
+        for ended in ray.wait(list(running), timeout=_LOOK_S)[0]:
+            index = running.pop(ended)
+            try:
+                why = ray.get(ended)
+            except Exception as error:
+                error.add_note(f"which ended trainer {index} of {num_trainers}")
+                raise
+            outcome = why if index == 0 else outcome
     return outcome

@@ -189,16 +189,59 @@ def test_a_job_waits_for_the_last_trainer_of_the_one_before(tmp_path: Path) -> N
 
     def second() -> None:
         is_waiting.set()
-        with only_job(tmp_path):
+        with only_job(tmp_path, StopRequest()):
             order.append("second")
 
     waiter = threading.Thread(target=second)
-    with only_job(tmp_path):
+    with only_job(tmp_path, StopRequest()):
         waiter.start()
         assert is_waiting.wait(30)
         order.append("first")
     waiter.join(30)
     assert order == ["first", "second"]
+
+
+def test_a_stop_ends_the_wait_for_another_job(tmp_path: Path) -> None:
+    stop = StopRequest()
+    with only_job(tmp_path, stop):
+        stop.signal_name = "SIGTERM"
+        with pytest.raises(HeldError), only_job(tmp_path, stop, wait_s=1000):
+            pass
+
+
+def test_a_directory_that_cannot_be_written_ends_the_job_for_good(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    (run.directory / "file").write_text("no folder")
+    for directory in (run.directory / "file" / "checkpoints", Path("/sys/checkpoints")):
+        assert job.status_of(run.arguments(checkpoint_dir=directory)) == COMES_AGAIN
+        assert f"nothing can be saved in {directory}: [Errno" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["only_job", "checkpoints", "make_pipeline", "restore"])
+@pytest.mark.parametrize("num_before", [0, 2])
+def test_a_signal_while_the_job_starts_ends_it_with_what_is_saved(
+    run: Run,
+    uninterrupted: Run,
+    where: str,
+    num_before: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if num_before:
+        run(steps=num_before)
+    begin = getattr(job, where)
+
+    def interrupted(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return begin(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, where, interrupted)
+        run()
+    kept = f"step {num_before}" if num_before else "none"
+    said = f"stopped by SIGTERM at step {num_before} (position {8 * num_before}); {kept} is saved"
+    assert capsys.readouterr().out.splitlines()[-1] == said
+    run()
+    assert lines(run.log) == lines(uninterrupted.log)
 
 
 def test_another_seed_is_refused_with_the_step_and_its_place(run: Run) -> None:
