@@ -105,6 +105,7 @@ class RayPool(Pool):
             host=socket.gethostname(),
             pid=os.getpid(),
             program="one per CPU" if follows else f"{num_actors} to {scaler.most}" if scaler else str(num_actors),
+            least=max(1, len(options.nodes)),
         )
         room = room_of(options.num_cpus, options.resources, options.memory, options.label_selector) if follows else None
         self._keeper = Keeper(self, context.gcs_address, options.thresholds.ask_head_s, room)

@@ -68,7 +68,8 @@ def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
 def resize(name: str, num_actors: int | None, address: str | None, wait_s: float, as_json: bool, out: Console) -> None:
     """Ask a pool to be as large as that, None for what its program says, and wait for its drivers to take it up.
 
-    Raises: ValueError where there is not one of this name; TimeoutError where they do not.
+    Raises: ValueError where there is not one of this name, or it cannot read with so few; TimeoutError where they do
+    not.
     """
     reason = f"{getpass.getuser()} on {socket.gethostname()} asked for it"
     wish = Wish(num_actors, "person", secrets.token_hex(4), reason)
@@ -77,6 +78,12 @@ def resize(name: str, num_actors: int | None, address: str | None, wait_s: float
         if not before.entries:
             raise ValueError(
                 f"nobody reads with {name!r} now; the next job that does says how many actors it is to have"
+            )
+        least = max(entry.least for entry in before.entries)
+        if num_actors is not None and num_actors < least:
+            raise ValueError(
+                f"{name!r} cannot read with {num_actors}: its files lie on {least} nodes, each of which needs an actor "
+                f"of its own; give at least {least}"
             )
         head.put(wish_key(pool), to_json(wish))
         deadline = time.monotonic() + wait_s

@@ -51,7 +51,7 @@ class Entry:
     name may be given for two sources. user: the driver, as the pool's actors know it. program: what its program asks
     for, in words. num_actors: that there are meant to be. hosts: how many run, by host. wish: the token of that which
     it follows, "" for none yet. max_nbytes: that it may have in flight, beside the others. counts: its recoveries by
-    kind. at: when this was written, in seconds since 1970.
+    kind. at: when this was written, in seconds since 1970. least: actors that it can read with.
     """
 
     namespace: str
@@ -68,6 +68,7 @@ class Entry:
     max_nbytes: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     at: float = 0.0
+    least: int = 1
 
     @property
     def num_running(self) -> int:
