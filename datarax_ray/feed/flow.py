@@ -176,6 +176,7 @@ class Flow:
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY_S * (1 + len(actors) // 64)
+        self._timings.filled(self._window.fill)
         for part in self._pool.ended(self._all_sent()):
             self._backups.read(part, now)
             if part in self._left:
@@ -249,6 +250,7 @@ class Flow:
 
     def _lose(self, loss: Lost) -> None:
         part = loss.part
+        self._timings.lost(part.actor)
         if part in self._left:
             del self._left[part]
             self._backups.lost(part)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from datarax_ray.feed.timeline.bins import OWN_WORK, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps
 
@@ -166,21 +167,37 @@ class Timings:
     what a third one reads meanwhile is that of a moment ago.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, now: Callable[[], float] = time.time) -> None:
         self.making = Laps(clock)
-        self._clock = clock
+        self.timeline = Timeline()
+        self._clock, self._now = clock, now
         self._reading: Counter[str] = Counter()
         self._actors: dict[int, ActorWork] = {}
         self._num_batches = self._num_records = 0
-        self._first_s = self._waited_s = self._began = 0.0
+        self._first_s = self._waited_s = self._began = self._taken_at = 0.0
 
     def arrived(self, actor: int, block: Block) -> None:
         """Event: this actor's block is here."""
         self._actors[actor] = self._actors.get(actor, ActorWork()).plus(block)
         self._reading.update(block.spent)
+        now = self._now()
+        self.timeline.read(actor, min(block.read_at or now, now), block.spent)
+
+    def lost(self, actor: int) -> None:
+        """Event: what this actor was asked for will not come."""
+        self.timeline.lost(actor, self._now())
+
+    def filled(self, part: float) -> None:
+        """Event: the window is so full, from 0 to 1."""
+        self.timeline.filled(part, self._now())
 
     def taken(self, waited_s: float, num_records: int) -> None:
         """Event: the trainer has a batch, for which it waited so long; it is behind so many records more."""
+        now = self._now()
+        self.timeline.add(TRAINER, WAITING, now - waited_s, now)
+        if self._num_batches:
+            self.timeline.add(TRAINER, OWN_WORK, self._taken_at, now - waited_s)
+        self._taken_at = now
         if self._num_batches:
             self._waited_s += waited_s
         else:

@@ -198,6 +198,11 @@ class Window:
         """Estimate of the bytes in flight or arrived, and not released."""
         return sum(map(self._estimate, self._chunks))
 
+    @property
+    def fill(self) -> float:
+        """How much of what may be in flight is, from 0 to 1."""
+        return min(1.0, self.nbytes / bound) if (bound := self._bound) else 0.0  # which is 0 while nobody is asked
+
     def arrived(self, part: Part, nbytes: int, read_s: float = 0.0) -> None:
         """Event: the block of an asked part is here. read_s: what reading it took, 0 where that is not known."""
         chunk = self._find(part, "arrived")

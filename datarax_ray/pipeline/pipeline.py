@@ -21,6 +21,7 @@ from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
 from datarax_ray.feed.origins import Origin, origins, replayed
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.timeline.page import page
 from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK
@@ -244,6 +245,18 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
         return self._timings.stats(getattr(self.source, "num_actors", 0))
+
+    def timeline(self, path: str | os.PathLike[str]) -> None:
+        """Write a page of what everybody did when, since this pipeline was made, to this file: HTML, for any browser.
+
+        The trainer's waits, how full the window of what is in flight was, and of each actor when it read, decoded, was
+        idle or lost. At any time, while the loop runs too; the page is of up to 400 moments, however long the run is.
+
+        Example: `pipeline.timeline("run.html")`
+        """
+        drawn = self._timings.timeline.until(time.time())
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page(drawn, self.stats(), repr(self)))
 
     def __len__(self) -> int:
         return self.num_batches

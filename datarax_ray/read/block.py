@@ -43,7 +43,7 @@ class Block:
     ...). selected: which rows of all columns these hold, as runs (see plan.runs); None for all. whole_nbytes: what all
     columns take, where these hold none. learned: what reading told of the stream, for who
     schedules it: ShardEnds, where it is read by shards. read_s: what reading it took, 0 where that was not
-    measured, and spent: on what; no part of what the block is.
+    measured, spent: on what, and read_at: when that ended, as time.time() has it there; no part of what the block is.
     """
 
     positions: Indices
@@ -57,6 +57,7 @@ class Block:
     learned: tuple[Any, ...] = ()
     read_s: float = field(default=0.0, compare=False)
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
+    read_at: float = field(default=0.0, compare=False)
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +69,7 @@ def timed(read: Callable[[Any], Block], request: Any) -> Block:
     begin = time.perf_counter()
     with counted() as laps:
         block = read(request)
-    return replace(block, read_s=time.perf_counter() - begin, spent=laps.spent)
+    return replace(block, read_s=time.perf_counter() - begin, spent=laps.spent, read_at=time.time())
 
 
 def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | None) -> Block:

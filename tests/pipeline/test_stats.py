@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,11 +26,14 @@ def slow() -> RandomAccessSource:
 
 
 @pytest.mark.parametrize("num_actors", [0, 2])
-def test_the_slow_transform_is_named(ray_local: None, num_actors: int) -> None:
+def test_the_slow_transform_is_named(ray_local: None, num_actors: int, tmp_path: Path) -> None:
     source: Any = RaySource(slow(), num_actors=num_actors, num_cpus=0.5) if num_actors else slow()
     with Pipeline(source=source, batch_size=20) as pipeline:
         assert [len(batch["x"]) for batch in pipeline] == [20] * 10
         stats = pipeline.stats()
+        pipeline.timeline(tmp_path / "run.html")
+    shown = re.findall("<title>(actor .|reads): .*wait [1-9]", (tmp_path / "run.html").read_text())
+    assert shown == (["actor 0", "actor 1"] if num_actors else ["reads"])
     assert (stats.num_batches, stats.num_records, stats.num_actors) == (10, 200, num_actors)
     assert sum(work.num_elements for work in stats.actors.values()) == (200 if num_actors else 0)
     assert max(stats.reading, key=stats.reading.__getitem__) == "wait"

@@ -1,0 +1,1 @@
+"""What everybody did when, over a run, and the page that shows it."""

@@ -1,0 +1,133 @@
+"""What everybody did when: seconds stand in the bins of their time, none is lost, and the page shows them all."""
+
+import dataclasses
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+
+import pytest
+
+from datarax_ray.feed.stats import ActorWork, PipelineStats
+from datarax_ray.feed.timeline.bins import BIN_S, MAX_BINS, Timeline
+from datarax_ray.feed.timeline.page import page
+
+STATS = PipelineStats(
+    num_batches=10, num_records=100, first_s=1.0, elapsed_s=9.0, waited_s=4.0,
+    reading={"<lambda>": 8.0, "reading": 2.0},
+    actors={0: ActorWork(1, 100, 1000, 8.0), 1: ActorWork(1, 100, 1000, 2.0)}, num_actors=2,
+)  # fmt: skip
+
+
+def test_a_stretch_counts_in_each_bin_for_the_part_that_is_in_it() -> None:
+    timeline = Timeline(10.0)
+    timeline.add("trainer", "waiting", 10.0 + 0.4 * BIN_S, 10.0 + 2.3 * BIN_S)
+    drawn = timeline.until(10.0 + 3.5 * BIN_S)
+    assert drawn.num_bins == 4
+    assert drawn.rows["trainer"]["waiting"] == pytest.approx([0.6 * BIN_S, BIN_S, 0.3 * BIN_S, 0.0])
+
+
+def test_what_an_actor_spent_on_a_block_stands_in_its_order_up_to_when_it_was_read() -> None:
+    timeline = Timeline(0.0)
+    timeline.read(3, 3 * BIN_S, {"reading": BIN_S, "decode": 2 * BIN_S})
+    rows = timeline.until(3.5 * BIN_S).rows[3]
+    assert rows["reading"] == pytest.approx([BIN_S, 0, 0, 0])
+    assert rows["decode"] == pytest.approx([0, BIN_S, BIN_S, 0])
+
+
+def test_a_longer_run_has_longer_bins_and_no_second_less() -> None:
+    timeline = Timeline(0.0)
+    for index in range(10_000):
+        timeline.add("trainer", "waiting", index, index + 0.25)
+    drawn = timeline.until(10_000.0)
+    assert MAX_BINS // 2 <= drawn.num_bins <= MAX_BINS
+    assert sum(drawn.rows["trainer"]["waiting"]) == pytest.approx(2500)
+    assert drawn.rows["trainer"]["waiting"][7] == pytest.approx(drawn.bin_s / 4, rel=0.05)
+
+
+def test_an_actor_is_lost_until_it_reads_again_or_now() -> None:
+    timeline = Timeline(0.0)
+    timeline.lost(0, 1.0)
+    timeline.lost(0, 1.5)  # another of its requests
+    timeline.lost(1, 2.0)
+    timeline.read(0, 3.0, {"reading": 0.5})
+    rows = timeline.until(4.0).rows
+    assert sum(rows[0]["lost"]) == pytest.approx(1.5)
+    assert sum(rows[1]["lost"]) == pytest.approx(2.0)
+    assert sum(timeline.until(5.0).rows[1]["lost"]) == pytest.approx(3.0)
+
+
+def test_the_window_was_as_full_as_it_is_said_to_be_since_it_was_said_last() -> None:
+    timeline = Timeline()
+    timeline.filled(0.0, 10.0)
+    timeline.filled(0.5, 12.0)
+    timeline.filled(1.0, 13.0)
+    assert sum(timeline.until(13.0).rows["window"]["filled"]) == pytest.approx(2.0)
+
+
+class Parsed(HTMLParser):
+    """Tags that are open, and what stands in the head of each picture."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "path"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "path":
+            assert self.open.pop() == tag
+
+
+def filled() -> Timeline:
+    timeline = Timeline(0.0)
+    timeline.filled(0.0, 0.0)
+    for index in range(10):
+        timeline.read(0, index + 1.0, {"reading": 0.2, "<lambda>": 0.6})
+        timeline.read(1, index + 1.0, {"reading": 0.2})
+        timeline.add("trainer", "waiting for a batch", index, index + 0.4)
+        timeline.add("trainer", "its own work", index + 0.4, index + 1.0)
+        timeline.filled(0.5, index + 1.0)
+    timeline.lost(1, 9.5)
+    return timeline
+
+
+def test_the_page_stands_alone_and_shows_every_row() -> None:
+    text = page(filled().until(10.0), STATS, "Pipeline(<x>)")
+    parsed = Parsed(text)
+    assert (parsed.open, parsed.loads) == ([], [])  # well formed; nothing is fetched
+    assert "<script" not in text
+    assert "Pipeline(&lt;x&gt;)" in text
+    titles = re.findall(r"<title>(.*?)</title>", text)[1:]
+    assert titles == [
+        "trainer: waiting for a batch 40%, its own work 60%",
+        "bytes: filled 50%",
+        "all: reading 20%, &lt;lambda&gt; 30%, lost 2%",
+        "actor 0: reading 20%, &lt;lambda&gt; 60%",
+        "actor 1: reading 20%, lost 5%",
+    ]
+    for picture in re.findall(r"<svg.*?</svg>", text):
+        width = int(ElementTree.fromstring(picture).attrib["viewBox"].split()[2])
+        for first, y, length in re.findall(r"M(\d+) (\d+)h(\d+)", picture):
+            assert int(first) + int(length) <= width
+            assert 0 <= int(y) <= 100
+
+
+def test_of_many_actors_the_page_shows_some_and_all_together() -> None:
+    timeline = Timeline(0.0)
+    for actor in range(1000):
+        timeline.read(actor, 1.0, {"reading": 0.5})
+    text = page(timeline.until(1.0), dataclasses.replace(STATS, num_actors=1000), "run")
+    assert text.count("<span>actor ") == 64
+    assert "and 936 actors more" in text
+    assert "all: reading 4" in text or "all: reading 5" in text
+    assert len(text) < 100_000
+
+
+def test_before_anything_was_read_there_is_a_page() -> None:
+    nothing = PipelineStats(0, 0, 0.0, 0.0, 0.0)
+    assert Parsed(page(Timeline().until(5.0), nothing, "run")).open == []
