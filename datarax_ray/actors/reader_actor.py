@@ -154,7 +154,7 @@ class ReaderActor:
         """Who this is and what it has done since it started; answers while a read runs.
 
         user: the pool that asks, where it reads with this actor. at_s: how long it is at what it reads now, for
-        whomever; is_trial: whether that is tried in a process of its own.
+        whomever; is_trial: whether that is tried in a process of its own. kept: see ElementStream.counts.
 
         Raises: OtherCodeError where it must not read.
         """
@@ -172,6 +172,7 @@ class ReaderActor:
             "is_trial": self._is_trial,
             "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **self._counters,
+            "kept": getattr(self._description, "counts", dict)(),
         }
 
     @ray.method(concurrency_group="control")

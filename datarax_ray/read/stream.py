@@ -22,7 +22,9 @@ MAX_NAMES = 4  # of files, in a line for people
 class Reader(Protocol):
     """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it.
 
-    One with a `cached()` gives a reader of the same records that keeps them in memory (see read.formats.cache); one
+    One with a `cached(max_nbytes)` gives a reader of the same records that keeps so many bytes of them in memory (see
+    read.formats.cache), and one that does tells of it in `counts()`; one with a `read_at(positions, records)` is told
+    the positions of the stream as well; one
     with is_managed=True reads in a context of a user's (see Stream.is_managed); one with keeps_records=True keeps what
     it has decoded for later reads, for good; one with keeps_groups=True keeps groups until all of their records were
     read; one with reads_ahead=True has an `expect(records)`, to be told of a read that will come (see Stream).

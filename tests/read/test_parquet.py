@@ -97,6 +97,18 @@ def test_a_cached_reader_keeps_every_row_group_until_it_is_cleared(paths, monkey
     assert decoded == [0, 1, 2, 3, 4, 0]
 
 
+def test_of_a_cached_reader_s_row_groups_the_first_are_kept_that_fit(paths, monkeypatch):
+    decoded = count_decodes(monkeypatch)
+    whole = ParquetReader.of(paths).cached()
+    whole.read(np.arange(N))
+    del decoded[:]
+    reader = ParquetReader.of(paths).cached(whole.counts()["kept_nbytes"] - 1)
+    for _ in range(3):
+        assert reader.read(np.arange(N))["index"].tolist() == list(range(N))
+    assert decoded == [0, 1, 2, 3, 4, 4, 4]
+    assert {**reader.counts(), "kept_nbytes": None} == {"num_kept": 4, "kept_nbytes": None, "num_decoded": 7}
+
+
 def count_decodes(monkeypatch):
     decoded = []
     decode = ParquetReader._decode

@@ -48,6 +48,8 @@ class TestConfig:
             ({"num_epochs": 0}, "num_epochs must be at least 1, or -1 for endless, got 0"),
             ({"num_epochs": -5}, "got -5"),
             ({"rounds": 3}, "rounds must be even and at least 4, got 3"),
+            ({"cacheable_nbytes": 5}, "needs cacheable=True, got 5, cacheable=False"),
+            ({"cacheable": True, "cacheable_nbytes": 0}, "must be at least 1"),
             ({"stochastic": True}, "needs stream_name"),
             ({"stream_name": "shuffle"}, "no use in a source that is not stochastic"),
             ({"batch_stats_fn": len, "precomputed_stats": {}}, "not both"),

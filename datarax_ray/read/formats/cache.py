@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.elements.owning import copied
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.kept_records import KeptRecords, fixed, merged
+from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import Reader
 
 
-def cached(reader: Reader) -> Reader:
-    """The reader with a memory: its own way to keep what it reads where it has one (`cached()`), else CachedReader."""
+def cached(reader: Reader, max_nbytes: int | None = None) -> Reader:
+    """The reader with a memory: its own way to keep what it reads where it has one (`cached()`), else CachedReader.
+
+    max_nbytes: of what is kept in a process, None for no bound.
+    """
     keeping = getattr(reader, "cached", None)
-    found: Reader = CachedReader(reader) if keeping is None else keeping()
+    found: Reader = CachedReader(reader, max_nbytes) if keeping is None else keeping(max_nbytes or sys.maxsize)
     return found
 
 
 class CachedReader:
-    """Another reader's records, kept as they are stored; the cache grows up to all the records that are asked for.
+    """Another reader's records, kept as they are stored, as far as max_nbytes of them go; see KeptRecords.
 
-    Those that a transform could change are given as copies. In an actor they are the records of its partitions, so the
-    cluster's memory holds the dataset once. The cache is not pickled, and no part of a fingerprint.
+    What is given is the caller's own, as a transform could change it. In an actor they are the records of its
+    partitions, so the cluster's memory holds the dataset once. The cache is not pickled, and no part of a fingerprint.
     """
 
     keeps_records = True
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, max_nbytes: int | None = None) -> None:
         self._reader = reader
-        self._records: dict[int, Any] = {}
+        self._max_nbytes = max_nbytes
+        self._lock = ThreadLock()  # of what is kept; pipelines over one source read in threads of their own
+        self._counts = {"num_from_memory": 0, "num_from_storage": 0}
+        self.clear()
 
     @property
     def num_records(self) -> int:
@@ -56,17 +66,36 @@ class CachedReader:
         return getattr(self._reader, "reads_ahead", False)
 
     def expect(self, records: Indices) -> None:
-        if missing := _missing(records.tolist(), self._records):
-            self._reader.expect(np.array(missing, np.int64))  # type: ignore[attr-defined]  # see reads_ahead
+        with self._lock:
+            missing = np.unique(records[self._kept.find(records) < 0])
+        if len(missing):
+            self._reader.expect(missing)  # type: ignore[attr-defined]  # see reads_ahead
 
-    def read(self, records: Indices) -> list[Any]:
-        wanted = records.tolist()
-        kept = self._records  # this one, also where another thread clears the reader meanwhile
-        missing = _missing(wanted, kept)
-        if missing:
-            found = self._reader.read(np.array(missing, np.int64))
-            kept.update(zip(missing, found, strict=True))
-        return [copied(kept[record]) for record in wanted]
+    def counts(self) -> dict[str, int]:
+        """What is kept now, and how many records came from there so far, and how many did not."""
+        kept = self._kept
+        return {"num_kept": kept.num_records, "kept_nbytes": kept.nbytes, **self._counts}
+
+    def read(self, records: Indices) -> Sequence[Any]:
+        return self.read_at(np.zeros(len(records), np.int64), records)
+
+    def read_at(self, positions: Indices, records: Indices) -> Sequence[Any]:
+        """As read, for these positions of the stream, ascending."""
+        epoch = int(positions[-1]) // self.num_records if len(positions) else 0
+        kept = self._kept  # this one, also where another thread clears the reader meanwhile
+        with self._lock, lap("memory"):
+            slots = kept.find(records)
+            is_kept = slots >= 0
+            found = kept.take(slots[is_kept], epoch)
+            missing, where = np.unique(records[~is_kept], return_inverse=True)
+            self._counts["num_from_memory"] += len(found)
+            self._counts["num_from_storage"] += len(where)
+        if not len(missing):
+            return found
+        others = fixed(self._reader.read(missing))
+        with self._lock, lap("memory"):
+            kept.add(missing, others, epoch)
+            return merged(is_kept, found, others, where)
 
     def locate(self, record: int) -> str:
         return self._reader.locate(record)
@@ -76,15 +105,11 @@ class CachedReader:
 
     def clear(self) -> None:
         """Forget every record."""
-        self._records = {}
+        self._kept = KeptRecords(self._reader.num_records, self._max_nbytes)
 
     def close(self) -> None:
         self.clear()
         self._reader.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_reader": self._reader, "_records": {}}
-
-
-def _missing(wanted: list[int], kept: dict[int, Any]) -> list[int]:
-    return sorted({record for record in wanted if record not in kept})
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CachedReader, (self._reader, self._max_nbytes)

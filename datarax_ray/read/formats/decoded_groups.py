@@ -45,21 +45,24 @@ class DecodedGroups:
     """Rows by index, each group decoded when one of its rows is first asked for.
 
     It is kept until all of its rows were asked for, as far as max_nbytes and max_rows of them go (those touched last);
-    with keep, for good. One that does not decode is not tried again. For one thread at a time.
+    the first keep_nbytes of them for good. One that does not decode is not tried again. For one thread at a time.
     """
 
     def __init__(
         self,
         groups: RecordGroups,
         max_nbytes: int = DEFAULT_MAX_NBYTES,
-        keep: bool = False,
+        keep_nbytes: int = 0,
         max_rows: int = sys.maxsize,
     ) -> None:
         self._groups = groups
         self._max_nbytes = max_nbytes
         self._max_rows = max_rows
-        self._keep = keep
-        self._decoded: OrderedDict[int, _Decoded] = OrderedDict()
+        self._keep_nbytes = keep_nbytes
+        self._kept: dict[int, _Decoded] = {}  # for good
+        self._kept_nbytes = 0
+        self._num_decoded = 0
+        self._decoded: OrderedDict[int, _Decoded] = OrderedDict()  # others
         self._nbytes = self._rows = 0  # of those
         self._largest_nbytes = 0  # of all so far; 0 before there is one
         self._failures: dict[int, str] = {}
@@ -85,12 +88,17 @@ class DecodedGroups:
 
     def missing(self, records: Indices) -> Indices:
         """The groups of these rows that would have to be decoded, ascending."""
-        return np.array([g for g in np.unique(self._groups.of(records)).tolist() if g not in self._decoded], np.int64)
+        return np.array([g for g in np.unique(self._groups.of(records)).tolist() if not self._has(g)], np.int64)
+
+    def counts(self) -> dict[str, int]:
+        """Groups that are kept for good, and their bytes; how many groups were decoded so far."""
+        return {"num_kept": len(self._kept), "kept_nbytes": self._kept_nbytes, "num_decoded": self._num_decoded}
 
     def clear(self) -> None:
         """Forget every decoded group, and which do not decode."""
+        self._kept.clear()
         self._decoded.clear()
-        self._nbytes = self._rows = 0
+        self._nbytes = self._rows = self._kept_nbytes = 0
         self._failures.clear()
 
     def _gather(self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns]) -> Columns:
@@ -125,6 +133,8 @@ class DecodedGroups:
         return map_leaves(lambda column: column.take(rows, axis=0), concatenate(columns))
 
     def _columns(self, group: int, decode: Callable[[int], Columns]) -> Columns:
+        if group in self._kept:
+            return self._kept[group].columns
         if group in self._decoded:
             self._decoded.move_to_end(group)
             return self._decoded[group].columns
@@ -136,13 +146,22 @@ class DecodedGroups:
             self._failures[group] = str(error)
             raise
         rows = int(self._groups.starts[group + 1] - self._groups.starts[group])
-        decoded = self._decoded[group] = _Decoded(columns, nbytes(columns), rows, rows)
+        decoded = _Decoded(columns, nbytes(columns), rows, rows)
+        self._num_decoded += 1
         self._largest_nbytes = max(self._largest_nbytes, decoded.nbytes)
+        if self._kept_nbytes + decoded.nbytes <= self._keep_nbytes:
+            self._kept[group] = decoded
+            self._kept_nbytes += decoded.nbytes
+            return columns
+        self._decoded[group] = decoded
         self._nbytes += decoded.nbytes
         self._rows += rows
-        while not self._keep and len(self._decoded) > 1 and not self._has_room():
+        while len(self._decoded) > 1 and not self._has_room():
             self._drop(next(iter(self._decoded)))
         return columns
+
+    def _has(self, group: int) -> bool:
+        return group in self._kept or group in self._decoded
 
     def _has_room(self) -> bool:
         return self._nbytes <= self._max_nbytes and self._rows <= self._max_rows
@@ -155,7 +174,7 @@ class DecodedGroups:
     def _served(self, group: int, count: int) -> None:
         """Note that these rows were given: a group has nothing more to give in this epoch once all were."""
         decoded = self._decoded.get(group)
-        if decoded is None or self._keep:
+        if decoded is None:
             return
         decoded.unread -= count
         if decoded.unread <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ class GroupedRows:
         self._places = [(file, index) for file, counts in enumerate(rows) for index, n in enumerate(counts) if n]
         self._groups = RecordGroups(rows[file][index] for file, index in self._places)
         self._group_nbytes = [nbytes[file][index] for file, index in self._places]
-        self._decoded = DecodedGroups(self._groups, given["max_nbytes"], given["keep"])
+        self._decoded = DecodedGroups(self._groups, given["max_nbytes"], given["keep_nbytes"])
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
 
     @property
@@ -53,11 +54,15 @@ class GroupedRows:
 
     @property
     def keeps_records(self) -> bool:
-        return bool(self._given["keep"])
+        return bool(self._given["keep_nbytes"])
 
-    def cached(self) -> Self:
-        """A reader of the same rows that keeps every group it has decoded."""
-        return type(self)(**self._given | {"keep": True})
+    def cached(self, max_nbytes: int = sys.maxsize) -> Self:
+        """A reader of the same rows that keeps the groups it has decoded, as far as these bytes go."""
+        return type(self)(**self._given | {"keep_nbytes": max_nbytes})
+
+    def counts(self) -> dict[str, int]:
+        """What is kept now, and how many groups were decoded so far."""
+        return self._decoded.counts()
 
     def with_room_for(self, nbytes: int) -> Self:
         """A reader of the same rows that keeps at least so many bytes of decoded groups."""

@@ -218,7 +218,7 @@ class ArraysReader:
     def read(self, records: Indices) -> Columns:
         return map_leaves(lambda array: objects_copied(array[records]), self._columns)
 
-    def cached(self) -> ArraysReader:
+    def cached(self, max_nbytes: int = 0) -> ArraysReader:
         """Itself: it is in memory."""
         return self
 

@@ -52,6 +52,11 @@ class ElementStream:
         keeps_groups = self.order.is_shuffled and getattr(self.reader, "keeps_groups", False)
         return keeps_groups or getattr(self.reader, "keeps_records", False)
 
+    def counts(self) -> dict[str, int]:
+        """What is kept in memory in this process, and how often it was of use; {} where nothing is (cacheable=True)."""
+        found: dict[str, int] = getattr(self.reader, "counts", dict)()
+        return found
+
     @property
     def is_managed(self) -> bool:
         """See Stream.is_managed."""

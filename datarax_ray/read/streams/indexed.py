@@ -79,7 +79,7 @@ def read_records(
 
     try:
         with lap("reading"):
-            found = None if ended else reader.read(records)
+            found = None if ended else _read(reader, positions, records)
     except BaseException as error:
         if not is_of_data(error, reader.broken):
             raise
@@ -98,6 +98,11 @@ def read_records(
         return asked, found
     asked.elements = found if isinstance(found, list | FixedRecords) else list(found)
     return asked, None
+
+
+def _read(reader: Reader, positions: Indices, records: Indices) -> Any:
+    read_at = getattr(reader, "read_at", None)
+    return reader.read(records) if read_at is None else read_at(positions, records)
 
 
 @dataclass(frozen=True)

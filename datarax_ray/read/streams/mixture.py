@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -180,6 +181,10 @@ class MixtureStream:
     def is_kept(self) -> bool:
         """See ElementStream.is_kept."""
         return any(component.is_kept for component in self.components)
+
+    def counts(self) -> dict[str, int]:
+        """See ElementStream.counts; of all components."""
+        return dict(sum((Counter(component.counts()) for component in self.components), Counter[str]()))
 
     @property
     def is_managed(self) -> bool:

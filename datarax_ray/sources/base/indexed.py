@@ -15,6 +15,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.feed.source import one_size
+from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
@@ -37,15 +38,25 @@ from datarax_ray.sources.base.tracing import Opaque
 class IndexedSourceConfig(ErrorsConfig):
     """How records are ordered; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
-    rounds: of the permutation's cipher; 4 gives Grain's order bit for bit.
+    rounds: of the permutation's cipher; 4 gives Grain's order bit for bit. cacheable_nbytes: of the records that
+    cacheable=True keeps, in each process that reads: in each actor; None for all of its own.
 
     Raises: ValueError for a value outside its range.
     """
 
     rounds: int = 8
+    cacheable_nbytes: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.cacheable_nbytes is not None:
+            nbytes = whole("cacheable_nbytes", self.cacheable_nbytes, ", or None to keep all")
+            if nbytes < 1 or not self.cacheable:
+                raise ValueError(
+                    f"cacheable_nbytes must be at least 1 and needs cacheable=True, got {nbytes}, "
+                    f"cacheable={self.cacheable}"
+                )
+            object.__setattr__(self, "cacheable_nbytes", nbytes)
         cipher.check(1, seed=self.seed, rounds=self.rounds)
 
 
@@ -238,7 +249,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         name: str | None,
     ) -> None:
         if config.cacheable:
-            reader = cached(reader)
+            reader = cached(reader, config.cacheable_nbytes)
         is_in_blocks = block_size is not None or groups is not None
         mode: Shuffle = "none" if not shuffle else "block" if is_in_blocks else "global"
         blocks = {"block_size": block_size or 1, "window_blocks": window_blocks} if mode == "block" else {}

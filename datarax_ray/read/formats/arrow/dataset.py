@@ -78,7 +78,7 @@ class DatasetReader:
                 columns[key] = np.fromiter(decoded, object, len(decoded))
         return settle(columns, images) if images and len(records) else columns
 
-    def cached(self) -> DatasetReader:
+    def cached(self, max_nbytes: int = 0) -> DatasetReader:
         """Itself: the pages of mapped files stay in memory as it is."""
         return self
 

@@ -35,14 +35,14 @@ class ParquetReader(GroupedRows):
     """The rows of many Parquet files; see GroupedRows.
 
     Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
-    them go (those touched last); with keep, for good.
+    them go (those touched last); the first keep_nbytes of them for good.
     """
 
     def __init__(
-        self, footers: Footers, *, types: ColumnTypes, max_nbytes: int = DEFAULT_MAX_NBYTES, keep: bool = False
+        self, footers: Footers, *, types: ColumnTypes, max_nbytes: int = DEFAULT_MAX_NBYTES, keep_nbytes: int = 0
     ) -> None:
         files = footers.files
-        given = {"footers": footers, "types": types, "max_nbytes": max_nbytes, "keep": keep}
+        given = {"footers": footers, "types": types, "max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
         super().__init__(given, [file.rows for file in files], [file.decoded_nbytes for file in files], types)
         self.footers = footers
         self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened

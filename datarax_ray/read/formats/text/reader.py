@@ -34,11 +34,12 @@ class TextReader(GroupedRows):
         types: ColumnTypes,
         *,
         max_nbytes: int = DEFAULT_MAX_NBYTES,
-        keep: bool = False,
+        keep_nbytes: int = 0,
     ) -> None:
         given = {"syntax": syntax, "filesystem": filesystem, "files": files, "schema": schema, "types": types}
         nbytes = [(file.spans[:, 1] - file.spans[:, 0]).tolist() for file in files]
-        super().__init__(given | {"max_nbytes": max_nbytes, "keep": keep}, [file.rows for file in files], nbytes, types)
+        given |= {"max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
+        super().__init__(given, [file.rows for file in files], nbytes, types)
         self.files = files
         self.schema = schema
         self._syntax = syntax

@@ -1,0 +1,153 @@
+"""Records in memory, found by their index: those of one size in one array, thousands at once and no Python for each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.elements.columns import nbytes_of
+from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.elements.owning import copied
+
+# What a record takes beside its bytes: where it is (4), which it is, and when it was asked for last (8 each).
+_BESIDE_NBYTES = 20
+_GROWTH = 8  # an eighth more each time: the kernel moves pages of a large array, and copies nothing
+
+
+class KeptRecords:
+    """Records of one source, of which there are num_records. For one thread at a time.
+
+    max_nbytes: of all that are kept, None for no bound. In an epoch every record is asked for once, in whatever order,
+    so at most as many as fit come from memory, whatever makes room for whatever. So what is there stays, but for what
+    was not asked for in the whole of the epoch before, or is it now: another actor has it since.
+    """
+
+    def __init__(self, num_records: int, max_nbytes: int | None = None) -> None:
+        self._max_nbytes = sys.maxsize if max_nbytes is None else max_nbytes
+        # Of each record of the source, its slot + 1, 0 for none. Pages of zeros take no memory, and what one actor has
+        # lies in runs, so this is 4 bytes for each record that is here.
+        self._slots = np.zeros(num_records, np.int32)
+        self._records = np.empty(0, np.int64)  # by slot
+        self._epochs = np.empty(0, np.int64)  # by slot: in which it was asked for last
+        self._size = 0  # bytes of each record, where all are of one size
+        self._rows = np.empty((0, 0), np.uint8)  # by slot, where they are
+        self._values: list[Any] = []  # by slot, else
+        self._used = 0  # slots that have or had a record
+        self._free: list[int] = []  # of those, that have none
+        self._dropped_in = -1
+        self.num_records = self.nbytes = 0
+
+    def find(self, records: Indices) -> Indices:
+        """The slot of each record, -1 where it is not here."""
+        return self._slots[records].astype(np.int64) - 1
+
+    def take(self, slots: Indices, epoch: int) -> Sequence[Any]:
+        """Copies of what is there: FixedRecords, or a list."""
+        self._epochs[slots] = epoch
+        if self._size:
+            return FixedRecords(self._rows.take(slots, axis=0))
+        return [copied(self._values[slot]) for slot in slots.tolist()]
+
+    def add(self, records: Indices, values: Sequence[Any], epoch: int) -> None:
+        """Keep those of these records for which there is room. records: distinct. values: see fixed."""
+        new = np.flatnonzero(self._slots[records] == 0)  # another thread may have read some meanwhile
+        if not len(new):
+            return
+        size = values.size if isinstance(values, FixedRecords) else 0
+        if not self._used:
+            self._size = size
+        elif self._size and self._size != size:
+            self._unfix()
+        if self._size:
+            ends = np.arange(1, len(new) + 1) * (self._size + _BESIDE_NBYTES)
+        else:
+            values = [values[index] for index in new.tolist()]
+            ends = np.cumsum(np.array([nbytes_of(value) for value in values], np.int64) + _BESIDE_NBYTES)
+        if ends[-1] > self._max_nbytes - self.nbytes:
+            self._drop_stale(epoch)
+        count = int(np.searchsorted(ends, self._max_nbytes - self.nbytes, "right"))
+        if not count:
+            self._size = self._size if self._used else 0  # nothing is here, of any size
+            return
+        slots, records = self._slots_for(count), records[new[:count]]
+        self._slots[records] = slots + 1
+        self._records[slots], self._epochs[slots] = records, epoch
+        if self._size:
+            assert isinstance(values, FixedRecords)
+            self._rows[slots] = values.rows if count == len(values) else values.rows[new[:count]]
+        else:
+            for slot, value in zip(slots.tolist(), values, strict=False):
+                self._values[slot] = value
+        self.num_records += count
+        self.nbytes += int(ends[count - 1])
+
+    def _slots_for(self, count: int) -> Indices:
+        """So many slots without a record, those first that had one."""
+        again, self._free = self._free[:count], self._free[count:]
+        first, self._used = self._used, self._used + count - len(again)
+        if self._used > len(self._records):
+            most = min(len(self._slots), self._max_nbytes // (self._size + _BESIDE_NBYTES))
+            room = max(self._used, min(most, len(self._records) * (_GROWTH + 1) // _GROWTH))
+            self._records.resize(room, refcheck=False)
+            self._epochs.resize(room, refcheck=False)
+            if self._size:
+                self._resize_rows(room)
+            else:
+                self._values += [None] * (room - len(self._values))
+        return np.concatenate([np.array(again, np.int64), np.arange(first, self._used)])
+
+    def _resize_rows(self, room: int) -> None:
+        if not len(self._rows):
+            self._rows = np.empty((0, self._size), np.uint8)
+        self._rows.resize((room, self._size), refcheck=False)
+
+    def _drop_stale(self, epoch: int) -> None:
+        """Let go of what was not asked for in this epoch or the one before; looked for once an epoch."""
+        if epoch <= self._dropped_in:
+            return
+        self._dropped_in = epoch
+        has_record = np.ones(self._used, bool)
+        has_record[self._free] = False
+        stale = np.flatnonzero(has_record & (self._epochs[: self._used] < epoch - 1))
+        self._slots[self._records[stale]] = 0
+        self._free += stale.tolist()
+        self.num_records -= len(stale)
+        if self._size:
+            self.nbytes -= len(stale) * (self._size + _BESIDE_NBYTES)
+            return
+        for slot in stale.tolist():
+            self.nbytes -= nbytes_of(self._values[slot]) + _BESIDE_NBYTES
+            self._values[slot] = None
+
+    def _unfix(self) -> None:
+        """Records are not of one size: keep each by itself."""
+        self._values = FixedRecords(self._rows).tolist()
+        self._size, self._rows = 0, np.empty((0, 0), np.uint8)
+
+
+def fixed(values: Sequence[Any]) -> Sequence[Any]:
+    """Records that are bytes of one size, of at least one byte, as FixedRecords; others as they are."""
+    if isinstance(values, FixedRecords) or not {bytes}.issuperset(map(type, values)):
+        return values
+    sizes = set(map(len, values)) - {0}
+    if len(sizes) != 1 or not all(values):
+        return values
+    return FixedRecords(np.frombuffer(b"".join(values), np.uint8).reshape(len(values), sizes.pop()))
+
+
+def merged(is_kept: np.ndarray, kept: Sequence[Any], others: Sequence[Any], where: Indices) -> Sequence[Any]:
+    """What was kept, where it was, and elsewhere others[where], of which each is a copy."""
+    if isinstance(others, FixedRecords):
+        if not len(kept):
+            return FixedRecords(others.rows.take(where, axis=0))
+        if isinstance(kept, FixedRecords) and kept.size == others.size:
+            found = np.empty((len(is_kept), others.size), np.uint8)
+            found[is_kept], found[~is_kept] = kept.rows, others.rows[where]
+            return FixedRecords(found)
+        others = others.tolist()
+    mine, rest = iter(kept), iter(where.tolist())
+    return [next(mine) if has else copied(others[next(rest)]) for has in is_kept.tolist()]
