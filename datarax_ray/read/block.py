@@ -113,7 +113,7 @@ def _decode(progress: Progress, step: Step) -> Columns:
     if not len(progress.positions):
         return None
     records = progress.elements
-    if isinstance(records, FixedRecords) and not _takes_fixed_records(step):
+    if isinstance(records, FixedRecords) and not takes_fixed_records(step):
         records = records.tolist()
     try:
         return _call(step, records, len(records))
@@ -194,7 +194,7 @@ def _each_alone(progress: Progress, step: Step, whole: BaseException, together: 
     return _call(step, together(kept), len(kept)) if kept else None
 
 
-def _takes_fixed_records(step: Step) -> bool:
+def takes_fixed_records(step: Step) -> bool:
     """Whether it is a decoder that says so: its arrays are ours without a copy (see FixedRecords)."""
     return step.kind == "decode" and getattr(getattr(step.call, "__self__", None), "takes_fixed_records", False)
 
@@ -208,7 +208,7 @@ def _call(step: Step, given: Any, count: int) -> Columns:
         raise
     if held[0] is None:
         raise UnfitError("None", "; does it end without `return`?")
-    columns = held[0] if _takes_fixed_records(step) else own_columns(held, given if step.kind == "map_columns" else {})
+    columns = held[0] if takes_fixed_records(step) else own_columns(held, given if step.kind == "map_columns" else {})
     found = list(leaves(columns))
     if not found:
         raise ValueError("its result has no fields; an element needs at least one")

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.read.decode import DecodeRaw
+from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.formats.array_record import ArrayRecordReader, OpenFiles, reading
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests import oracle
@@ -509,3 +511,54 @@ def test_readers_are_made_while_others_open_files(grouped):
         making.result()
     for reader in keep:
         reader.close()
+
+
+SIDE = 40_000
+
+
+def of_side(count, seed, odd=()):
+    """Records of SIDE bytes, but those at `odd`."""
+    bytes_of = np.random.default_rng(seed).bytes
+    return [bytes_of(SIDE - (index in odd)) for index in range(count)]
+
+
+@pytest.mark.parametrize("odd", [(), (0,), (9,)])
+def test_large_records_of_one_size_come_in_one_array_as_they_are(tmp_path, odd):
+    parts = [of_side(5, 0), of_side(7, 1, [index - 5 for index in odd if index >= 5]), of_side(0, 2), of_side(4, 3)]
+    parts[0] = of_side(5, 0, odd)
+    want = [each for part in parts for each in part]
+    paths = [write_file(tmp_path / f"{index}.array_record", part) for index, part in enumerate(parts)]
+    reader = ArrayRecordReader.of(paths)
+    rng = np.random.default_rng(4)
+    kinds = set()
+    for _ in range(5):
+        asked = rng.integers(0, len(want), 20)  # in any order, some twice
+        found = reader.read_rows(asked)
+        kinds.add(type(found))
+        assert list(found) == [want[index] for index in asked.tolist()]
+    if not odd:
+        assert kinds == {FixedRecords}
+        assert found.rows.flags.writeable
+    reader.close()
+
+
+def test_a_large_record_that_is_broken_is_named_and_the_others_are_there(tmp_path):
+    want = of_side(6, 0)
+    path = write_file(tmp_path / "a.array_record", want)
+    stored = bytearray(path.read_bytes())
+    stored[stored.index(want[3][:100]) + SIDE // 2] ^= 1
+    path.write_bytes(stored)
+    reader = ArrayRecordReader.of(path)
+    stream = IndexedStream(reader, order_of(6, 0, "none"), 1, (DecodeRaw("uint8", (SIDE,)),), "skip")
+    block = stream.read(ReadRequest(0, 6))
+    assert [skip.where for skip in block.skipped] == [f"{path}[3]"]
+    assert [row.tobytes() for row in block.columns["data"]] == [want[index] for index in (0, 1, 2, 4, 5)]
+
+
+def test_a_large_record_that_was_cut_meanwhile_is_none(tmp_path):
+    path = write_file(tmp_path / "a.array_record", of_side(6, 0))
+    reader = ArrayRecordReader.of(path)
+    assert len(reader.read_rows(np.arange(2))) == 2
+    os.truncate(path, 64 * 1024)
+    with pytest.raises(ValueError, match="changed while it was read"):
+        reader.read_rows(np.arange(6))

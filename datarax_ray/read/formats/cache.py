@@ -92,7 +92,7 @@ class CachedReader:
             self._counts["num_from_storage"] += len(where)
         if not len(missing):
             return found
-        others = fixed(self._reader.read(missing))
+        others = fixed(getattr(self._reader, "read_rows", self._reader.read)(missing))
         with self._lock, lap("memory"):
             kept.add(missing, others, epoch)
             return merged(is_kept, found, others, where)

@@ -18,7 +18,7 @@ from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import Extra, StreamState
-from datarax_ray.read.block import Block, block_of, transformed
+from datarax_ray.read.block import Block, block_of, takes_fixed_records, transformed
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import writable
@@ -62,11 +62,12 @@ def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None
 
 
 def read_records(
-    reader: Reader, positions: Indices, records: Indices, on_error: OnError, ended: str = ""
+    reader: Reader, positions: Indices, records: Indices, on_error: OnError, ended: str = "", in_rows: bool = False
 ) -> tuple[Progress, Columns]:
     """The records for these positions, up to the first that cannot be read; columns where they are stored as such.
 
-    positions, records: int64 (k,) each, positions ascending. ended: see Stream.read.
+    positions, records: int64 (k,) each, positions ascending. ended: see Stream.read. in_rows: whether who decodes them
+    takes FixedRecords.
     """
     asked = Progress([], positions, records, on_error=on_error, locate=reader.locate)
     if not len(records):
@@ -79,7 +80,7 @@ def read_records(
 
     try:
         with lap("reading"):
-            found = None if ended else _read(reader, positions, records)
+            found = None if ended else _read(reader, positions, records, in_rows)
     except BaseException as error:
         if not is_of_data(error, reader.broken):
             raise
@@ -100,9 +101,12 @@ def read_records(
     return asked, None
 
 
-def _read(reader: Reader, positions: Indices, records: Indices) -> Any:
-    read_at = getattr(reader, "read_at", None)
-    return reader.read(records) if read_at is None else read_at(positions, records)
+def _read(reader: Reader, positions: Indices, records: Indices, in_rows: bool) -> Any:
+    if (read_at := getattr(reader, "read_at", None)) is not None:
+        return read_at(positions, records)
+    if in_rows and (read_rows := getattr(reader, "read_rows", None)) is not None:
+        return read_rows(records)
+    return reader.read(records)
 
 
 @dataclass(frozen=True)
@@ -182,8 +186,10 @@ class IndexedStream(ElementStream):
 
     def _elements(self, positions: Indices, records: Indices, ended: str = "") -> tuple[Progress, Columns]:
         """Up to stacking; there are columns where nothing was done to single elements since they were made."""
-        progress, columns = read_records(self.reader, positions, records, self.on_error, ended)
-        return progress, transformed(progress, columns, steps(self.transforms), self.order.seed)
+        todo = steps(self.transforms)
+        in_rows = bool(todo) and takes_fixed_records(todo[0])
+        progress, columns = read_records(self.reader, positions, records, self.on_error, ended, in_rows)
+        return progress, transformed(progress, columns, todo, self.order.seed)
 
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files in which the request's records are."""
