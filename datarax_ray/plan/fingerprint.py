@@ -71,6 +71,14 @@ _CONSEQUENCES = {
         "Restore the old value, make the transform anew, or leave its cache out by a method fingerprint() -> str that "
         "says what decides the elements; or pass allow_drift=('transforms',) if the change is meant.",
     ),
+    "transforms.used": (
+        "the remaining elements would be made differently",
+        "Set the old value, or pass allow_drift=('transforms',) if the change is meant.",
+    ),
+    "stages.used": (
+        "the remaining batches would be made differently",
+        "Set the old value, or pass allow_drift=('stages',) if the change is meant.",
+    ),
     "stages.held": (
         "the remaining batches would be made differently, unless this is a cache that the stage fills itself",
         "Restore the old value, make the stage anew, or leave its cache out by a method fingerprint() -> str that says "
@@ -91,7 +99,8 @@ _CONSEQUENCES = {
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
-_LATER_OF_CODE = {"wrappers", "held", "each"}  # of transforms, stages, on_error and samplers: see read.identity.code
+# Of transforms, stages, on_error and samplers; see read.identity.code.
+_LATER_OF_CODE = {"wrappers", "held", "used", "each"}
 _UNKNOWN = ("the stream would not be the same", "Set the old value, or start a new run.")
 
 

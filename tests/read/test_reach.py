@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.referenced_globals import reached
 
@@ -243,3 +244,208 @@ def test_what_a_decorator_does_counts_beside_the_digest_that_earlier_states_have
     again = found(tmp_path / "c", get, DECORATED.replace("return near", "# what it does\n        return near"))
     assert again == base
     assert "wrappers" not in found(tmp_path / "d", "plain", DECORATED)
+
+
+SETTINGS = """
+import argparse
+import functools
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+SCALE = 2
+args = argparse.Namespace(scale=2, output="a")
+nested = SimpleNamespace(data=SimpleNamespace(scale=2))
+
+
+@dataclass(slots=True)
+class Config:
+    scale: int = 0
+    cache: object = None
+
+    @property
+    def scaled(self):
+        raise AssertionError("looking runs nothing")
+
+
+class Dynamic:
+    def __getattr__(self, name):
+        if name in {"scale": 2}:
+            return {"scale": 2}[name]
+        raise AttributeError(name)
+
+
+class Dict(dict):
+    __getattr__ = dict.__getitem__
+
+
+class Static:
+    pass
+
+
+Static.scale = 2
+config = Config(2)
+dynamic = Dynamic()
+dict_with_attributes = Dict(scale=2)
+
+
+def times(n):
+    def multiply(e):
+        return e * n
+
+    return multiply
+
+
+def default(e, n=SCALE):
+    return e * n
+
+
+twice = times(2)
+
+
+class Times:
+    def __init__(self, n):
+        self.n = n
+
+    def __call__(self, e):
+        return e * self.n
+
+
+called = Times(2)
+partly = functools.partial(default, n=2)
+
+
+def of_args(e):
+    return e * args.scale
+
+
+def of_nested(e):
+    return e * nested.data.scale
+
+
+def of_config(e):
+    return e * config.scale
+
+
+def of_dynamic(e):
+    return e * dynamic.scale
+
+
+def of_dict(e):
+    return e * dict_with_attributes.scale
+
+
+def of_static(e):
+    return e * Static.scale
+
+
+def of_closure(e):
+    return twice(e)
+
+
+def of_default(e):
+    return default(e)
+
+
+def of_object(e):
+    return called(e)
+
+
+def of_partial(e):
+    return partly(e)
+
+
+class OfArgs:
+    def map(self, e):
+        return e * args.scale
+
+
+def caches(e):
+    config.cache = e
+    config.cache.append(e)
+    return config.cache, config.scaled
+
+
+def calls_itself(e):
+    return back(e)
+
+
+def closes_over(function):
+    def back(e):
+        return function(e)
+
+    return back
+
+
+back = closes_over(calls_itself)
+
+
+def remembering():
+    table = {}
+    gone = 1
+    del gone
+
+    def remembered(e, last={}):
+        table[e] = last["e"] = e
+        return gone if e is None else table
+
+    return remembered
+
+
+remembered = remembering()
+
+
+def remembers(e):
+    return remembered(e)
+"""
+
+
+@pytest.mark.parametrize(
+    "get",
+    [
+        "of_args",
+        "of_nested",
+        "of_config",
+        "of_dynamic",
+        "of_static",
+        "of_closure",
+        "of_default",
+        "of_object",
+        "of_partial",
+        "OfArgs",
+    ],
+)
+def test_settings_that_a_transform_reads_of_objects_closures_and_defaults_count(tmp_path, get):
+    changed = (
+        SETTINGS.replace("scale=2", "scale=3")
+        .replace("Config(2)", "Config(3)")
+        .replace('{"scale": 2}', '{"scale": 3}')
+        .replace("Static.scale = 2", "Static.scale = 3")
+        .replace("times(2)", "times(3)")
+        .replace("Times(2)", "Times(3)")
+        .replace("n=2)", "n=3)")
+        .replace("SCALE = 2", "SCALE = 3")
+    )
+    base, other = found(tmp_path / "a", get, SETTINGS), found(tmp_path / "b", get, changed)
+    assert base["digest"] == other["digest"]  # which the states of earlier releases have
+    assert base["used"] != other["used"]
+    unread = SETTINGS.replace('output="a"', 'output="b"')
+    assert found(tmp_path / "c", get, unread) == base
+    with pytest.raises(DriftError, match=r"transforms\.used\..*Set the old value"):
+        check_drift({"transforms": base}, {"transforms": other})
+    check_drift({"transforms": {name: value for name, value in base.items() if name != "used"}}, {"transforms": other})
+
+
+def test_what_it_writes_to_of_objects_does_not_count_and_looking_runs_nothing(tmp_path):
+    assert "used" not in found(tmp_path / "a", "caches", SETTINGS)
+    filled = SETTINGS.replace("table = {}", "table = {1: 1}").replace("last={}", "last={2: 2}")
+    base, other = found(tmp_path / "b", "remembers", SETTINGS), found(tmp_path / "c", "remembers", filled)
+    assert base.get("used") == other.get("used")
+
+
+def test_functions_that_close_over_each_other_end(tmp_path):
+    assert found(tmp_path, "calls_itself", SETTINGS)["used"]
+
+
+def test_a_dict_that_has_its_items_as_attributes_is_data(tmp_path):
+    changed = SETTINGS.replace("Dict(scale=2)", "Dict(scale=3)")
+    assert found(tmp_path / "a", "of_dict", SETTINGS)["digest"] != found(tmp_path / "b", "of_dict", changed)["digest"]

@@ -27,7 +27,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.arrays import hash_array
-from datarax_ray.read.identity.referenced_globals import is_users, reached, wrappers
+from datarax_ray.read.identity.referenced_globals import cells, is_users, reached, read_beside, wrappers
 
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
@@ -36,6 +36,8 @@ _PARSING = threading.RLock()
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
 MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
+_MAX_USED = 8  # likewise, with the others in one digest
+_MAX_USED_NAME = 40
 _MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
 
 
@@ -44,8 +46,9 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
 
     "wrappers": a digest of the users' functions that functools.wraps puts around others, where there are any. The
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
-    where there are any, a few digits each, so that the one that changed can be named. "each": so for
-    the transforms, where there are several.
+    where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
+    reads of objects at module level, and the defaults and closures of what it calls. "each": so for the transforms,
+    where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -63,9 +66,21 @@ def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
         more = {
             "wrappers": telling.around and digest(telling.around),
             "held": dict(islice(parts.items(), MAX_HELD)),
+            "used": _few(telling.used),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
         }
         return found | {name: value for name, value in more.items() if value}
+
+
+def _few(digests: Mapping[str, str]) -> dict[str, str]:
+    """A few digits for each of the first, by a name for people, and one digest of the others."""
+    found: dict[str, str] = {}
+    rest = sorted(digests.items())
+    while rest and len(found) < _MAX_USED:
+        name, each = rest.pop(0)
+        label = name.encode("ascii", "replace").decode()[-_MAX_USED_NAME:]
+        found[label] = digest([found.get(label), each])[:4]
+    return found | ({"others": digest(rest)} if rest else {})
 
 
 def held(index: int, code: Any, digests: Mapping[str, str]) -> dict[str, str]:
@@ -113,10 +128,11 @@ def _label(transform: Any) -> str:
 
 
 class _Telling:
-    """Plain values for what is told, and what was found around functions on the way: a text of each, told once."""
+    """Plain values for what is told, and what was found on the way, around functions and beside them; each once."""
 
     def __init__(self) -> None:
         self.around: list[Any] = []
+        self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self._seen: set[types.CodeType] = set()
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
 
@@ -157,7 +173,7 @@ class _Telling:
             return [self.value(value.__func__, depth + 1), self.value(value.__self__, depth + 1)]
         if isinstance(value, types.FunctionType):
             self._look_around(value)
-            closure = inspect.getclosurevars(value).nonlocals
+            closure = cells(value)
             defaults = [value.__defaults__, value.__kwdefaults__]
             return [
                 _source(value),
@@ -184,6 +200,10 @@ class _Telling:
         for name, value in reached(code):
             is_code = inspect.isclass(value) or inspect.isfunction(value)
             found.append([name, _source(value) if is_code else self.value(value, 1)])
+        for name, value in read_beside(code):
+            if name not in self.used:
+                self.used[name] = ""  # what a closure holds may use the same again
+                self.used[name] = digest(self.value(value, 1))
         return found
 
     def _look_around(self, code: Any) -> None:

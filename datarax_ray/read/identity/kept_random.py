@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.referenced_globals import code_objects, functions_used, is_users
+from datarax_ray.read.identity.referenced_globals import cells, code_objects, functions_used, is_users
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Who sets a generator's state for each element has made it a function of the element.
@@ -57,7 +57,7 @@ def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tupl
     """(as written, value) of globals, cells, imports inside and the attributes of modules and generators among them;
     held: generators by the names of attributes of `self` that hold them.
     """
-    outside = {**function.__globals__, **_cells(function)}
+    outside = {**function.__globals__, **cells(function)}
     for code in code_objects(function.__code__):
         imported: dict[str, Any] = {}
         said, value = "", None
@@ -87,13 +87,3 @@ def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tupl
                 value = None
             if value is not None:
                 yield said, value
-
-
-def _cells(function: types.FunctionType) -> dict[str, Any]:
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # of a name that is given its value later
-            continue
-    return found

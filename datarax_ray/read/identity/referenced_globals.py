@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import inspect
 import os
 import sys
@@ -27,6 +28,7 @@ _MAX_FOUND = 500
 _MAX_ITEMS = 10_000
 _SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
 _PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
+_UNSEEN = object()
 _CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
 _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
@@ -41,6 +43,26 @@ def reached(root: Any) -> list[tuple[str, Any]]:
     written: set[str] = set()
     for function in _walk(root, found):
         written |= _written(inspect.unwrap(function))
+    return [(name, found[name]) for name in sorted(found.keys() - written)]
+
+
+def read_beside(root: Any) -> list[tuple[str, Any]]:
+    """(name, value) of what decides what a function or class does, beside what `reached` tells, sorted by name.
+
+    Plain attributes of objects and classes at module level (`args.scale`, `Config.size`), where they are read by name
+    and not written to; the defaults and closures of the functions that it calls, and objects that it calls.
+    """
+    functions: dict[str, Any] = {}
+    found: dict[str, Any] = {}
+    written: set[str] = set()
+    package = str(getattr(root, "__module__", "")).partition(".")[0]
+    for function in map(inspect.unwrap, _walk(root, functions)):
+        written |= _written(function)
+        found |= _attributes(function, package)
+    for name, function in functions.items():
+        if isinstance(function, types.FunctionType) and (held := _defaults(function) | cells(function)):
+            own = _written(function)  # a table that it fills itself
+            found[name] = {each: value for each, value in held.items() if f"{function.__module__}.{each}" not in own}
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
@@ -95,7 +117,8 @@ def _bare(function: types.FunctionType) -> types.FunctionType:
 
 def _inner(value: Any) -> Any:
     """What is called in the end, inside functools.wraps, functools.cache or jax.jit."""
-    return inspect.unwrap(value) if hasattr(value, "__wrapped__") else value
+    # not of what is data: a dict with attributes (`__getattr__ = dict.__getitem__`) raises KeyError at each question
+    return inspect.unwrap(value) if callable(value) and hasattr(value, "__wrapped__") else value
 
 
 def is_users(code: Any) -> bool:
@@ -144,8 +167,62 @@ def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any
             yield name, called
 
 
+def _attributes(function: types.FunctionType, package: str) -> dict[str, Any]:
+    """The plain attributes that a function reads of objects and classes that it loads by a global name, by name.
+
+    Of what its package's modules hold, too; of no library's modules. And objects of users' classes that can be called.
+    """
+    found: dict[str, Any] = {}
+    for code in code_objects(function.__code__):
+        name: str = ""
+        value: Any = _UNSEEN
+        for step in dis.get_instructions(code):
+            if step.opname == "LOAD_GLOBAL":
+                name, value = f"{function.__module__}.{step.argval}", function.__globals__.get(step.argval, _UNSEEN)
+                if isinstance(value, functools.partial) or (callable(value) and is_users(type(value))):
+                    found[name] = value  # an object that is called
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and value is not _UNSEEN:
+                is_module = isinstance(value, types.ModuleType)
+                name = f"{value.__name__ if is_module else name}.{step.argval}"
+                is_far = is_module and name.partition(".")[0] != package
+                value = _UNSEEN if is_far else _attribute(value, step.argval)
+                if isinstance(value, _PLAIN) and not is_module:  # of modules these are told by their own names
+                    found[name] = _shortened(value)
+            elif step.opname not in ("CACHE", "PRECALL", "PUSH_NULL"):
+                value = _UNSEEN
+    return found
+
+
+def _defaults(function: types.FunctionType) -> dict[str, Any]:
+    names, values = inspect.getfullargspec(function).args, function.__defaults__ or ()
+    return dict(zip(names[len(names) - len(values) :], values, strict=True)) | (function.__kwdefaults__ or {})
+
+
+def cells(function: types.FunctionType) -> dict[str, Any]:
+    """What a function holds of those around it, by name; without names that have no value, or none yet."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # the cell is empty
+            continue
+    return found
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """What the attribute holds; _UNSEEN where looking would run a method, or there is none."""
+    if isinstance(inspect.getattr_static(value, name, None), property | functools.cached_property):
+        return _UNSEEN
+    try:
+        return getattr(value, name)
+    except Exception:  # whatever a __getattr__ of the user's raises: the transform will raise it too
+        return _UNSEEN
+
+
 def _written(function: types.FunctionType) -> set[str]:
-    """Globals that a function assigns items of, declares global, or calls a changing method of: caches, counters."""
+    """Globals, and attributes of such, that a function assigns to or assigns items of, declares global, or calls a
+    changing method of: caches, counters.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):  # without source, or a lambda in the middle of a line
@@ -154,10 +231,10 @@ def _written(function: types.FunctionType) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
             names.update(node.names)
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            names.update([node.value.id] if isinstance(node.value, ast.Name) else [])
-        elif isinstance(node, ast.Attribute) and node.attr in _CHANGING and isinstance(node.value, ast.Name):
-            names.add(node.value.id)
+        elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            names.add(ast.unparse(node if isinstance(node, ast.Attribute) else node.value))
+        elif isinstance(node, ast.Attribute) and node.attr in _CHANGING:
+            names.add(ast.unparse(node.value))
     return {f"{function.__module__}.{name}" for name in names}
 
 

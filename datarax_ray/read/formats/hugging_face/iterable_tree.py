@@ -86,16 +86,19 @@ def decoding_pool(dataset: Any) -> Any:
 def tree_fingerprint(dataset: Any) -> dict[str, str]:
     """A digest of the files that are read, by name and size, and of what is done to their elements inside.
 
-    And, where there are any, one of the wrappers of the functions that do it; see code_fingerprint.
+    And, where there are any, one of the wrappers of the functions that do it and one of what these use beside; see
+    code_fingerprint.
     """
-    parts, wrappers = [], []
+    parts: list[Any] = []
+    beside: dict[str, list[Any]] = {"wrappers": [], "used": []}
     for node in nodes(dataset):
         settings = {name: getattr(node, name) for name in _SETTINGS if hasattr(node, name)}
         code = code_fingerprint([settings]) if settings else None
-        if code is not None and "wrappers" in code:
-            wrappers.append(code.pop("wrappers"))
+        for name, found in beside.items():
+            if code is not None and name in code:
+                found.append(code.pop(name))
         parts.append([type(node).__name__, _plain(getattr(node, "kwargs", None)), code])
-    return {"digest": digest(parts)} | ({"wrappers": digest(wrappers)} if wrappers else {})
+    return {"digest": digest(parts)} | {name: digest(found) for name, found in beside.items() if found}
 
 
 def files_of(dataset: Any) -> list[str]:
