@@ -2,13 +2,16 @@
 
 import functools
 import logging
+import os
 import random
+import secrets
+import uuid
 from random import uniform
 
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_random import kept_random
+from datarax_ray.read.identity.kept_random import kept_random, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
@@ -39,6 +42,20 @@ def of_import_inside(element):
     from random import choice
 
     return {"x": choice([0, 1])} if element else chance.random()
+
+
+def of_uuid(element):
+    return {"x": uuid.uuid4().int}
+
+
+def of_system(element):
+    from os import urandom
+
+    return {"x": urandom(1)[0] + os.urandom(1)[0]}
+
+
+def of_secrets(element):
+    return {"x": secrets.randbelow(3)}
 
 
 def of_another(element):
@@ -76,6 +93,9 @@ class Maps:
         (of_chance, "np.random.default_rng()"),
         (of_import_inside, "random.choice"),
         (of_another, "random.random"),
+        (of_uuid, "uuid.uuid4"),
+        (of_system, "os.urandom"),
+        (of_secrets, "secrets.randbelow"),
         (of_cell(RNG), "rng.random"),
         (Held(), "self.rng.random"),
         (Held().__call__, "self.rng.random"),
@@ -144,3 +164,34 @@ def test_it_is_said_once_when_a_source_is_made(transform, count, caplog):
     assert len(said) == count
     assert all(text.startswith("of_numpy draws from np.random.randint, which goes on") for text in said)
     assert all("random_map(element, rng)" in text for text in said)
+
+
+def of_hash(element):
+    return hash(element["key"]) % 10
+
+
+class Split:
+    def filter(self, element):
+        return of_hash(element) < 9
+
+
+class Key:
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+class Looks:
+    def map(self, element):
+        return {"x": {Key(element["key"]): 1}[Key(element["key"])]}
+
+
+@pytest.mark.parametrize(
+    ("transform", "uses"), [(of_hash, True), (Split(), True), (Looks(), False), (of_uuid, False), (len, False)]
+)
+def test_the_hash_of_text_is_seen_where_it_decides_something(transform, uses, caplog):
+    assert uses_hash(transform) == uses
+    RandomAccessSource(RandomAccessSourceConfig(), {"key": np.arange(3)}, transforms=[transform])
+    assert ("uses hash(), which Python keys anew" in caplog.text) == uses

@@ -2,7 +2,8 @@
 
 The generators of `random` and of numpy.random, and one made once and held, go on from element to element: their
 numbers depend on which process reads what, and when. So the values are others with another number of actors, and after
-a resume. Seen is what users' functions load by name; not what a library draws, nor what is called through a variable.
+a resume. So it is with chance itself (uuid4, os.urandom), and with hash(), which Python keys anew in every process for
+text. Seen is what users' functions load by name; not what a library draws, nor what is called through a variable.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import os
 import random
+import secrets
 import sys
 import types
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,6 +25,9 @@ import numpy as np
 from datarax_ray.read.identity.referenced_globals import cells, code_objects, functions_used, is_users
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+# Nobody can seed these.
+_CHANCE = {os.urandom, uuid.uuid1, uuid.uuid4}
+_CHANCE |= {secrets.randbelow, secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe}
 # Who sets a generator's state for each element has made it a function of the element.
 _SETTING = {"seed", "setstate", "set_state"}
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
@@ -28,36 +35,45 @@ _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 
 def kept_random(transform: Any) -> str | None:
     """What the transform draws from so, as its code has it ("np.random.rand"); None where nothing is seen."""
+    drawn: list[str] = []
+    for said, value in _all_loaded(transform):
+        owner = value if isinstance(value, _GENERATORS) else getattr(value, "__self__", None)
+        if isinstance(value, np.random.BitGenerator) or said.rpartition(".")[2] in _SETTING:
+            return None
+        is_chance = isinstance(value, types.FunctionType | types.BuiltinFunctionType) and value in _CHANCE
+        if is_chance or isinstance(owner, _GENERATORS) or said.endswith("default_rng()"):
+            drawn.append(said)
+    return max(drawn, key=len, default=None)  # "rng" comes before "rng.random"
+
+
+def uses_hash(transform: Any) -> bool:
+    """Whether the transform's code uses Python's hash(), but to say what its own objects' is."""
+    return any(value is hash for _, value in _all_loaded(transform))
+
+
+def _all_loaded(transform: Any) -> Iterator[tuple[str, Any]]:
+    """What the functions of a transform load each time that they are called; see _loaded."""
     while isinstance(transform, functools.partial):
         transform = transform.func
+    held = {}
     if isinstance(transform, types.FunctionType):
         roots: Iterable[Any] = [transform]
-        held = {}
     else:
         transform = getattr(transform, "__self__", transform)  # of a bound method
         roots = [base for base in type(transform).__mro__ if is_users(base)]
         held = {
             name: value for name, value in getattr(transform, "__dict__", {}).items() if isinstance(value, _GENERATORS)
         }
-    drawn: list[str] = []
-    for function in (function for root in roots for function in functions_used(root)):
-        function = inspect.unwrap(function)
-        if function.__name__ == "__init__":  # which runs once, where the transform is made
-            continue
-        for said, value in _loaded(function, held):
-            owner = value if isinstance(value, _GENERATORS) else getattr(value, "__self__", None)
-            if isinstance(value, np.random.BitGenerator) or said.rpartition(".")[2] in _SETTING:
-                return None
-            if isinstance(owner, _GENERATORS) or said.endswith("default_rng()"):
-                drawn.append(said)
-    return max(drawn, key=len, default=None)  # "rng" comes before "rng.random"
+    for function in (inspect.unwrap(function) for root in roots for function in functions_used(root)):
+        if function.__name__ not in ("__init__", "__hash__"):  # the one runs where the transform is made
+            yield from _loaded(function, held)
 
 
 def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """(as written, value) of globals, cells, imports inside and the attributes of modules and generators among them;
     held: generators by the names of attributes of `self` that hold them.
     """
-    outside = {**function.__globals__, **cells(function)}
+    outside = {"hash": hash, **function.__globals__, **cells(function)}
     for code in code_objects(function.__code__):
         imported: dict[str, Any] = {}
         said, value = "", None

@@ -17,7 +17,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.identity.kept_random import kept_random
+from datarax_ray.read.identity.kept_random import kept_random, uses_hash
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig
@@ -41,12 +41,20 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
     ) -> None:
         super().__init__(config, rngs=rngs, name=name)
         for transform in getattr(description, "transforms", ()):  # a mixture has none of its own
+            label = getattr(transform, "__qualname__", type(transform).__qualname__)
+            if uses_hash(transform):
+                logger.warning(
+                    "%s uses hash(), which Python keys anew in every process for text and bytes (PYTHONHASHSEED): what "
+                    "it decides is another with every actor, and after a resume. Take zlib.crc32(text.encode()) or "
+                    "hashlib, which are the same everywhere",
+                    label,
+                )
             if said := kept_random(transform):
                 logger.warning(
                     "%s draws from %s, which goes on from element to element, in each process on its own: the values "
                     "are others with every number of actors, and after a resume. Give an object with "
                     "random_map(element, rng), and draw from that rng, which is keyed by seed and position",
-                    getattr(transform, "__qualname__", type(transform).__qualname__),
+                    label,
                     said,
                 )
         self._source = Source(description, skip_options=skip_options)
