@@ -315,17 +315,13 @@ class ActorSet:
                 )
 
 
-def _ended(refs: list[ray.ObjectRef]) -> set[ray.ObjectRef]:
-    """Those that are read, or failed, wherever that is."""
-    return set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()
-
-
 def _lose(requests: Sequence[InFlight], reason: str, *, was_read: bool) -> int:
     """Tell every request in flight what became of it: read before, or lost. Returns how many are lost.
 
     was_read: whether the first of them, which the actor was at, may be why.
     """
-    ended = _ended([sent.ref for sent in requests])
+    refs = [sent.ref for sent in requests]
+    ended = set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()
     num_lost = 0
     for sent in requests:
         if sent.ref in ended:

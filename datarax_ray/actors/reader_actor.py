@@ -142,7 +142,8 @@ class ReaderActor:
         finally:
             self._at_since = math.inf
         if isinstance(answer, Block) and answer.failure is not None:
-            answer.failure.add_note(self._who())
+            where = f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}"
+            answer.failure.add_note(f"in reader actor {self._index} ({where})")
         self._counters["num_blocks"] += 1
         self._counters["num_elements"] += len(answer.positions) if isinstance(answer, Block) else answer.num_elements
         self._counters["nbytes"] += answer.nbytes
@@ -222,9 +223,6 @@ class ReaderActor:
                     self.end()
                 with contextlib.suppress(Exception):
                     ray.kill(ray.get_runtime_context().current_actor)
-
-    def _who(self) -> str:
-        return f"in reader actor {self._index} (pid {os.getpid()}, node {ray.util.get_node_ip_address()})"
 
 
 def _hand(block: Block) -> Block | Handed:

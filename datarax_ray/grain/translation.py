@@ -237,12 +237,10 @@ def sampler_settings(sampler: Any, shard: grain.sharding.ShardOptions, length: i
     if cls in (grain.samplers.IndexSampler, grain.samplers.SequentialSampler):
         names = ("num_records", "shuffle", "num_epochs", "seed")
         values = {name: getattr(sampler, f"_{name}", None) for name in names}
-        return order | values | {"sampler": cls.__qualname__, "sampler_shard": _say_shard(sampler._shard_options)}
+        its = sampler._shard_options
+        said = f"{its.shard_index} of {its.shard_count}" + (", drop_remainder" if its.drop_remainder else "")
+        return order | values | {"sampler": cls.__qualname__, "sampler_shard": said}
     return order | {"num_positions": length, "sampler": code_fingerprint((sampler,))}
-
-
-def _say_shard(shard: grain.sharding.ShardOptions) -> str:
-    return f"{shard.shard_index} of {shard.shard_count}" + (", drop_remainder" if shard.drop_remainder else "")
 
 
 def position_in_grain(

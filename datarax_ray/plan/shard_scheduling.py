@@ -149,8 +149,10 @@ class ShardScheduler:
 
     def released(self, stop: int, has_elements: bool) -> str | None:
         for start in sorted(start for start in self._arrived if start < stop):
-            if start // EPOCH_POSITIONS > self._delivered.number:
-                self._begin(start // EPOCH_POSITIONS)
+            if (number := start // EPOCH_POSITIONS) > self._delivered.number:  # the first of an epoch
+                self._delivered = self._new_epoch(number)
+                self._heard = {other: epoch for other, epoch in self._heard.items() if other >= number}
+                self._has_elements = False
             for end in self._arrived.pop(start):
                 self._delivered.learn(end)
         self._has_elements |= has_elements
@@ -165,12 +167,6 @@ class ShardScheduler:
         total = sum(epoch.lengths.values())
         what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
         return self._empty.seen(self._num_empty, what, is_empty=not total)
-
-    def _begin(self, number: int) -> None:
-        """The first chunk of an epoch is delivered."""
-        self._delivered = self._new_epoch(number)
-        self._heard = {other: epoch for other, epoch in self._heard.items() if other >= number}
-        self._has_elements = False
 
     def _pass_ended_epochs(self) -> None:
         """Once nothing is left of an epoch, the next one is dealt."""

@@ -10,13 +10,14 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import names, whole
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
-from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.sources.base.config import documented_order
 from datarax_ray.sources.base.described import DescribedSourceModule
+from datarax_ray.sources.base.indexed import num_rows
 from datarax_ray.sources.base.tracing import Opaque
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 
@@ -196,7 +197,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
         """
         batch = self._source.get_batch(batch_size, size=size)
-        self._alone(partial(self._count, next((len(column) for _, column in leaves(batch)), 0)))
+        self._alone(partial(self._count, num_rows(batch)))
         return batch
 
     def reset(self, seed: int | None = None) -> None:

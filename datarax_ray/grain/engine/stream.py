@@ -134,7 +134,9 @@ class SampledStream:
     def _choose(self, positions: Indices) -> _Chosen:
         indices = positions * self.shard_count + self.shard_index
         if isinstance(self.sampler, Sampling):
-            return _Chosen(indices.tolist(), self._wrap(self.sampler.records(indices)), self._rngs(indices.tolist()))
+            # as Grain does where a sampler's num_records is not the source's
+            records = self.sampler.records(indices) % self.reader.num_records
+            return _Chosen(indices.tolist(), records, self._rngs(indices.tolist()))
         found: list[Any] = []
         failure = None
         for position, index in zip(positions.tolist(), indices.tolist(), strict=True):
@@ -147,9 +149,6 @@ class SampledStream:
                 break
         records = np.array([key for _, key, _ in found], np.int64)
         return _Chosen([index for index, _, _ in found], records, lambda number: found[number][2], failure)
-
-    def _wrap(self, records: Indices) -> Indices:
-        return records % self.reader.num_records  # as Grain does where a sampler's num_records is not the source's
 
     def _rngs(self, indices: list[int]) -> Callable[[int], Rng]:
         seed = self.sampler.seed

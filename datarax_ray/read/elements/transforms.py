@@ -311,10 +311,8 @@ class Progress:
     def end_before_failure(self) -> None:
         """What else its position gave goes too: batches end at whole positions there, whatever their size."""
         if self.failure is not None:
-            self._keep(bisect.bisect_left(self.positions, self.failure.position))
-
-    def _keep(self, count: int) -> None:
-        del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
+            count = bisect.bisect_left(self.positions, self.failure.position)
+            del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
 
 
 def _bind(step: Step, seed: int) -> Call:

@@ -94,8 +94,5 @@ def _images_in(folder: str) -> list[str]:
                 raise ValueError(f"{path} is a link to a folder that it is in, so its images would come without end")
             above[path] = *mine, real
         found.append((root, names))
-    return [os.path.join(root, name) for root, names in sorted(found) for name in sorted(names) if _is_image(name)]
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(_SUFFIXES)
+    each = ((root, name) for root, names in sorted(found) for name in sorted(names))
+    return [os.path.join(root, name) for root, name in each if name.lower().endswith(_SUFFIXES)]

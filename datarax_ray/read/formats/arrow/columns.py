@@ -60,10 +60,10 @@ def plain_type(kind: pa.DataType) -> str:
         return f"map<{plain_type(kind.key_type)}, {plain_type(kind.item_type)}>"
     if _is_list(kind):
         return f"list<{plain_type(kind.value_type)}>"
-    for is_alike, name in ((_is_text, "string"), (_is_bytes, "binary")):
-        if is_alike(kind):
-            return name
-    return str(kind)
+    if t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind):
+        return "string"
+    is_bytes = t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind) or t.is_fixed_size_binary(kind)
+    return "binary" if is_bytes else str(kind)
 
 
 def fixed_nbytes(kind: pa.DataType) -> int | None:
@@ -98,7 +98,8 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
 
     t, kind = pa.types, array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _extension(array, name, fill)
+        columns, shape = _convert(array.storage, name, fill), _tensor_shape(kind)
+        return columns if shape is None else columns.reshape(len(array), *shape)
     if t.is_dictionary(kind):
         if array.null_count or t.is_nested(kind.value_type):
             return _convert(array.dictionary_decode(), name, fill)
@@ -143,12 +144,6 @@ def _view(array: Any) -> np.ndarray:
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
-
-
-def _extension(array: Any, name: str, fill: Fill) -> Columns:
-    shape = _tensor_shape(array.type)
-    columns = _convert(array.storage, name, fill)
-    return columns if shape is None else columns.reshape(len(array), *shape)
 
 
 def _tensor_shape(kind: Any) -> list[int] | None:
@@ -221,17 +216,3 @@ def _is_list(kind: Any) -> bool:
     from pyarrow import types as t
 
     return any(is_list(kind) for is_list in (t.is_list, t.is_large_list, t.is_list_view, t.is_large_list_view))
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types as t
-
-    return any(is_text(kind) for is_text in (t.is_string, t.is_large_string, t.is_string_view))
-
-
-def _is_bytes(kind: Any) -> bool:
-    from pyarrow import types as t
-
-    return any(
-        is_bytes(kind) for is_bytes in (t.is_binary, t.is_large_binary, t.is_binary_view, t.is_fixed_size_binary)
-    )

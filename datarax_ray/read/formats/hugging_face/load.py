@@ -69,7 +69,8 @@ def known_nbytes(
     whole dataset, or else the size of the local data files.
     """
     if is_saved(name):
-        return _nbytes_of(_saved_folder(name, split))
+        files = os.scandir(_saved_folder(name, split))
+        return sum(file.stat().st_size for file in files if file.name.endswith(".arrow"))
     _check_local(name)
     import datasets
 
@@ -193,10 +194,6 @@ def _read_json(path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
-
-
-def _nbytes_of(folder: str) -> int:
-    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.name.endswith(".arrow"))
 
 
 def _check_local(name: str) -> None:

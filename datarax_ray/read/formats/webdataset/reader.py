@@ -60,7 +60,9 @@ class WebDatasetReader:
         found: list[dict[str, Any]] = []
         bounds = np.searchsorted(wanted, self._starts)
         for index in np.flatnonzero(np.diff(bounds)).tolist():
-            found += self._read_shard(index, wanted[bounds[index] : bounds[index + 1]] - self._starts[index])
+            numbers = wanted[bounds[index] : bounds[index + 1]] - self._starts[index]
+            stored = self._files.read(index, self.shards[index].spans[numbers])
+            found += [self._sample(index, number, part) for number, part in zip(numbers.tolist(), stored, strict=True)]
         if len(where) == len(wanted):
             return [found[place] for place in where.tolist()]
         return [dict(found[place]) for place in where.tolist()]  # each is its reader's own
@@ -89,11 +91,6 @@ class WebDatasetReader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-    def _read_shard(self, index: int, wanted: Indices) -> list[dict[str, Any]]:
-        """wanted: ascending, distinct numbers of samples within the file."""
-        stored = self._files.read(index, self.shards[index].spans[wanted])
-        return [self._sample(index, number, part) for number, part in zip(wanted.tolist(), stored, strict=True)]
 
     def _sample(self, index: int, number: int, stored: bytes) -> dict[str, Any]:
         shard = self.shards[index]
