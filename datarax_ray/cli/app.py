@@ -131,6 +131,51 @@ def ingest(
 
 
 @app.command()
+def bench(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATHS",
+            help="As `load` takes them: files, globs (quoted), directories or URLs of one format, or imagefolder:DIR.",
+            show_default=False,
+        ),
+    ],
+    seconds: Annotated[float, typer.Option(min=0.01, metavar="S", help="For each way to read.")] = 3.0,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Records in a batch.")] = 256,
+    num_actors: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Also the fastest shuffle with so many Ray actors; 0 without Ray.")
+    ] = 0,
+    decoder: Annotated[str, typer.Option(metavar="DECODER", help="What a record is; as of `ingest`.")] = "none",
+    target: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="RATE", help="Records/s that the trainer takes.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Measure how fast these files are read, raw, in order and shuffled, and say what would make it faster.
+
+    Raw is in file order, records as they are stored, dropped. All ways but the last read in this process; what memory
+    holds of the files is read from there, so a first pass over more than that is slower. Ends in this process's memory,
+    without a device.
+
+    \b
+    Examples:
+      datarax-ray bench 'data/*.array_record' --decoder image:224,224,3 --target 5000
+      datarax-ray bench data/train.parquet --num-actors 4 --json
+    """
+    from datarax_ray.cli.decoder_option import parse_decoder
+
+    try:
+        transforms = parse_decoder(decoder)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--decoder") from error
+    with told(err):
+        from datarax_ray.cli.bench import Request, run
+
+        run(Request(tuple(paths), seconds, batch_size, num_actors, transforms, target), as_json, out, err)
+
+
+@app.command()
 def inspect(
     paths: Annotated[
         list[str],
