@@ -46,8 +46,8 @@ TARGET_READ_S = 1.0
 # And all trainers' parts of one chunk together, of which each reads some.
 TARGET_ALL_READ_S = 8.0
 # What is left, after each chunk, of the largest bytes per position seen so far: an outlier of 20 times the usual is
-# forgotten after 60 chunks.
-DECAY = 0.95
+# forgotten after 60 chunks of its size, or one that is 60 times as large: what few positions held is no word on many.
+DECAY, MAX_FADING = 0.95, 60.0
 # What is left, after each chunk, of what the chunks before it say of the time that a part takes, by their sizes: the
 # small ones of the beginning, whose time is that of requests and not of records, are outweighed by the next.
 TIME_DECAY = 0.75
@@ -143,6 +143,7 @@ class Window:
         self._owners: tuple[int, ...] = ()  # of each partition of it
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
+        self._nbytes_size = 1  # positions of that chunk
         self._part_s = self._part_size = 0.0  # that parts took on average, and of how many positions their chunks were
         self.num_retried = 0
         self.allowed = 1.0
@@ -284,7 +285,10 @@ class Window:
             raise RuntimeError(f"chunk {chunk.number} was released before its parts {self.head} had arrived")
         self._chunks.popleft()
         nbytes = chunk.nbytes / chunk.size
-        self._nbytes_per_position = max(nbytes, DECAY * self._nbytes_per_position)
+        faded = self._nbytes_per_position * DECAY ** min(MAX_FADING, max(1.0, chunk.size / self._nbytes_size))
+        self._nbytes_per_position = max(nbytes, faded)
+        if nbytes >= faded:
+            self._nbytes_size = chunk.size
         self._part_s = chunk.read_s / max(1, len(chunk.parts)) + TIME_DECAY * self._part_s
         self._part_size = chunk.size + TIME_DECAY * self._part_size
         if self._chunk_size is None:

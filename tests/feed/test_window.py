@@ -562,6 +562,25 @@ def test_an_outlier_is_forgotten():
     assert after[-1] == usual
 
 
+def test_what_a_small_chunk_held_says_little_once_large_ones_are_known():
+    """The first 16 positions are all the first trainer's of eight: eight times the usual bytes for a position."""
+    rows = TrainerPositions(0, None, TrainerRows(1024, share_of_rank(0, 8)))
+    order = order_of(10**9)
+    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=Wanted(rows))
+    machine, sizes = Window(scheduler, max_nbytes=2**24), []
+    machine.reassign((7, 8))
+    for _ in range(12):
+        machine.asks()
+        start, stop = machine.head_range
+        mine = int(rows.contain(np.arange(start, stop)).sum())
+        sizes.append(stop - start)
+        head = machine.head
+        for part in head:
+            machine.arrived(part, mine * 4096 // len(head))
+        machine.release()
+    assert sizes[-1] >= 0.9 * 2**24 // 4 // 512, "a quarter of the bytes, at 4096 for every eighth position"
+
+
 class Scheduler:
     """Actors that answer, fail, join and leave at random, and what a correct window may do.
 
