@@ -53,12 +53,12 @@ class Measured:
     driver: float
 
 
-def simulated(num_actors: int) -> Measured:
-    found = run(Scenario("", num_actors, costs=COSTS, warm_s=WARM_S, measured_s=MEASURED_S))
+def simulated(num_actors: int, warm_s: float = WARM_S, measured_s: float = MEASURED_S) -> Measured:
+    found = run(Scenario("", num_actors, costs=COSTS, warm_s=warm_s, measured_s=measured_s))
     return Measured(found.efficiency, found.driver / (found.nbytes_per_s / 1e8))
 
 
-def real(num_actors: int) -> Measured:
+def real(num_actors: int, warm_s: float = WARM_S, measured_s: float = MEASURED_S) -> Measured:
     """In a Ray that runs already. Counts rows that come between the end of the warm-up and that of the run."""
     from datarax_ray.actors.source import RaySource
     from datarax_ray.feed.stream import StreamOptions
@@ -74,9 +74,9 @@ def real(num_actors: int) -> Measured:
             now = time.monotonic()
             begin = begin if source.num_running == num_actors else now  # processes take long to start on two cores
             rows += len(batch.positions)
-            if first is None and now - begin > WARM_S:
+            if first is None and now - begin > warm_s:
                 first = rows, now, time.process_time()
-            if first is not None and now - first[1] > MEASURED_S:
+            if first is not None and now - first[1] > measured_s:
                 break
         assert first is not None
         took_s = now - first[1]
