@@ -48,9 +48,10 @@ class PipelineStats:
     num_batches, num_records: handed out, of all trainers. first_s: what the first batch took, with what starts and
     compiles. elapsed_s: since then. waited_s: of elapsed_s, that the trainer waited for a batch; the rest is its own.
     making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
-    "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes that
-    are far away), "reading" (files, and decompression), each transform by name, "stacking". actors: what each did,
-    by id; {} where it is read in this process. num_actors: how many there are meant to be; 0 in this process.
+    "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes on
+    their way, where that is known apart), "reading" (files, and decompression), each transform by name, "stacking".
+    actors: what each did, by id; {} where it is read in this process. num_actors: how many there are meant to be; 0 in
+    this process.
     """
 
     num_batches: int

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline, RaySource, load
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.tars import write_tar
 
 
 def wait(element: Any) -> Any:
@@ -47,3 +48,14 @@ def test_batches_of_a_scan_count() -> None:
         pipeline.scan(lambda batch: jnp.sum(batch["x"]), length=4)
         next(iter(pipeline))
         assert (pipeline.stats().num_batches, pipeline.stats().num_records) == (5, 100)
+
+
+def test_what_storage_takes_is_told_apart_from_parsing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n" * 50)
+    write_tar(tmp_path / "a.tar", [(f"{index}.txt", b"text") for index in range(20)])
+    for name in ("a.csv", "a.tar"):
+        with Pipeline(source=load(tmp_path / name), batch_size=10) as pipeline:
+            next(iter(pipeline))
+            reading = pipeline.stats().reading
+        assert reading["storage"] > 0
+        assert reading["reading"] > 0

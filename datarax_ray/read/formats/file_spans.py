@@ -13,6 +13,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.identity.contents import sampled_spans
+from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import retried
 
 _MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
@@ -60,7 +61,8 @@ class FileSpans:
         spans: int64 (k, 2), ascending, k >= 1. Raises: OSError where the file is gone or its storage fails; ValueError
         where it is no longer the file that was indexed.
         """
-        return retried(lambda: self._read(index, spans), self._files[index].path)
+        with lap("storage"):
+            return retried(lambda: self._read(index, spans), self._files[index].path)
 
     def close(self) -> None:
         """Close every open file. Reading again opens them again, and looks whether they are the same."""
