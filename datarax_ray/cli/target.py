@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def pipeline_of(target: str) -> Pipeline:
     """The Pipeline of this name, or what the function of this name returns, called with nothing.
 
-    The file is imported, so what it does beside definitions belongs under `if __name__ == "__main__":`.
+    A file is read as Python reads a script, but for what stands under `if __name__ == "__main__":`, which is not run.
+    What it defines is of `__main__`: states that the script saved are of the same code, and actors need no such file.
 
     Raises: ValueError for what is none, with the remedy; what the file itself raises, with a note.
     """
@@ -49,6 +50,12 @@ def _file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # what it defines can be pickled by name
     spec.loader.exec_module(module)
+    for value in vars(module).values():
+        if getattr(value, "__module__", None) == path.stem and hasattr(value, "__qualname__"):
+            for part in [value, *(vars(value).values() if isinstance(value, type) else ())]:
+                if getattr(part, "__module__", None) == path.stem:
+                    part.__module__ = "__main__"
+    module.__name__ = "__main__"  # for what its functions define
+    sys.modules["__main__"] = module
     return module

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -28,8 +27,18 @@ TRAIN = """
 import numpy as np
 from datarax_ray import ConcatThenSplit, Pipeline, RandomAccessSource, RandomAccessSourceConfig
 
+WIDTH = 8
+
+class Settings:
+    height = 8
+    def shape(self):
+        return (self.height, WIDTH, 3)
+
+def helper(index):
+    return np.full(Settings().shape(), index, np.uint8)
+
 def element(index):
-    picture = np.full((8, 8, 3), index, np.uint8)
+    picture = helper(index)
     return {"index": index, "name": f"r{index}", "picture": picture, "x": np.full(index % 5 + 1, index)}
 
 def make(seed=1, names=("index", "name", "picture"), **options):
@@ -57,11 +66,11 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "own_train.py").write_text(TRAIN)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    yield str(tmp_path / "own_train.py")
-    sys.modules.pop("own_train", None)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    return str(tmp_path / "own_train.py")
 
 
 def console() -> Console:
