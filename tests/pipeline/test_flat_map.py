@@ -177,7 +177,7 @@ def test_the_rows_of_trainers_joined_by_rank_are_the_batch(files: list[Path], pa
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes_inside_a_record(files: list[Path]) -> None:
     source = make_source(files[:3], TRANSFORMS["crops, filter, noise"])
     batches, states = run_saving(make(source, 3))
-    for num_actors in (1, 2, 5):
+    for num_actors in (1, 4):
         with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=3) as distributed:
             assert_equal([on_host(b) for b in make(distributed, 3)], batches)
             for number in range(num_actors % 3, len(states), 3):

@@ -77,7 +77,7 @@ def test_after_every_batch_exactly_the_rest_follows_and_no_token_is_in_the_state
 @pytest.mark.usefixtures("ray_local")
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes(packing: str) -> None:
     batches, states = run_saving(make(make_source(), PACKINGS[packing]))
-    for num_actors in (1, 2, 5):
+    for num_actors in (1, 4):
         with RaySource(make_source(), num_actors=num_actors, num_cpus=0.5, chunk_size=5) as distributed:
             assert_equal([on_host(b) for b in make(distributed, PACKINGS[packing])], batches)
             for number in range(num_actors % 3, len(states), 3):

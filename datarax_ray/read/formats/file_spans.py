@@ -16,7 +16,7 @@ from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import retried
 
-_MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
+MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
 _TAIL_NBYTES = 64 * 1024  # for the digest; nothing that describes the rest stands there
 
 
@@ -113,7 +113,7 @@ class FileSpans:
         if index in self._open:
             self._open.move_to_end(index)
             return self._open[index]
-        while len(self._open) >= _MAX_OPEN_FILES:
+        while len(self._open) >= MAX_OPEN_FILES:
             self._drop(next(iter(self._open)))
         file = self._files[index]
         seen = self._stamp(file.path)

@@ -9,12 +9,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from ray.cluster_utils import Cluster
 from rich.console import Console
 
@@ -26,7 +24,8 @@ from tests.data import decode, write_files
 from tests.resume import assert_equal
 from tests.waiting import until
 
-LIMITS = Thresholds(ask_head_s=0.2, lease_s=10.0)
+NAMESPACE = "sweep"
+LIMITS = Thresholds(ask_head_s=0.2, lease_s=6.0)
 JOB = """
 import sys, time
 import ray
@@ -64,20 +63,6 @@ def make(directory: Path) -> ArrayRecordSourceModule:
 
 def distribute(module: ArrayRecordSourceModule, **options: Any) -> RaySource:
     return RaySource(module, num_actors=2, num_cpus=0.1, name="sweep", thresholds=LIMITS, **options)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    head = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-    patch = pytest.MonkeyPatch()
-    # as Ray has it in this process, for all: a command would turn it on in here, and an earlier test's Ray has
-    patch.setenv("RAY_AUTH_MODE", os.environ.get("RAY_AUTH_MODE", "disabled"))
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    ray.init(cluster.address, namespace="sweep", log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-    patch.undo()
 
 
 @pytest.fixture
@@ -130,12 +115,12 @@ def test_jobs_one_after_the_other_find_the_actors_of_those_before_until_they_are
 def test_after_a_killed_driver_the_actors_serve_the_next_and_end_by_themselves(
     cluster: Cluster, directory: Path
 ) -> None:
-    killed = job(cluster, directory, 5, 5, end="killed")
+    killed = job(cluster, directory, 5, 3, end="killed")
     _, *pids = said(killed)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     killed.stdout.close()
-    with distribute(make(directory), linger_s=5) as source:
+    with distribute(make(directory), linger_s=3) as source:
         source.get_batch(8)
         assert sorted(str(stats["pid"]) for stats in source.stats().values()) == sorted(pids)
     until(lambda: not any(_is_there(int(pid)) for pid in pids), timeout_s=60)

@@ -10,12 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from ray.cluster_utils import Cluster
 from rich.console import Console
 
@@ -34,23 +33,9 @@ from tests.data import Squares, decode, enlarge, write_files
 from tests.resume import assert_equal
 from tests.waiting import until, until_all_run
 
+NAMESPACE = "resizing"
 STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 SOON = Thresholds(ask_head_s=0.2)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A head with room for the driver and two actors."""
-    head = {"num_cpus": 3, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
-    patch = pytest.MonkeyPatch()
-    # as Ray has it in this process, for all: a command would turn it on in here, and an earlier test's Ray has
-    patch.setenv("RAY_AUTH_MODE", os.environ.get("RAY_AUTH_MODE", "disabled"))
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    ray.init(cluster.address, namespace="resizing", log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-    patch.undo()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from webdataset import autodecode
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.formats import file_spans
+from datarax_ray.read.formats.file_spans import MAX_OPEN_FILES
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import BrokenSampleError, WebDatasetReader
 from datarax_ray.read.formats.webdataset.shards import _member_of, _plain_member, expand_braces, find_shards
@@ -100,7 +100,7 @@ def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path:
 
 
 def test_more_files_than_may_be_open_are_read_all_the_same(tmp_path: Path) -> None:
-    count = file_spans._MAX_OPEN_FILES + 5
+    count = MAX_OPEN_FILES + 5
     reader = WebDatasetReader.of(write_tars(tmp_path, [1] * count))
     for _ in range(2):
         assert [sample["id"] for sample in reader.read(np.arange(count))] == [b"%d" % i for i in range(count)]
@@ -387,22 +387,22 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(
 
 
 def test_a_file_that_is_opened_again_is_looked_at_where_the_filesystem_tells_no_time_of_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """As of s3fs and http: one of the same size has the same stamp."""
-    monkeypatch.setattr(file_spans, "_MAX_OPEN_FILES", 1)
-    paths = write_tars(tmp_path, (3, 3))
+    count = MAX_OPEN_FILES + 3
+    paths = write_tars(tmp_path, [3] + [1] * MAX_OPEN_FILES)
     memory = fsspec.filesystem("memory")
     for path in paths:
         memory.pipe(f"/again/{path.name}", path.read_bytes())
     try:
         reader = WebDatasetReader.of("memory://again")
-        want = reader.read(np.arange(6))
-        assert reader.read(np.arange(6)) == want
+        want = reader.read(np.arange(count))
+        assert reader.read(np.arange(count)) == want
         memory.pipe("/again/shard-000.tar", paths[0].read_bytes().replace(b"2", b"8"))
         with pytest.raises(ValueError, match=r"/again/shard-000\.tar had [\d,]+ bytes when the source was made"):
-            reader.read(np.arange(6))
-        assert reader.read(np.arange(3, 6)) == want[3:]
+            reader.read(np.arange(count))
+        assert reader.read(np.arange(3, count)) == want[3:]
     finally:
         memory.rm("/again", recursive=True)
 
