@@ -18,7 +18,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
-from datarax_ray.read.errors import RecordError, Skipped
+from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream
 
@@ -231,7 +231,7 @@ def _one_by_one(
             options = many
         except GeneratorExit:  # also at the program's end, when the names below are gone
             raise
-        except (RecordError, OverflowError):
+        except (RecordError, UnlikeError, OverflowError):
             if options is one:
                 raise
             options = one

@@ -2,6 +2,7 @@
 
 ValueError
   RecordError      one record could not be read, decoded or transformed; says which one, where, and why
+  UnlikeError      an element has other fields, shapes or dtypes than those before it: no batch holds both
 OSError
   StorageError     what holds the data did not answer, though it was asked again: says nothing of the data
 RuntimeError
@@ -42,6 +43,10 @@ class RecordError(ValueError):
         begin = users_traceback(error) or error.__traceback__
         failure.add_note("".join(traceback.format_exception(type(error), error, begin)).rstrip())
         return failure
+
+
+class UnlikeError(ValueError):
+    """An element has other fields, shapes or dtypes than those before it: no batch holds both, one by one they come."""
 
 
 class StorageError(OSError):

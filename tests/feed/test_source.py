@@ -546,6 +546,18 @@ def test_elements_that_do_not_stack_come_one_by_one_and_resume(sets):
         assert [int(element["index"]) for element in source] == [index for index, _ in want[number + 1 :]]
 
 
+def test_elements_of_another_shape_from_some_chunk_on_come_one_by_one_as_well(sets):
+    def longer(element):
+        return element | {"tail": np.arange(1 + (element["index"] >= 300))}
+
+    source = Source(describe(sets[1000], "none", num_epochs=1, transforms=[decode, longer]))
+    got = [(int(element["index"]), len(element["tail"])) for element in source]
+    assert got == [(index, 1 + (index >= 300)) for index, _ in got]
+    assert len(got) == 1000
+    source.seek(299)
+    assert [len(element["tail"]) for element in islice(source, 2)] == [1, 2]
+
+
 def test_elements_and_batches_share_one_position_in_any_mixture(sets):
     want = [
         element["index"]

@@ -151,6 +151,18 @@ def test_elements_one_by_one_and_at_positions_are_those_of_the_batches() -> None
     assert head + list(map(plain, restored)) == elements
 
 
+def test_elements_of_unlike_shapes_come_one_by_one_as_they_do_from_each_source() -> None:
+    data = [[{"x": np.full(size, 10 * size + index)} for index in range(3)] for size in (1, 2)]
+    sources = [RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), elements) for elements in data]
+    mixture = MixtureSource(sources)
+    want = [10 * (2 - turn % 2) + turn // 2 % 3 for turn in range(12)]
+    got = [element["x"].tolist() for element in islice(mixture, 5)]
+    state = mixture.get_state()
+    assert got + [element["x"].tolist() for element in mixture] == [[value] * (value // 10) for value in want]
+    mixture.set_state(state)
+    assert [element["x"][0] for element in mixture] == want[5:]
+
+
 class TestEnd:
     def test_it_is_before_the_first_record_that_a_finite_source_has_not_got(self) -> None:
         def drawn(**options: Any) -> list[int]:

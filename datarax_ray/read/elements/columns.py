@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.arguments import nearest
+from datarax_ray.read.errors import UnlikeError
 
 Columns = Any  # NDArray, or a dict of Columns
 
@@ -127,7 +128,7 @@ def spec(columns: Columns) -> Any:
     return map_leaves(lambda array: FieldSpec(array.shape[1:], array.dtype), columns)
 
 
-def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -> ValueError | None:
+def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -> UnlikeError | None:
     """What is wrong with columns that have not the fields, shapes and dtypes of those so far, for the element at
     `position`, their first; None where nothing is.
     """
@@ -135,7 +136,7 @@ def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -
     for path in so_far.keys() | found.keys():
         if so_far.get(path) != found.get(path):
             name = ".".join(path) or "the element"
-            return ValueError(
+            return UnlikeError(
                 f"{name} was {_say(so_far.get(path))} so far and is {_say(found.get(path))} from position "
                 f"{position} on; make every element alike in a transform (PadTo for ragged fields)."
             )
