@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -21,6 +22,8 @@ from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream
+
+logger = logging.getLogger("datarax_ray")
 
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
@@ -68,7 +71,18 @@ class Source(Uncopied):
         return self.description.order.num_records
 
     def __iter__(self) -> Iterator[Any]:
+        self.tell_if_over()
         return _Iterator(self)
+
+    def tell_if_over(self) -> None:
+        """Log that a loop which begins now gets nothing, where the stream is over."""
+        stop = self.description.stop
+        if self._consumer.consumed.is_end or (stop is not None and self.position >= stop):
+            logger.warning(
+                "the stream is at its end (position %d), so this loop gets no element; make another source to begin "
+                "again, or set num_epochs",
+                self.position,
+            )
 
     def next_element(self, finish: Callable[[Any], Any] | None = None) -> Any:
         """The next element. finish: what is still to be done to it; where that fails it was not given, and comes again.

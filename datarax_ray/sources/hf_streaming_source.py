@@ -184,6 +184,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         return True
 
     def __iter__(self) -> Self:
+        self._source.tell_if_over()
         return self
 
     def __next__(self) -> Any:

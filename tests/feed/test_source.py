@@ -587,6 +587,14 @@ def test_iterating_goes_on_after_a_break_and_ends_once(sets):
     assert [int(e["index"]) for e in source] == [8, 9]
 
 
+def test_a_loop_that_begins_at_the_end_says_why_it_gets_nothing(sets, caplog):
+    source = Source(describe(sets[10], "none", num_epochs=1))
+    assert len(list(source)) == 10
+    assert caplog.text == ""
+    assert list(source) == []
+    assert "at its end (position 10), so this loop gets no element" in caplog.text
+
+
 def test_the_state_is_what_was_consumed_not_what_was_fetched(sets):
     source = Source(describe(sets[1000], "none"))
     source.next_element()

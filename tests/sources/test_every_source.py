@@ -258,6 +258,21 @@ def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
     assert_equal(got, want)
 
 
+def test_a_loop_that_begins_at_the_end_says_why_it_gets_nothing(
+    make: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = make(num_epochs=1)
+    state = source.get_state()
+    assert len(list(source)) == N
+    assert "at its end" not in caplog.text
+    assert list(source) == []
+    assert "at its end" in caplog.text
+    caplog.clear()
+    source.set_state(state)
+    assert len(list(source)) == N
+    assert "at its end" not in caplog.text
+
+
 def test_drift_is_refused(make: Callable[..., Any]) -> None:
     state = pipeline(make()).get_state()
     pipeline(make()).set_state(state)

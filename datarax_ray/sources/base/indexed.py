@@ -106,6 +106,8 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
 
     def __iter__(self) -> Self:
         self.iterator_initialized.set_value(True)
+        if self._set_to() is None:
+            self._source.tell_if_over()
         return self
 
     def __next__(self) -> Any:
