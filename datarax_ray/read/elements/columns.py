@@ -234,9 +234,12 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
         return np.concatenate(values).reshape(len(values), *values[0].shape)  # a third of what np.stack costs
     if type(values[0]) in _SCALARS and len(set(map(type, values))) == 1:
         return _numbers(values, np.dtype(_SCALARS[type(values[0])]), path)
+    # dicts become columns, also where what comes first here (None, say) does not: another block may begin with one
+    has_dicts = any(issubclass(kind, Mapping) for kind in set(map(type, values)))
     for index, value in enumerate(values):
         dtype = dense_dtype(value)
-        if (dtype is None) != (first is None) or (dtype is not None and dtype != first):
+        is_other = (dtype is None) != (first is None) or (dtype is not None and dtype != first)
+        if is_other or (has_dicts and isinstance(value, Mapping)):
             raise ColumnError(
                 f"{_name(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; "
                 "convert it to one dtype in a transform (and fill in missing values there)",
