@@ -20,9 +20,12 @@ from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, plac
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.reused_memory import ReusedMemory
 
 # Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
 _FIRST_ROWS = 1024
+# That wait to be filled: where a consumer lets go of batches one by one, as it takes the next, it is one.
+_FREE_BATCHES = 2
 # A slice copied costs about what this many 8-byte rows cost by index.
 _MIN_PIECE_ROWS = 128
 _MISSING = np.int64(-1)  # the position of a row that nobody has written
@@ -79,6 +82,7 @@ class Intake:
     def __init__(self) -> None:
         self._spec: dict[Path, FieldSpec] = {}
         self.like: Columns = None  # zero rows of the columns seen first, to make buffers from; None before
+        self._memory = ReusedMemory(0)
         self._skipped: list[Skipped] = []
 
     def take(self, stop: int, blocks: Sequence[Block]) -> tuple[list[Block], int, Exception | None]:
@@ -106,11 +110,16 @@ class Intake:
         """Broken records that were not asked for yet."""
         return tuple(sorted(self._skipped, key=lambda skip: skip.position))
 
+    def empty(self, rows: int) -> Columns:
+        """So many rows of columns like those seen first, to be written."""
+        return map_leaves(lambda array: self._memory.empty((rows, *array.shape[1:]), array.dtype), self.like)
+
     def _oddity(self, block: Block) -> Exception | None:
         """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
         if not self._spec:
             self._spec = dict(leaves(spec(block.columns)))
             self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
+            self._memory = ReusedMemory(_FREE_BATCHES * len(self._spec))
         return odd_one(self._spec, block.columns, int(block.positions[0]))
 
 
@@ -292,7 +301,7 @@ class Batcher:
         size = num_rows_in(self._ranges)
         if not self._yields.is_one_to_one:
             size = min(size, max(rows, 2 * have, self._room))
-        buffers, positions, ordinals = self._empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
+        buffers, positions, ordinals = self._intake.empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
         if self._buffers is not None:
             for (_, new), (_, old) in zip(leaves(buffers), leaves(self._buffers), strict=True):
                 new[:have] = old
@@ -310,7 +319,7 @@ class Batcher:
                     f"one with process_index {self._rows.share.parts[0]} got none; use fewer trainers, or "
                     "drop_remainder=True."
                 )
-            columns = self._empty(0)
+            columns = self._intake.empty(0)
         ordinals = self._ordinals if self._yields.may_repeat else None
         ranges = self._ranges
         if not self._yields.is_one_to_one:
@@ -332,9 +341,6 @@ class Batcher:
         )
         self._begin(stop, offset)
         return batch
-
-    def _empty(self, rows: int) -> Columns:
-        return map_leaves(lambda array: np.empty((rows, *array.shape[1:]), array.dtype), self._intake.like)
 
 
 def _pieces(rows: np.ndarray) -> list[tuple[slice, Any]]:

@@ -349,6 +349,5 @@ class PackedBatcher:
                 )
 
     def _empty(self, size: int) -> dict[str, np.ndarray]:
-        like = self._intake.like
-        self._check_fill(like)
-        return {name: np.empty((size, *array.shape[1:]), array.dtype) for name, array in like.items()}
+        self._check_fill(self._intake.like)
+        return self._intake.empty(size)

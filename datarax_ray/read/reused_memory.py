@@ -1,0 +1,60 @@
+"""Memory of large arrays that is taken again when nobody holds them any more.
+
+malloc gives memory of 32 MiB and more back to the kernel at once and takes it anew, in pages that the kernel fills with
+zeros when they are first written to. That costs as much as the copy of a batch into them, for every batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+
+_MIN_NBYTES = 32 * 2**20  # malloc's largest M_MMAP_THRESHOLD: of less, it keeps the memory itself
+# As JAX wants it: an array on a CPU device then shows this memory, and holds what it is of.
+_ALIGNMENT = 64
+# Of a piece of memory, at least so much is used by who takes it again.
+_MIN_SHARE = 0.5
+
+
+class ReusedMemory:
+    """Makes arrays. The memory of one comes back when the last array, view or buffer that shows it is gone.
+
+    One thread makes them; any may let go of them. max_free: pieces of memory that are kept with nobody using them.
+    min_nbytes: of arrays that are smaller the memory is left to malloc.
+    """
+
+    def __init__(self, max_free: int, min_nbytes: int = _MIN_NBYTES) -> None:
+        self._max_free = max_free
+        self._min_nbytes = min_nbytes
+        self._free: list[np.ndarray] = []  # the latest last
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """As np.empty."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or nbytes < self._min_nbytes:
+            return np.empty(shape, dtype)
+        memory = self._take(nbytes)
+        # Whatever shows the memory holds this, be it through a chain of arrays and buffers: NumPy takes an array's base
+        # in place of the array only where that is an array as well.
+        lent: Any = (ctypes.c_char * nbytes).from_buffer(memory.data)
+        weakref.finalize(lent, _give_back, weakref.ref(self), memory).atexit = False
+        return np.frombuffer(lent, np.uint8).view(dtype).reshape(shape)
+
+    def _take(self, nbytes: int) -> np.ndarray:
+        for index in range(len(self._free) - 1, -1, -1):  # other threads only append
+            if nbytes <= len(self._free[index]) <= nbytes / _MIN_SHARE:
+                return self._free.pop(index)
+        del self._free[: max(0, len(self._free) - self._max_free)]
+        memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        first = -memory.ctypes.data % _ALIGNMENT
+        return memory[first : first + nbytes]
+
+
+def _give_back(to: weakref.ref[ReusedMemory], memory: np.ndarray) -> None:
+    """Runs wherever the last reference goes, in the middle of anything: takes no lock."""
+    if (owner := to()) is not None:
+        owner._free.append(memory)

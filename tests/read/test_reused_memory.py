@@ -1,0 +1,150 @@
+"""Memory is taken again when nobody can see it any more, and never before."""
+
+import copy
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+from datarax_ray.feed.batches import Batcher
+from datarax_ray.plan.trainer_rows import WHOLE, TrainerRows
+from datarax_ray.read.block import Block
+from datarax_ray.read.reused_memory import ReusedMemory
+
+U1 = np.dtype("uint8")
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+@pytest.fixture
+def memory() -> ReusedMemory:
+    return ReusedMemory(max_free=2, min_nbytes=1)
+
+
+def test_what_was_dropped_is_taken_again_and_what_is_held_is_not(memory):
+    first = memory.empty((10, 10), U1)
+    held = address(first)
+    second = memory.empty((10, 10), U1)
+    assert address(second) != held
+    free = address(second)
+    del second
+    third = memory.empty((5, 5, 4), np.dtype("int8"))
+    assert address(third) == free
+    assert not address(third) % 64
+    assert (third.shape, third.dtype, third.flags.writeable, third.flags.c_contiguous) == (
+        (5, 5, 4),
+        "int8",
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda array: array[3:5],
+        lambda array: array[3:5][:, ::2].T,
+        lambda array: array.reshape(-1)[7:].view("int8"),
+        lambda array: np.asarray(memoryview(array)[2:4]),
+        lambda array: memoryview(array),
+        lambda array: np.frombuffer(array, np.int16),
+        lambda array: np.from_dlpack(array),
+        lambda array: pickle.PickleBuffer(array),
+        lambda array: np.lib.stride_tricks.as_strided(array, (3, 3), (1, 1)),
+        lambda array: copy.copy([array]),
+        lambda array: array.view(np.recarray),
+        lambda array: array.flat,
+        lambda array: array.base,
+    ],
+)
+def test_whatever_shows_the_memory_keeps_it(memory, show):
+    array = memory.empty((10, 10), U1)
+    array[:] = 7
+    at, shown = address(array), show(array)
+    del array
+    gc.collect()
+    others = [memory.empty((10, 10), U1) for _ in range(3)]
+    for other in others:
+        other[:] = 9
+    assert at not in map(address, others)
+    del shown
+    assert address(memory.empty((10, 10), U1)) == at
+
+
+def test_a_copy_does_not_keep_it(memory):
+    array = memory.empty((10, 10), U1)
+    array[:] = 7
+    at, copies = address(array), [array.copy(), pickle.loads(pickle.dumps(array)), copy.deepcopy(array)]
+    del array
+    again = memory.empty((10, 10), U1)
+    again[:] = 9
+    assert address(again) == at
+    assert all((each == 7).all() for each in copies)
+
+
+def test_little_is_kept_that_nobody_uses():
+    memory = ReusedMemory(max_free=2, min_nbytes=1)
+    arrays = [memory.empty((100,), U1) for _ in range(9)]
+    del arrays
+    memory.empty((1000,), U1)  # of which there is none
+    assert len(memory._free) <= 3
+    small = memory.empty((10,), U1)  # no waste of what others need
+    assert address(small) not in map(address, memory._free)
+    objects = memory.empty((4,), np.dtype(object))
+    assert objects.tolist() == [None] * 4
+
+
+def test_arrays_outlive_who_made_them():
+    memory = ReusedMemory(max_free=2, min_nbytes=1)
+    array = memory.empty((1000,), U1)
+    array[:] = 5
+    del memory
+    others = [np.full(1000, 6, np.uint8) for _ in range(9)]
+    assert (array == 5).all()
+    assert len(others) == 9
+
+
+def test_any_thread_may_let_go(memory):
+    held: list[np.ndarray] = []
+    go_on = threading.Event()
+
+    def drop() -> None:
+        while not go_on.is_set() or held:
+            if held:
+                array = held.pop(0)
+                assert (array == array[0]).all()
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    for step in range(2000):
+        array = memory.empty((64,), U1)
+        array[:] = step % 251
+        held.append(array)
+        del array
+    go_on.set()
+    thread.join()
+
+
+def test_batches_that_somebody_holds_stay_as_they_are_and_others_give_their_memory():
+    rows, width, num_batches = 9, 2**22, 6  # 36 MiB: more than malloc keeps
+    batcher = Batcher(TrainerRows(rows, WHOLE), start=0, stop=rows * num_batches)
+    held, dropped, total = [], [], 0
+    for number in range(num_batches):
+        positions = np.arange(number * rows, (number + 1) * rows)
+        column = np.broadcast_to(positions.astype(np.uint8)[:, None], (rows, width))
+        for batch in batcher.add(int(positions[0]), int(positions[-1]) + 1, [Block(positions, {"x": column})]):
+            if number in (1, 4):
+                held.append((number, batch.columns["x"][3:]))
+            else:
+                dropped.append(address(batch.columns["x"]))
+            total += 1
+        del batch
+    assert total == num_batches
+    assert len(set(dropped)) < len(dropped), "some were in the memory of one before"
+    for number, column in held:
+        want = np.arange(number * rows, (number + 1) * rows)[3:]
+        assert (column[:, ::4096] == want[:, None]).all()
