@@ -2,8 +2,8 @@
 # Train on a SLURM cluster, from this folder:
 #   sbatch slurm.sh --data /data/digits --checkpoint-dir /ckpt/digits --num-actors 60
 # What stands behind slurm.sh goes to job.py. The first part of the job has the accelerator, and the head of a Ray that
-# lives as long as the job; the second part reads. Ended by its time limit or by a fault the job queues itself again and
-# goes on from its newest checkpoint. `scancel --batch --signal=INT ID` ends it for good, with a step saved.
+# lives as long as the job; the second part reads. Ended by its time limit, or by a fault that may pass, the job queues
+# itself again and goes on from its newest checkpoint. `scancel --batch --signal=INT ID` ends it for good, with a step saved.
 #SBATCH --job-name=datarax-ray
 #SBATCH --partition=gpu
 #SBATCH --nodes=1
@@ -21,6 +21,7 @@
 set -euo pipefail
 
 max_restarts=20 # a job that fails as often as this needs a person
+comes_again=2 # the status of a job that would fail in the same way: wrong options, other data, a directory it cannot have
 
 (($#)) || { echo "slurm.sh: no options for job.py; it needs at least --data and --checkpoint-dir" >&2; exit 2; }
 cd "${SLURM_SUBMIT_DIR:?is set by sbatch}" # SLURM runs a copy of this script, which job.py does not lie beside
@@ -60,7 +61,7 @@ if [[ -n $signal ]]; then # the first wait ended with the signal, not with the t
   wait "$trainer" || status=$?
 fi
 
-if [[ $signal != INT && ($signal == TERM || $status != 0) ]]; then
+if [[ $signal != INT && ($signal == TERM || ($status != 0 && $status != "$comes_again")) ]]; then
   if ((${SLURM_RESTART_COUNT:-0} >= max_restarts)); then
     echo "slurm.sh: ended with status $status and was restarted $max_restarts times; not again" >&2
     exit 1

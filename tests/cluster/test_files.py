@@ -18,6 +18,7 @@ import jsonschema
 import pytest
 import yaml
 from hatchling.builders.wheel import WheelBuilder
+from restarts import COMES_AGAIN
 
 import datarax_ray
 from datarax_ray.cli.cluster import init
@@ -198,14 +199,19 @@ def test_slurm_hands_the_signal_to_the_job_and_queues_again_at_the_time_limit(
     assert ("scontrol 10.0.0.7:20123 requeue 123\n" in said) is is_queued_again
 
 
-@pytest.mark.parametrize(("restarts", "is_queued_again"), [("19", True), ("20", False)])
-def test_slurm_queues_a_failed_job_again_so_many_times(tmp_path: Path, restarts: str, is_queued_again: bool) -> None:
-    slurm = Slurm(tmp_path, 3)
+@pytest.mark.parametrize(
+    ("status", "restarts", "is_queued_again", "ends_with"),
+    [(3, "19", True, 3), (3, "20", False, 1), (COMES_AGAIN, "0", False, COMES_AGAIN)],
+)
+def test_slurm_queues_a_failed_job_again_so_many_times_and_not_for_what_would_come_again(
+    tmp_path: Path, status: int, restarts: str, is_queued_again: bool, ends_with: int
+) -> None:
+    slurm = Slurm(tmp_path, status)
     with slurm.start(SLURM_RESTART_COUNT=restarts) as running:
         _, errors = running.communicate(timeout=30)
     assert ("requeue 123" in slurm.said()) is is_queued_again
     assert ("queued again" in errors) is is_queued_again
-    assert running.returncode == (3 if is_queued_again else 1)
+    assert running.returncode == ends_with
 
 
 def test_the_wheel_has_the_files_and_init_writes_them_as_they_are(tmp_path: Path) -> None:
