@@ -14,9 +14,10 @@ import logging
 import math
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.decode import DecodeFields
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
+_LOOK_S = 0.2  # between two looks at whether a signal has come
+_MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, of the minute or less that a stop gets
 _MAX_TO_KEEP = 3  # steps: the newest, and two to go back to should a disk spoil it
 
 
@@ -79,7 +82,10 @@ def run(options: argparse.Namespace, stop: StopRequest) -> str:
         log = stack.enter_context(StreamLog(_own(options.stream_log), step or 0)) if options.stream_log else None
         shown = progress(_num_steps(pipeline), options.log_every) if is_first else contextlib.nullcontext(None)
         report = stack.enter_context(shown)
-        return train(learner, pipeline, manager, step or 0, options, stop, report, log)
+        has_ended = (
+            stack.enter_context(waiting_ended(pipeline, stop)) if jax.process_count() == 1 else threading.Event()
+        )
+        return train(learner, pipeline, manager, step or 0, options, stop, has_ended, report, log)
 
 
 def train(
@@ -89,10 +95,14 @@ def train(
     step: int,
     options: argparse.Namespace,
     stop: StopRequest,
+    has_ended: threading.Event,
     report: Report | None,
     log: StreamLog | None,
 ) -> str:
-    """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned."""
+    """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned.
+
+    has_ended: set when a stop has ended a wait for data, which is an error to who waits.
+    """
     last = math.inf if options.steps is None else step + options.steps
     saved = step
     why = f"stopped after --steps {options.steps}"
@@ -105,6 +115,11 @@ def train(
             batch = pipeline.step()
         except StopIteration:
             why = "complete"
+            break
+        except RuntimeError:
+            if not has_ended.is_set():
+                raise
+            why = f"stopped by {stop.signal_name}, as no data came,"
             break
         waited_s = time.perf_counter() - begin
         loss = learn(learner, batch)
@@ -136,6 +151,32 @@ def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
     number = signal.Signals[stop.signal_name] if stop.signal_name else 0
     latest = int(multihost_utils.process_allgather(np.int32(number)).max())
     return signal.Signals(latest).name if latest else None
+
+
+@contextlib.contextmanager
+def waiting_ended(pipeline: Pipeline, stop: StopRequest) -> Iterator[threading.Event]:
+    """Within, a stop ends a wait for data: or what was learned would not be saved when readers are gone or hang.
+
+    Several trainers cannot: one that waits and one that learns are at different steps, of which no checkpoint is made.
+    Yields what is set before the pipeline is closed for that. Its state stays that of the last batch it gave.
+    """
+    is_over, has_ended = threading.Event(), threading.Event()
+
+    def look() -> None:
+        while stop.signal_name is None:
+            if is_over.wait(_LOOK_S):
+                return
+        if not is_over.wait(_MAY_COME_S):
+            has_ended.set()
+            pipeline.close()
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield has_ended
+    finally:
+        is_over.set()
+        looking.join()
 
 
 def own_rows(array: Any) -> np.ndarray:

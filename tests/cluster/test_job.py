@@ -324,6 +324,24 @@ def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupte
     assert head.token not in ended.stdout + stopped.stdout + completed.stdout
 
 
+def test_a_stop_ends_the_wait_for_readers_that_never_come(head: Any, run: Run, uninterrupted: Run) -> None:
+    run(steps=2)
+    submitted = head.submit(
+        "--no-wait", "--submission-id", "waiting", *run.arguments(num_actors=1, actor_label="role=no")
+    )
+    assert submitted.returncode == 0, submitted.stdout
+
+    def said() -> Any:
+        return head.request("/api/jobs/waiting/logs", token=head.token)["logs"]
+
+    head.until(lambda: "resumed from step 2 " in said(), "the start of the job")
+    head.request("/api/jobs/waiting/stop", token=head.token, method="POST")
+    head.until(lambda: _status(head, "waiting") == "STOPPED", "the end of the stopped job")
+    assert re.search(r"stopped by SIGTERM.* at step 2 \(position 16\); step 2 is saved", said()), said()
+    run()
+    assert lines(run.log) == lines(uninterrupted.log)
+
+
 @pytest.mark.parametrize("num_trainers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_trainers_come_back_after_one_is_killed_and_their_rows_are_those_of_the_plain_stream(
     head: Any,
