@@ -29,7 +29,7 @@ from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.outside.keeper import Keeper
-from datarax_ray.actors.outside.scaling import Scaler
+from datarax_ray.actors.outside.scaling import PoolScaler, Scaler
 from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Wish, room_of
 from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
@@ -83,7 +83,7 @@ class RayPool(Pool):
         identity = digest([description.settings(), code.digests])
         self._set = ActorSet(num_actors, options, identity, code, is_managed=description.is_managed)
         self._lock = self._set.lock
-        self._scaler = scaler
+        self._waited_s, self._read_s, self._num_used = 0.0, 0.0, 0  # see Entry
         self._homes: Homes | None = getattr(description, "homes", None)
         self._reads_ahead = getattr(description, "reads_ahead", False)
         self._start_timeout_s = options.start_timeout_s
@@ -106,9 +106,12 @@ class RayPool(Pool):
             pid=os.getpid(),
             program="one per CPU" if follows else f"{num_actors} to {scaler.most}" if scaler else str(num_actors),
             least=max(1, len(options.nodes)),
+            scales=scaler is not None,
         )
         room = room_of(options.num_cpus, options.resources, options.memory, options.label_selector) if follows else None
-        self._keeper = Keeper(self, context.gcs_address, options.thresholds.ask_head_s, room)
+        limits = options.thresholds
+        period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)
+        self._keeper = Keeper(self, context.gcs_address, period_s, room, PoolScaler(scaler) if scaler else None)
 
     @property
     def recoveries(self) -> Recoveries:
@@ -120,7 +123,6 @@ class RayPool(Pool):
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
         with self._held():
-            self._scale()
             if ready := self._set.look():
                 if missing := self._lacks(ready):
                     ready = self._set.ready  # a node that is benched may have what no other one has
@@ -166,18 +168,6 @@ class RayPool(Pool):
                 "these to another one, and start again with files_on_nodes(...): the last state that was saved goes on"
             )
 
-    def _scale(self) -> None:
-        """As many actors as the stream has use for, of those that it may have."""
-        if self._scaler is None or self._is_asked:
-            return
-        now, num_actors = time.monotonic(), len(self)
-        if (decision := self._scaler.tick(now, self.num_running, num_actors)) is None:
-            return
-        if decision.num_actors == num_actors:
-            logger.info("reader actors: stay %d; %s", num_actors, decision.reason)
-        else:
-            self._resize(decision.num_actors, decision.reason)
-
     def _resize(self, num_actors: int, reason: str) -> tuple[int, ...]:
         """Have so many actors. Returns the ids of those that are started or ended."""
         before = len(self)
@@ -189,11 +179,6 @@ class RayPool(Pool):
     def name(self) -> str:
         """By which the cluster knows it; see `datarax-ray pool list`."""
         return self._entry.name
-
-    @property
-    def _is_asked(self) -> bool:
-        """Whether somebody outside of the program says how many there are to be."""
-        return self._wish is not None and self._wish.by == "person" and self._wish.num_actors is not None
 
     def entry(self) -> Entry:
         """What the head of the cluster is to say of it. Raises: RuntimeError once closed."""
@@ -207,6 +192,9 @@ class RayPool(Pool):
                 wish="" if self._wish is None else self._wish.token,
                 max_nbytes=int(self.max_nbytes * self.allowance()),
                 counts=dict(self.recoveries.counts),
+                waited_s=self._waited_s,
+                read_s=self._read_s,
+                num_used=self._num_used,
             )
 
     def renew(self) -> None:
@@ -292,9 +280,8 @@ class RayPool(Pool):
             ready, _ = ray.wait([known], timeout=0) if known is not None else ([], None)
             if not ready:
                 ready, _ = ray.wait(list(refs), num_returns=1, timeout=POLL_S)
-        if self._scaler is not None:
-            with self._lock:
-                self._scaler.waited(time.monotonic() - began)
+        with self._lock:
+            self._waited_s += time.monotonic() - began
         self.check_open()
         if not ready:
             return self._missing(refs)
@@ -330,9 +317,8 @@ class RayPool(Pool):
         return ended
 
     def used(self, block: Block) -> None:
-        if self._scaler is not None:
-            with self._lock:
-                self._scaler.used(len(block.positions))
+        with self._lock:
+            self._num_used += len(block.positions)
 
     def discard(self, sent: Mapping[Part, InFlight]) -> None:
         if self._is_closed or self._connection.is_forked:  # at exit closed, and half of Python may be gone
@@ -452,8 +438,7 @@ class RayPool(Pool):
             return ask.outcome if isinstance(ask.outcome, Block) else None
         with self._lock:
             self._set.done(ask, block)
-            if self._scaler is not None:
-                self._scaler.read(block.read_s)
+            self._read_s += block.read_s
         return block
 
     def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:

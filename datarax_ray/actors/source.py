@@ -45,12 +45,12 @@ class RaySource(NamedArguments, Source, Closing):
     source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
     cluster but one, fewer where each reserves more, and for more as the cluster grows, where that has room; (least,
     most) to begin with the least, to have more while the stream waits for its actors and more of them help, and fewer
-    when it never waits: every change and every refusal is one log line that says why (level INFO). num_cpus: that each
-    actor reserves. chunk_size: positions read at a
-    time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on the blocks in
-    flight in the object store, of all drivers together that share the actors, each of which may have an even part; None
-    for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for each driver and
-    40 % of all nodes' for all of them.
+    when it never waits: every change and every refusal is one log line that says why (level INFO); of drivers that
+    share actors one decides, by what all of them have measured. num_cpus: that each actor reserves. chunk_size:
+    positions read at a time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on
+    the blocks in flight in the object store, of all drivers together that share the actors, each of which may have an
+    even part; None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for
+    each driver and 40 % of all nodes' for all of them.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
     one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
     linger_s: with a name, that the actors live on for so many seconds after the last of these, inf until `datarax-ray
@@ -97,11 +97,6 @@ class RaySource(NamedArguments, Source, Closing):
                 f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}"
             )
         least, most = (None, None) if num_actors is None else limits(num_actors)
-        if name is not None and least != most:
-            raise ValueError(
-                f"num_actors={num_actors} lets this trainer choose, and actors that are shared (name={name!r}) must be "
-                "as many for all of them; give one number"
-            )
         if ticket_timeout_s is not None:
             warnings.warn("ticket_timeout_s is called request_timeout_s now", FutureWarning, stacklevel=2)
             request_timeout_s = ticket_timeout_s

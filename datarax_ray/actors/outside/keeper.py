@@ -19,6 +19,7 @@ from typing import Protocol
 
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.outside.head import Head
+from datarax_ray.actors.outside.scaling import PoolScaler
 from datarax_ray.actors.outside.sizing import Entry, PoolSeen, Room, Wish, grown, to_json, under, wish_key
 
 logger = logging.getLogger("datarax_ray")
@@ -50,11 +51,14 @@ class Sized(Protocol):
 class Keeper:
     """Looks after one pool, every period_s seconds, in a thread of its own.
 
-    room: what an actor takes, where the pool is to follow the cluster as it grows; None where it is not.
+    room: what an actor takes, where the pool is to follow the cluster as it grows; None where it is not. scaler: says
+    how many actors help, where the program gives a range; else None.
     """
 
-    def __init__(self, pool: Sized, address: str, period_s: float, room: Room | None) -> None:
-        self._address, self._period_s, self._room = address, period_s, room
+    def __init__(
+        self, pool: Sized, address: str, period_s: float, room: Room | None, scaler: PoolScaler | None
+    ) -> None:
+        self._address, self._period_s, self._room, self._scaler = address, period_s, room, scaler
         self._has_ended = threading.Event()
         self._made_in = os.getpid()
         find = weakref.ref(pool)
@@ -102,6 +106,14 @@ class Keeper:
                 return seen, None
             if self._room is not None and (num_actors := grown(entry, seen, self._room, head.nodes())) is not None:
                 wish = Wish(num_actors, "cluster", secrets.token_hex(4), "the cluster has room for more")
-                head.put(wish_key(entry.pool), to_json(wish))
-                return seen, wish
-            return seen, seen.wish
+            elif (
+                self._scaler is not None and (decision := self._scaler.tick(time.monotonic(), entry, seen)) is not None
+            ):
+                if decision.num_actors == entry.num_actors:
+                    logger.info("reader actors: stay %d; %s", entry.num_actors, decision.reason)
+                    return seen, seen.wish
+                wish = Wish(decision.num_actors, "driver", secrets.token_hex(4), decision.reason)
+            else:
+                return seen, seen.wish
+            head.put(wish_key(entry.pool), to_json(wish))
+            return seen, wish

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from datarax_ray.actors.outside.sizing import Entry, PoolSeen
 from datarax_ray.plan.arguments import whole
 
 # Of the time: a stream that waits longer has too few actors; one that waits less for NUM_CALM periods may have too many
@@ -88,8 +89,15 @@ class Scaler:
         """Event: the stream has so many more elements. What two actors read counts once, or late ones would be more."""
         self._num_read += num_elements
 
+    def disturbed(self) -> None:
+        """Event: others read with the actors than before, so that what was measured is of no use."""
+        self._since = None
+
     def tick(self, now: float, num_running: int, num_wanted: int) -> Decision | None:
-        """Event: it is now (seconds, of any clock). A decision where one is due, and differs from the last."""
+        """Event: it is now (seconds, of any clock). A decision where one is due, and differs from the last.
+
+        A period in which nobody read tells nothing: the stream has not begun, or the trainer does something else.
+        """
         if self._since is None or num_running != self._num_actors:
             self._begin(now if num_running else None, num_running)
             self._to_settle = NUM_SETTLING
@@ -97,9 +105,9 @@ class Scaler:
         period_s = now - self._since
         if period_s < self._period_s:
             return None
-        if self._to_settle:
+        if self._to_settle or not (self._num_read or self._waited_s):
             self._begin(now, num_running)
-            self._to_settle -= 1
+            self._to_settle = max(0, self._to_settle - 1)
             return None
         waits = min(1.0, self._waited_s / period_s)
         at_work = min(1.0, self._read_s / (period_s * num_running))
@@ -148,3 +156,31 @@ class Scaler:
             return Decision(wanted, "")
         self._num_calm = 0
         return Decision(needed, "the trainer is slower than its actors, so fewer are enough")
+
+
+class PoolScaler:
+    """Decides for all drivers of a pool, by what they say that they have measured (see Entry).
+
+    One of them decides: of those whose program gives a range, the one with the first name, which is another one once it
+    has gone. As long as one waits for actors they are too few. What several have of one reading counts for each, so
+    that actors that are shared are at most ended later than others.
+    """
+
+    def __init__(self, scaler: Scaler) -> None:
+        self._scaler = scaler
+        self._known: dict[str, Entry] = {}  # of each driver, what it said last
+
+    def tick(self, now: float, entry: Entry, seen: PoolSeen) -> Decision | None:
+        """Event: it is now, and these drivers are there. entry: of the driver that asks. See Scaler.tick."""
+        entries = {each.user: each for each in (*seen.entries, entry)}
+        if entries.keys() != self._known.keys():
+            self._scaler.disturbed()
+        pairs = [(self._known.get(user, each), each) for user, each in entries.items()]
+        self._known = entries
+        self._scaler.waited(max(each.waited_s - last.waited_s for last, each in pairs))
+        self._scaler.read(sum(each.read_s - last.read_s for last, each in pairs))
+        self._scaler.used(sum(each.num_used - last.num_used for last, each in pairs))
+        decider = min(each.user for each in entries.values() if each.scales)
+        if seen.is_asked or entry.user != decider:
+            return None
+        return self._scaler.tick(now, entry.num_running, entry.num_actors)

@@ -1,8 +1,8 @@
 """How many actors a pool is to have, as those outside of its program see and say it. Pure: values in, decisions out.
 
 The head of the cluster keeps, of every pool, an entry for each driver that reads with it, and one wish, which all of
-these follow. A person made it (`datarax-ray pool resize`), or, with num_actors=None, one of the drivers as it saw the
-cluster grow.
+these follow. A person made it (`datarax-ray pool resize`), or one of the drivers: with num_actors=None as it saw the
+cluster grow, with a range by what all of them have measured (see scaling).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Wish:
     """num_actors: that a pool is to have, None for what its program says. token: which tells this wish from others."""
 
     num_actors: int | None
-    by: Literal["person", "cluster"]
+    by: Literal["person", "cluster", "driver"]
     token: str
     reason: str = ""
 
@@ -51,7 +51,9 @@ class Entry:
     name may be given for two sources. user: the driver, as the pool's actors know it. program: what its program asks
     for, in words. num_actors: that there are meant to be. hosts: how many run, by host. wish: the token of that which
     it follows, "" for none yet. max_nbytes: that it may have in flight, beside the others. counts: its recoveries by
-    kind. at: when this was written, in seconds since 1970. least: actors that it can read with.
+    kind. at: when this was written, in seconds since 1970. least: actors that it can read with. scales:
+    whether its program gives a range. Since it began: waited_s, that its streams have waited for actors; read_s, that
+    actors read for it; num_used, elements that it has.
     """
 
     namespace: str
@@ -69,6 +71,10 @@ class Entry:
     counts: Mapping[str, int] = field(default_factory=dict)
     at: float = 0.0
     least: int = 1
+    scales: bool = False
+    waited_s: float = 0.0
+    read_s: float = 0.0
+    num_used: int = 0
 
     @property
     def num_running(self) -> int:
@@ -93,6 +99,11 @@ class PoolSeen:
     entries: tuple[Entry, ...] = ()
     wish: Wish | None = None
     actors: tuple[str, ...] = ()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a person says how many actors there are to be."""
+        return self.wish is not None and self.wish.by == "person" and self.wish.num_actors is not None
 
     @classmethod
     def of(cls, kept: Mapping[str, str], now: float, named: Iterable[tuple[str, str]] = ()) -> dict[PoolId, Self]:
@@ -192,8 +203,7 @@ def grown(entry: Entry, seen: PoolSeen, room: Room, nodes: Iterable[Node]) -> in
     the largest, which started when there was room for more, and waits for actors that do not run yet.
     """
     alike = [each for each in (entry, *seen.entries) if each.program == entry.program]
-    is_asked = seen.wish is not None and seen.wish.by == "person" and seen.wish.num_actors is not None
-    if is_asked or entry.user != min(each.user for each in alike) or entry.num_running < entry.num_actors:
+    if seen.is_asked or entry.user != min(each.user for each in alike) or entry.num_running < entry.num_actors:
         return None
     num_actors = room.grown(max(each.num_actors for each in alike), nodes)
     is_known = seen.wish is not None and seen.wish.num_actors == num_actors

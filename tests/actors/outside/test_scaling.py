@@ -1,10 +1,12 @@
 """How many actors there should be, by value, and in a loop with a model of a cluster."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from datarax_ray.actors.outside.scaling import Decision, Scaler, limits
+from datarax_ray.actors.outside.scaling import Decision, PoolScaler, Scaler, limits
+from datarax_ray.actors.outside.sizing import Entry, PoolSeen, Wish
 
 PERIOD_S = 10.0
 
@@ -153,3 +155,67 @@ def test_in_any_cluster_it_comes_to_rest_within_its_limits_with_enough(seed: int
 def test_what_is_no_number_of_actors_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="num_actors must be"):
         limits(given)
+
+
+def test_a_period_in_which_nobody_reads_tells_nothing() -> None:
+    scaler = Scaler(1, 64)
+    assert [scaler.tick(PERIOD_S * number, 8, 8) for number in range(60)] == [None] * 60
+
+
+class Drivers:
+    """Two that share a pool: each uses what actors read in 0.4 of their time; the second waits half of its own."""
+
+    def __init__(self) -> None:
+        entry = Entry("team", "train", "0f", "aa", "01", "host", 7, "1 to 8", 2, {"host": 2}, scales=True)
+        self.entries = {user: replace(entry, user=user) for user in ("aa", "bb")}
+        self.scalers = {user: PoolScaler(Scaler(1, 8)) for user in self.entries}
+        self.now = 0.0
+        self.wish: Wish | None = None
+
+    def run(self, num_periods: int) -> dict[str, list[Decision]]:
+        """What each of them decided, of which nobody takes any notice."""
+        decisions: dict[str, list[Decision]] = {user: [] for user in self.scalers}
+        for _ in range(num_periods):
+            self.now += PERIOD_S
+            for user, each in self.entries.items():
+                waited_s = each.waited_s + (5.0 if user == "bb" else 0.0)
+                self.entries[user] = replace(
+                    each, waited_s=waited_s, read_s=each.read_s + 8.0, num_used=each.num_used + 100
+                )
+            seen = PoolSeen(tuple(self.entries.values()), self.wish)
+            for user, entry in self.entries.items():
+                if (decision := self.scalers[user].tick(self.now, entry, seen)) is not None:
+                    decisions[user].append(decision)
+        return decisions
+
+
+def test_one_driver_decides_for_all_that_share_a_pool_by_what_all_have_measured() -> None:
+    decisions = Drivers().run(4)
+    assert [decision.num_actors for decision in decisions["aa"]] == [3]
+    assert "it waits 50% of the time, and they read 80% of theirs" in decisions["aa"][0].reason
+    assert decisions["bb"] == []
+
+
+def test_another_driver_decides_once_that_one_has_gone_by_what_was_measured_since() -> None:
+    drivers = Drivers()
+    drivers.run(2)
+    del drivers.entries["aa"]
+    decisions = drivers.run(5)
+    assert decisions["aa"] == []
+    assert ["they read 40% of theirs" in decision.reason for decision in decisions["bb"]] == [True]
+
+
+def test_drivers_whose_program_gives_a_number_do_not_decide() -> None:
+    drivers = Drivers()
+    drivers.entries["aa"] = replace(drivers.entries["aa"], scales=False, program="2")
+    decisions = drivers.run(4)
+    assert decisions["aa"] == []
+    assert [decision.num_actors for decision in decisions["bb"]] == [3]
+
+
+def test_a_persons_word_is_the_last() -> None:
+    drivers = Drivers()
+    drivers.wish = Wish(2, "person", "t")
+    assert drivers.run(9) == {"aa": [], "bb": []}
+    drivers.wish = Wish(None, "person", "u")
+    assert drivers.run(9)["aa"]
