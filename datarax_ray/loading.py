@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from datarax_ray.actors.source import RaySource
@@ -80,7 +80,8 @@ def load(
     read in this process, a number for a RaySource with so many actors. What else can be said, the source's own config
     says.
 
-    Raises: ValueError for files of several formats, or of none of these, with what was found; what the source raises.
+    Raises: ValueError for files of several formats, or of none of these, with what was found; TypeError for data in
+    place of its paths; what the source raises.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,6 +89,7 @@ def load(
     ...     load(folder).get_batch(2)
     {'x': array([1, 3]), 'y': array([2, 4])}
     """
+    _check(paths)
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
     kind, name = _kind_of(paths)
     if split is not None and kind != "hf":
@@ -109,6 +111,24 @@ def load(
         source = source_type(config(**order), paths, transforms=transforms)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
+
+
+def _check(paths: Any) -> None:
+    """Raise TypeError for what is no path, with what reads it; ValueError for an empty one."""
+    if isinstance(paths, str | os.PathLike):
+        if not os.fspath(paths):
+            raise ValueError(f"{paths!r} is no path; '.' is the directory that this program runs in")
+        return
+    first = paths[0] if isinstance(paths, list | tuple) and paths else None
+    said = type(paths).__name__ if first is None else f"{type(paths).__name__} of {type(first).__name__}"
+    if type(paths).__module__.partition(".")[0] == "datasets":
+        raise TypeError(f"load takes paths, and a {said} is data itself: HFEagerSource(HFEagerConfig(), dataset=data)")
+    if isinstance(first, Mapping) or (hasattr(paths, "__getitem__") and not isinstance(paths, Sequence)):
+        raise TypeError(
+            f"load takes paths, and a {said} is data itself: RandomAccessSource(RandomAccessSourceConfig(), data)"
+        )
+    if not isinstance(paths, Iterable):
+        raise TypeError(f"load takes a path, or a list of these, got {paths!r}")
 
 
 def _kind_of(paths: Any) -> tuple[str | None, str]:

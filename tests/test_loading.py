@@ -178,6 +178,43 @@ def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tm
         load(f"imagefolder:{tmp_path}").get_batch(1)
 
 
+def test_images_that_end_in_another_way_are_told_and_what_is_no_image_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a").mkdir()
+    cv2.imwrite(str(tmp_path / "a/0.png"), np.zeros((2, 2, 3), np.uint8))
+    (tmp_path / "a/labels.csv").write_text("x")
+    assert len(ImageFolder(tmp_path)) == 1
+    assert caplog.text == ""
+    for name in ("1.gif", "2.GIF", "3.heic"):
+        (tmp_path / "a" / name).write_bytes(b"GIF89a")
+    assert len(ImageFolder(tmp_path)) == 1
+    assert "leaves out 3 images: 2 .gif, 1 .heic" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (
+            {"x": np.arange(3)},
+            TypeError,
+            r"dict is data itself: RandomAccessSource\(RandomAccessSourceConfig\(\), data\)",
+        ),
+        (np.arange(3), TypeError, "ndarray is data itself: RandomAccessSource"),
+        ([{"x": 1}], TypeError, "list of dict is data itself: RandomAccessSource"),
+        (datasets.Dataset.from_dict({"x": [1]}), TypeError, r"HFEagerSource\(HFEagerConfig\(\), dataset=data\)"),
+        (None, TypeError, "a path, or a list of these, got None"),
+        (5, TypeError, "a path, or a list of these, got 5"),
+        ("", ValueError, r"'' is no path; '\.' is the directory that this program runs in"),
+    ],
+)
+def test_what_stands_where_paths_are_meant_is_told_with_what_reads_it(
+    data: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        load(data)
+
+
 def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'imagfolder' names no kind of data; .* Did you mean 'imagefolder'\?"):
         load("imagfolder:/data")

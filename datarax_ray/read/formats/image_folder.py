@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,11 @@ from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.identity.sampled_rows import spread
 
+logger = logging.getLogger("datarax_ray")
+
 # Source: torchvision.datasets.folder.IMG_EXTENSIONS
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+_NOT_READ = (".gif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")  # images all the same
 _MAX_LOOKED_AT = 1000  # files whose beginning is read, one by one, to tell a folder from another one
 
 
@@ -22,7 +27,8 @@ class ImageFolder(NamedArguments):
     """The images of directory/CLASS/**/NAME by index, class by class in the order of their names, decoded.
 
     An element is {"image": uint8 (height, width, 3), "label": int}. class_names: by label, sorted. A class is a folder
-    that is there, with images in it; files beside the folders, and others in them, are left out.
+    that is there, with images in it; files beside the folders, and others in them, are left out, of which images of
+    other kinds (.gif) are logged.
 
     Two folders are told apart by all names, and by sizes and bytes of 1,000 images.
 
@@ -47,8 +53,9 @@ class ImageFolder(NamedArguments):
             )
         names: list[bytes] = []
         labels: list[int] = []
+        left_out: Counter[str] = Counter()  # images, by suffix
         for label, name in enumerate(self.class_names):
-            mine = _images_in(os.path.join(self.directory, name))
+            mine = _images_in(os.path.join(self.directory, name), left_out)
             if not mine:
                 raise ValueError(
                     f"{os.path.join(self.directory, name)} has no images ({', '.join(_SUFFIXES)}), and would be the "
@@ -56,6 +63,14 @@ class ImageFolder(NamedArguments):
                 )
             names += (os.fsencode(os.path.relpath(path, self.directory)) for path in mine)
             labels += [label] * len(mine)
+        if left_out:
+            logger.warning(
+                "%s: it leaves out %d images: %s; it reads %s. Convert them, or take them away",
+                self.directory,
+                left_out.total(),
+                ", ".join(f"{count} {suffix}" for suffix, count in left_out.most_common()),
+                ", ".join(_SUFFIXES),
+            )
         self._names = np.array(names, "S")  # a few MB for a million, where they travel to the actors
         self._labels = np.array(labels, np.int32)
         looked_at = [self.path(index) for index in spread(len(names), _MAX_LOOKED_AT).tolist()]
@@ -83,7 +98,8 @@ class ImageFolder(NamedArguments):
         return f"ImageFolder(num_images={len(self)}, num_classes={len(self.class_names)}, digest={self._digest!r})"
 
 
-def _images_in(folder: str) -> list[str]:
+def _images_in(folder: str, left_out: Counter[str]) -> list[str]:
+    """The paths of the images, in order. left_out: counts those of other kinds."""
     found = []
     above: dict[str, tuple[str, ...]] = {}  # of each folder, itself and those that it is in, wherever links lead
     for root, folders, names in os.walk(folder, followlinks=True):
@@ -94,5 +110,11 @@ def _images_in(folder: str) -> list[str]:
                 raise ValueError(f"{path} is a link to a folder that it is in, so its images would come without end")
             above[path] = *mine, real
         found.append((root, names))
-    each = ((root, name) for root, names in sorted(found) for name in sorted(names))
-    return [os.path.join(root, name) for root, name in each if name.lower().endswith(_SUFFIXES)]
+    images = []
+    for root, names in sorted(found):
+        for name in sorted(names):
+            if name.lower().endswith(_SUFFIXES):
+                images.append(os.path.join(root, name))
+            elif name.lower().endswith(_NOT_READ):
+                left_out[os.path.splitext(name)[1].lower()] += 1
+    return images
