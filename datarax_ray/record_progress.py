@@ -30,6 +30,8 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
 
     Example: `for batch in progress(pipeline): ...`
     """
+    if not hasattr(pipeline, "stats"):
+        raise TypeError(f"progress shows a Pipeline, got {type(pipeline).__name__}")
     stop = pipeline.source.describe().stop
     left = None if stop is None else max(0, stop - pipeline.position)
     with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:

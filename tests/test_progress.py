@@ -7,6 +7,7 @@ import re
 from itertools import islice
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from datarax_ray import Pipeline, progress
@@ -71,3 +72,8 @@ def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break()
     lines = file.getvalue().splitlines()
     assert re.fullmatch(r"epochs: 20 of 50 \(40%\), [\d,]+ records/s, waits \d+%", lines[0])
     assert re.fullmatch(r"epochs: 30 of 30 \(100%\), [\d,]+ records/s, waits \d+%", lines[1])
+
+
+def test_what_is_no_pipeline_is_said_to_be_none() -> None:
+    with pytest.raises(TypeError, match="progress shows a Pipeline, got list"):
+        next(progress([1, 2]))  # type: ignore[arg-type]

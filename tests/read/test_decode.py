@@ -250,6 +250,21 @@ def test_msgpack_refuses_extensions_and_keys_that_are_not_text():
         DecodeMsgpack().map(msgpack.packb({1: 1}))
 
 
+def test_msgpack_that_cannot_be_taken_is_not_said_to_be_decoded_by_what_refused_it():
+    for record in (msgpack.packb({"a": 1}) * 2, msgpack.packb({"a": msgpack.ExtType(1, b"x")})):
+        with pytest.raises(ValueError, match="is not msgpack: .*") as refused:
+            DecodeMsgpack().map(record)
+        assert "DecodeMsgpack()" not in str(refused.value)
+        with pytest.raises(ValueError, match=r"looks like msgpack: DecodeMsgpack\(\) decodes it"):
+            DecodeJson().map(record)
+
+
+@pytest.mark.parametrize("make", [DecodeMsgpack, DecodeJson, DecodeExample])
+def test_what_is_no_dict_of_fields_is_refused_when_it_is_made(make):
+    with pytest.raises(TypeError, match=r"is a dict of .* got \['tokens'\]"):
+        make(["tokens"])
+
+
 def test_arrays_are_bool_int_uint_or_float():
     with pytest.raises(ValueError, match="cannot be converted to complex64"):
         DecodeJson({"x": "complex64"})
@@ -468,6 +483,11 @@ def test_damaged_images_are_refused():
     for broken in (b"", b"text", png(PIXELS)[:-20], jpeg[: len(jpeg) // 2]):
         with pytest.raises(ValueError, match=f"{len(broken)} bytes that begin "):
             DecodeImage().map(broken)
+
+
+def test_an_empty_image_is_said_to_be_empty():
+    with pytest.raises(ValueError, match="0 bytes that begin b'' are no image: the record or file is empty"):
+        DecodeImage().map(b"")
 
 
 @pytest.mark.parametrize("is_progressive", [False, True])

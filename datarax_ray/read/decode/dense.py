@@ -172,5 +172,10 @@ def _first_inequality(numbers: Any, array: npt.NDArray[Any]) -> tuple[Any, Any] 
 
 
 def array_dtypes(arrays: Mapping[str, npt.DTypeLike] | None) -> dict[str, str]:
-    """Return the dtype name of each named field, sorted by field so that equal settings have equal reprs."""
+    """Return the dtype name of each named field, sorted by field so that equal settings have equal reprs.
+
+    Raises: TypeError for what is no mapping; ValueError for what is no dtype of numbers.
+    """
+    if arrays is not None and not isinstance(arrays, Mapping):
+        raise TypeError(f"arrays is a dict of field to dtype, {{'tokens': 'int32'}} say, got {arrays!r}")
     return {field: real_dtype_name(dtype) for field, dtype in sorted((arrays or {}).items())}

@@ -95,6 +95,8 @@ class DecodeExample(NamedArguments):
     features: Mapping[str, FixedLen | VarLen] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
+        if self.features is not None and not isinstance(self.features, Mapping):
+            raise TypeError(f"features is a dict of name to FixedLen or VarLen, got {self.features!r}")
         for name, spec in (self.features or {}).items():
             if not isinstance(spec, FixedLen | VarLen):
                 raise ValueError(f"feature {name!r} is described by {spec!r}; use FixedLen(...) or VarLen(...)")

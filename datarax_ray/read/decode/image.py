@@ -96,9 +96,11 @@ def _opencv() -> Any:
 
 
 def _decoded(cv2: Any, encoded: bytes, flags: int) -> Any:
+    if not encoded:
+        raise _unreadable(encoded, "no image: the record or file is empty")
     try:
         image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
-    except cv2.error as error:  # no bytes at all, or more pixels than OpenCV allows
+    except cv2.error as error:  # more pixels than OpenCV allows
         raise _unreadable(encoded, f"refused by OpenCV: {error}") from error
     if image is None:
         raise _unreadable(encoded, "not an image that OpenCV can read, or a damaged one")

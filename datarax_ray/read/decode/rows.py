@@ -97,7 +97,7 @@ def _refuse_extension(code: int, data: bytes) -> NoReturn:
 def _undecodable(record: bytes, kind: str, error: Exception) -> ValueError:
     return ValueError(
         f"a record of {len(record)} bytes that begins {bytes(record[:16])!r} is not {kind}: "
-        f"{type(error).__name__}: {error}.{how_to_decode(record)}"
+        f"{type(error).__name__}: {str(error).rstrip('.')}.{how_to_decode(record, kind)}"
     )
 
 

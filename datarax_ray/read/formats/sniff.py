@@ -167,14 +167,14 @@ def how_to_read(found: str | None, path: str) -> str:
     return f" It looks like {kind}: {_READERS[found].replace('PATH', path)}."
 
 
-def how_to_decode(record: bytes) -> str:
-    """A sentence on what decodes this record, with a space before it; "" for no known encoding.
+def how_to_decode(record: bytes, tried: str = "") -> str:
+    """A sentence on what decodes this record, with a space before it; "" for no known encoding, and for the one tried.
 
     >>> how_to_decode(b'{"x": 1}')
     ' It looks like JSON: DecodeJson() decodes it.'
     """
     found = record_format(record)
-    if found is None:
+    if found is None or found == tried:
         return ""
     if found in _DECODERS:
         return f" It looks like {found}: {_DECODERS[found]} decodes it."
