@@ -11,7 +11,7 @@ from random import uniform
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_random import kept_random, uses_hash
+from datarax_ray.read.identity.kept_random import kept_count, kept_random, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
@@ -195,3 +195,75 @@ def test_the_hash_of_text_is_seen_where_it_decides_something(transform, uses, ca
     assert uses_hash(transform) == uses
     RandomAccessSource(RandomAccessSourceConfig(), {"key": np.arange(3)}, transforms=[transform])
     assert ("uses hash(), which Python keys anew" in caplog.text) == uses
+
+
+NUMBER = 0
+
+
+def of_global(element):
+    global NUMBER
+    NUMBER += 1
+    return {"x": NUMBER}
+
+
+def counting():
+    number = 0
+
+    def of_outside(element):
+        nonlocal number
+        number += 1
+        return {"x": number}
+
+    return of_outside
+
+
+class Counts:
+    def __init__(self):
+        self.number = 0
+        self.number += 1
+
+    def filter(self, element):
+        self.number += 1
+        return self.number % 2
+
+
+class Sums:
+    def __init__(self):
+        self.offset = 1
+
+    def map(self, element):
+        total = 0
+
+        def add(value):
+            nonlocal total
+            total += value
+
+        add(element["x"])
+        element["x"] += self.offset
+        element["x"] += total
+        return element
+
+
+def of_element(element):
+    element.count += 1
+    return element
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (of_global, "NUMBER"),
+        (counting(), "number"),
+        (Counts(), "self.number"),
+        (functools.partial(of_global), "NUMBER"),
+        (Sums(), None),
+        (of_element, None),
+        (len, None),
+    ],
+)
+def test_a_count_from_element_to_element_is_seen_and_told(transform, said, caplog):
+    assert kept_count(transform) == said
+    RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(3)}, transforms=[transform])
+    told = f"counts on in {said}, in each process on its own" in caplog.text
+    assert told == (said is not None)
+    assert ("map_with_index(position, element)" in caplog.text) == told

@@ -1,9 +1,10 @@
-"""Random numbers that a transform's code draws from what is kept between elements, as its text shows before it runs.
+"""What a transform's code makes of more than its element, random numbers say, as its text shows before it runs.
 
 The generators of `random` and of numpy.random, and one made once and held, go on from element to element: their
 numbers depend on which process reads what, and when. So the values are others with another number of actors, and after
-a resume. So it is with chance itself (uuid4, os.urandom), and with hash(), which Python keys anew in every process for
-text. Seen is what users' functions load by name; not what a library draws, nor what is called through a variable.
+a resume. So it is with chance itself (uuid4, os.urandom), with hash(), which Python keys anew in every process for
+text, and with what is counted from element to element (self.n += 1). Seen is what users' functions load by name; not
+what a library draws, nor what is called through a variable.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import types
 import uuid
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,8 +53,36 @@ def uses_hash(transform: Any) -> bool:
     return any(value is hash for _, value in _all_loaded(transform))
 
 
+def kept_count(transform: Any) -> str | None:
+    """Where the transform's code counts on from element to element ("self.n"); None where nothing is seen."""
+    for function, _ in _called(transform):
+        outside = function.__code__.co_freevars
+        for code in code_objects(function.__code__):
+            steps = [
+                step for step in dis.get_instructions(code) if step.opname not in _SILENT and step.opname != "SWAP"
+            ]
+            for before, step in pairwise(steps):
+                if before.opname != "BINARY_OP" or not before.argrepr.endswith("="):
+                    continue
+                if step.opname == "STORE_GLOBAL" or (step.opname == "STORE_DEREF" and step.argval in outside):
+                    return str(step.argval)
+                threes = zip(steps, steps[1:], steps[2:], strict=False)  # self, twice, and its attribute
+                loaded = {
+                    three[2].argval for three in threes if three[0].argval == "self" and three[1].opname == "COPY"
+                }
+                if step.opname == "STORE_ATTR" and step.argval in loaded:
+                    return f"self.{step.argval}"
+    return None
+
+
 def _all_loaded(transform: Any) -> Iterator[tuple[str, Any]]:
     """What the functions of a transform load each time that they are called; see _loaded."""
+    for function, held in _called(transform):
+        yield from _loaded(function, held)
+
+
+def _called(transform: Any) -> Iterator[tuple[types.FunctionType, dict[str, Any]]]:
+    """The functions of a transform that are called for its elements, and the generators that its attributes hold."""
     while isinstance(transform, functools.partial):
         transform = transform.func
     held = {}
@@ -66,7 +96,7 @@ def _all_loaded(transform: Any) -> Iterator[tuple[str, Any]]:
         }
     for function in (inspect.unwrap(function) for root in roots for function in functions_used(root)):
         if function.__name__ not in ("__init__", "__hash__"):  # the one runs where the transform is made
-            yield from _loaded(function, held)
+            yield function, held
 
 
 def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tuple[str, Any]]:
