@@ -15,7 +15,7 @@ from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceM
 
 @dataclass(frozen=True, kw_only=True)
 class TFRecordSourceConfig(IndexedSourceConfig):
-    """How TFRecord files are read; see IndexedSourceConfig for the other fields.
+    """How TFRecord files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all records of all files in every epoch. shuffle_block_size: shuffle blocks of this
     many consecutive records, then records within windows of 64 blocks, where shuffle is on; each block is one read,
