@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +31,20 @@ weights = {"w": np.zeros(3)}
 """
 
 RUN = {"python"}
-COMPARED = {"pycon"}  # sessions: what is printed is compared
+COMPARED = {"pycon", "console"}  # sessions: what is printed is compared
 SHOWN = {"sh", "bash", "text", "json", ""}  # commands, and what they print
+SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+OUTPUT = doctest.OutputChecker()
+
+
+def shell(command: str) -> str:
+    """What a command prints, on both streams, in the reader's folder."""
+    _, *arguments = shlex.split(command)
+    done = subprocess.run(
+        [sys.executable, "-m", "datarax_ray", *arguments], capture_output=True, text=True, timeout=60,
+        env=os.environ | {"COLUMNS": "100"}, check=False,
+    )  # fmt: skip
+    return done.stderr + done.stdout
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -67,9 +83,12 @@ def test_the_programs_of_a_page_run(page: str, folder: Path) -> None:
         if language in RUN:
             # pages say what a cluster has; two cores carry two
             exec(compile(re.sub(r"num_actors=\d+", "num_actors=2", text), page, "exec"), names)
-        if language in COMPARED:
+        if language == "console":
+            for command, printed in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+                assert OUTPUT.check_output(printed, shell(command), SAME), f"{command} prints\n{shell(command)}"
+        if language == "pycon":
             test = doctest.DocTestParser().get_doctest(text, names, page, page, 0)
-            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+            runner = doctest.DocTestRunner(optionflags=SAME)
             runner.run(test, clear_globs=False)
             assert not runner.failures, f"{page}: see what is printed above"
             names |= test.globs
