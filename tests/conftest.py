@@ -53,9 +53,6 @@ MARKS = {
     "sources": ("jax",),
 }
 
-# Modules here start no Ray, but by fixtures.
-WITHOUT_RAY = {"plan", "read", "formats", "feed", "sources", "pipeline"}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="also run the long tests")
@@ -90,23 +87,10 @@ def switching() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ray_local() -> Iterator[None]:
-    """A local Ray with room for many small actors: the next module that wants it finds it, where no actor is left."""
+    """A local Ray with room for many small actors, gone after the module."""
     import ray
-    from ray._private.state import actors
 
-    if not ray.is_initialized():
-        # "local": never a cluster that happens to run on this machine
-        ray.init("local", num_cpus=16, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
+    # "local": never a cluster that happens to run on this machine
+    ray.init("local", num_cpus=16, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
     yield
-    if ray.is_initialized() and any(actor["State"] != "DEAD" for actor in actors().values()):
-        ray.shutdown()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_ray_of_others(request: pytest.FixtureRequest) -> None:
-    """A module that may start a Ray of its own finds none."""
-    items = [item for item in request.session.items if item.path == request.path]
-    is_shared = any("ray_local" in getattr(item, "fixturenames", ()) for item in items)
-    is_without = request.path.parent.name in WITHOUT_RAY and not any(item.get_closest_marker("ray") for item in items)
-    if "ray" in sys.modules and not is_shared and not is_without:
-        sys.modules["ray"].shutdown()
+    ray.shutdown()
