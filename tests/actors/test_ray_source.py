@@ -28,6 +28,7 @@ import ray
 from flax import nnx
 
 from datarax_ray import Pipeline, RaySource, load
+from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
@@ -306,8 +307,9 @@ def test_an_error_of_ray_that_the_users_code_raises_is_no_loss_of_ours(
     files: list[Path], error: type[Exception], nbytes: int
 ) -> None:
     held = partial(identity, bytes(nbytes))  # a large description travels as an object of its own
+    patient = Thresholds(answer_s=60.0)  # on a busy machine an actor that starts may answer nobody for 5 s
     with (
-        ray_source(make(files, [decode, held, Fetches(error)]), 2) as source,
+        ray_source(make(files, [decode, held, Fetches(error)]), 2, thresholds=patient) as source,
         pytest.raises(ray.exceptions.RayError, match=error.__name__ if nbytes else "gone|ababab") as e,
     ):
         next(source.batches(0, StreamOptions(8)))
