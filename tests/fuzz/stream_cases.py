@@ -280,7 +280,7 @@ def _hf_eager(_: Path, case: Case) -> Any:
 
 def _hf_stream(_: Path, case: Case) -> Any:
     common = _common(case)
-    del common["rounds"], common["cacheable"]
+    del common["rounds"], common["cacheable"], common["cacheable_nbytes"]
     config = HFStreamingConfig(shuffle=case.shuffle != "none", shuffle_buffer_size=BUFFER, turn_size=TURN, **common)
     shards = min(NUM_SHARDS, case.num_records)
     return HFStreamingSource(
@@ -337,6 +337,7 @@ def _common(case: Case) -> dict[str, Any]:
         "on_error": on_error,
         "rounds": case.rounds,
         "cacheable": case.cacheable,
+        "cacheable_nbytes": (None, 60, 400)[case.seed % 3] if case.cacheable else None,
     }
 
 
