@@ -16,6 +16,8 @@ from datarax_ray.read.elements.owning import copied
 
 # What a record takes beside its bytes: where it is (4), which it is, and when it was asked for last (8 each).
 _BESIDE_NBYTES = 20
+# Or Linux refuses an index that is larger than the machine's memory. mmap has the name from Python 3.13 on.
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 _GROWTH = 8  # an eighth more each time: the kernel moves pages of a large array, and copies nothing
 
 
@@ -32,7 +34,7 @@ class KeptRecords:
         # Of each record of the source, its slot + 1, 0 for none. A page of zeros takes no memory until it is written to
         # and what one actor has lies in runs, so this is about 4 bytes for each record that is here. np.zeros asks for
         # pages of 2 MiB: of 10**9 records of which an actor has 1,000 it takes 1.9 GB, and this 4 MB.
-        pages = mmap.mmap(-1, num_records * 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages = mmap.mmap(-1, num_records * 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
         self._slots = np.frombuffer(pages, np.int32)
         self._records = np.empty(0, np.int64)  # by slot
         self._epochs = np.empty(0, np.int64)  # by slot: in which it was asked for last
