@@ -240,12 +240,12 @@ def _hand(block: Block) -> Block | Handed:
 def _unboxed(boxed: list[ray.ObjectRef | bytes]) -> Any:
     """The description, unpickled. Raises: DescriptionLostError; what unpickling raises."""
     given = boxed[0]
-    if isinstance(given, bytes):
-        return pickle.loads(given)
-    try:
-        return ray.get(given)
-    except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
-        raise DescriptionLostError(str(error)) from None
+    if not isinstance(given, bytes):
+        try:
+            given = ray.get(given)
+        except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
+            raise DescriptionLostError(str(error)) from None
+    return pickle.loads(given) if isinstance(given, bytes) else given
 
 
 def _pickled(boxed: list[ray.ObjectRef | bytes]) -> bytes:

@@ -58,6 +58,27 @@ def pids(source: RaySource) -> dict[int, int]:
     return {index: stats["pid"] for index, stats in source.stats().items()}
 
 
+class Fills:
+    """Gives its own buffer, of more than a request carries."""
+
+    def __init__(self) -> None:
+        self.buffer = np.zeros((64, 1024), np.int32)
+
+    def __call__(self, element: dict[str, Any]) -> dict[str, Any]:
+        self.buffer[...] = element["index"]
+        return {"x": self.buffer}
+
+
+def test_a_transform_may_write_to_a_large_array_that_it_holds_as_in_one_process(tmp_path: Path) -> None:
+    paths = write_files(tmp_path, [12])
+    alone = make(paths, [decode, Fills()], num_epochs=1)
+    with ray_source(alone, 2) as source, pipeline(source, 4) as read:
+        found = [np.asarray(batch["x"]) for batch in read]
+    with pipeline(alone, 4) as read:
+        for batch, mine in zip(read, found, strict=True):
+            assert np.array_equal(batch["x"], mine)
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize(
     ("counts", "batch_size", "num_actors", "chunk_size"),
