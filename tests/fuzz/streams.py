@@ -46,6 +46,8 @@ from tests.fuzz.stream_cases import SOURCES, Case, Leg, Read, draw, make_source,
 
 # A case takes some 20 ms in one process; one that waits for so long waits for ever.
 HANG_S = 120.0
+# A long run over real actors is ended when there is no time left: what it did until then is known.
+SAY_EVERY_S = 60.0
 
 
 class Actors:
@@ -449,15 +451,18 @@ def main() -> int:
 def _loop(args: argparse.Namespace, directory: Path, where: Any) -> int:
     begin = time.monotonic()
     counts: Counter[str] = Counter()
-    num_failed = 0
+    num_failed, said = 0, begin
     print(f"seed {args.seed}, {args.configs} configurations", flush=True)
     for number, case in cases(args.seed, args.kind or sorted(SOURCES)):
         if number - args.seed == args.configs or num_failed == args.max_failures:
             break
         if {*case.steps, case.kind, case.packing} & set(args.without):
             continue
-        counts[case.kind] += 1
         wrong = outcome(case, directory, where)
+        counts[case.kind] += 1
+        if time.monotonic() - said > SAY_EVERY_S:
+            said = time.monotonic()
+            print(f"{counts.total():,} configurations, {where.num_batches:,} batches, {said - begin:.0f} s", flush=True)
         if wrong is not None:
             num_failed += 1
             less = shrink(case, directory, where)
