@@ -457,3 +457,32 @@ def resize(
         from datarax_ray.cli.pool import resize
 
         resize(name, None if num_actors == "auto" else int(num_actors), address, wait_s, as_json, out)
+
+
+cache = typer.Typer(help="What is kept on this host's disk of files behind URLs (cache_dir).", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+CacheDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The cache_dir of a source's config.", show_default=False)
+]
+
+
+@cache.command("show")
+def show_cache(
+    directory: CacheDirectory,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Print which files are kept there, how much of each, and whether a process reads it now."""
+    with told(err):
+        from datarax_ray.cli.cache import show
+
+        show(directory, as_json, out)
+
+
+@cache.command("clear")
+def clear_cache(directory: CacheDirectory) -> None:
+    """Remove what is kept there, but what a process reads now, and nothing else in the folder."""
+    with told(err):
+        from datarax_ray.cli.cache import clear
+
+        clear(directory, out)

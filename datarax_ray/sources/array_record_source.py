@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,6 +46,8 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     Where files store single records, "auto" shuffles these.
     local_files_only: accepted for datarax's sake: files are always checked at construction, wherever they are.
     remote_nbytes: of files behind URLs, what is kept in memory of them in each process; one block's where that is more.
+    cache_dir, cache_nbytes: a folder of each host that reads, absolute or from ~, in which what was read of files
+    behind URLs is kept for later epochs and starts, and how many bytes it may hold, of all processes; both or neither.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed
     7
@@ -55,6 +58,8 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     local_files_only: bool = False
     shuffle_block_size: int | Literal["auto"] | None = None
     remote_nbytes: int = Remote.nbytes
+    cache_dir: str | os.PathLike[str] | None = None
+    cache_nbytes: int | None = None
 
     def __post_init__(self) -> None:
         given = {name: flag(name, getattr(self, name)) for name in _SHUFFLES if getattr(self, name) is not None}
@@ -68,8 +73,31 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
         object.__setattr__(self, "remote_nbytes", whole("remote_nbytes", self.remote_nbytes))
         if self.remote_nbytes < 0:
             raise ValueError(f"remote_nbytes must be at least 0, got {self.remote_nbytes}")
+        self._check_cache()
         super().__post_init__()
         check_shuffled(self, "shuffle_block_size", or_auto=True)
+
+    def _check_cache(self) -> None:
+        if (self.cache_dir is None) != (self.cache_nbytes is None):
+            raise ValueError(
+                f"cache_dir={self.cache_dir!r} and cache_nbytes={self.cache_nbytes!r} go together: the folder, and how "
+                "many bytes it may hold. Give both, or neither for no cache on disk"
+            )
+        if self.cache_dir is None or self.cache_nbytes is None:
+            return
+        folder, nbytes = os.fspath(self.cache_dir), whole("cache_nbytes", self.cache_nbytes)
+        if not os.path.isabs(os.path.expanduser(folder)):
+            raise ValueError(f"cache_dir={folder!r} is relative to nothing on other hosts; give an absolute path")
+        if nbytes < 0:
+            raise ValueError(f"cache_nbytes must be at least 0, got {nbytes}")
+        object.__setattr__(self, "cache_dir", folder)
+        object.__setattr__(self, "cache_nbytes", nbytes)
+
+    @property
+    def remote(self) -> Remote:
+        """How files behind URLs are read."""
+        folder, nbytes = os.fspath(self.cache_dir or ""), self.cache_nbytes or 0
+        return Remote(self.remote_nbytes, cache_dir=folder, cache_nbytes=nbytes)
 
 
 class _Instruction:
@@ -151,7 +179,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=Remote(config.remote_nbytes)))
+        reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=config.remote))
         super().__init__(
             config,
             {"paths": paths},

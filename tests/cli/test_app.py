@@ -15,7 +15,8 @@ HEAVY = ("jax", "flax", "ray", "numpy", "array_record", "orbax")
 def test_without_arguments_it_shows_its_help(command):
     shown = command()
     assert shown.returncode == 2
-    for name in ("demo", "ingest", "bench", "inspect", "locate", "replay", "checkpoint", "cluster", "pool"):
+    names = "demo", "ingest", "bench", "inspect", "locate", "replay", "checkpoint", "cluster", "pool", "cache"
+    for name in names:
         assert name in shown.stderr
 
 

@@ -53,6 +53,10 @@ class TestConfig:
             ({"stochastic": True}, "needs stream_name"),
             ({"stream_name": "shuffle"}, "no use in a source that is not stochastic"),
             ({"batch_stats_fn": len, "precomputed_stats": {}}, "not both"),
+            ({"cache_dir": "/data/cache"}, "cache_dir='/data/cache' and cache_nbytes=None go together"),
+            ({"cache_nbytes": 10**9}, "cache_dir=None and cache_nbytes=1000000000 go together"),
+            ({"cache_dir": "cache", "cache_nbytes": 10**9}, "cache_dir='cache' is relative to nothing on other hosts"),
+            ({"cache_dir": "~/cache", "cache_nbytes": -1}, "cache_nbytes must be at least 0, got -1"),
         ],
     )
     def test_contradictions_are_refused(self, options: dict[str, Any], message: str) -> None:

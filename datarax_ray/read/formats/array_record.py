@@ -518,7 +518,7 @@ class ArrayRecordReader:
             except RuntimeError:
                 if not file.version:
                     raise
-                self._mirrors.forget(index)  # bytes that were bent on their way are no broken record: once more
+                self._mirrors.forget(index, wanted)  # bytes that were bent on their way are no broken record: once more
                 self._fetch([(index, wanted)])
                 found = read(reader)
         except RuntimeError as error:

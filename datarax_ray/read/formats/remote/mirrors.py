@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.chunks import Chunks, NoArrayRecordError, chunks, footer_offset
+from datarax_ray.read.formats.remote.disk_cache import PAGE, DiskCache
 from datarax_ray.read.formats.remote.ranges import (
     MAX_REQUEST_NBYTES,
     Asked,
@@ -35,7 +35,6 @@ from datarax_ray.read.formats.remote.ranges import (
 from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
 from datarax_ray.read.laps import lap
 
-PAGE = mmap.PAGESIZE
 Run: TypeAlias = tuple[int, int, int]  # of pages: the file, the first and the last of them
 _TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
@@ -135,6 +134,7 @@ class Mirrors:
         self._ahead: dict[int, Ahead] = {}  # by id
         self._ends: dict[int, Asked[list[bytes]]] = {}  # asked for ahead, of files that had no image then
         self._lock = ThreadLock()
+        self._disk = DiskCache(remote.cache_dir, remote.cache_nbytes) if remote.cache_dir else None
 
     @property
     def nbytes(self) -> int:
@@ -145,8 +145,8 @@ class Mirrors:
 
     @property
     def num_open(self) -> int:
-        """Images, a descriptor each."""
-        return len(self._open)
+        """Descriptors, of images and of what is kept of their files on disk."""
+        return len(self._open) + (self._disk.num_open if self._disk is not None else 0)
 
     def parts(self, indices: Iterable[int]) -> Iterator[list[int]]:
         """These files, cut where the ends of those that have no image yet take more than there is room for at once."""
@@ -220,7 +220,8 @@ class Mirrors:
             held = dict.fromkeys(self._pages)
         for other in self._ahead.values():
             held |= dict.fromkeys(_pages_in(other.runs))
-        keys = [key for key in _needed(ahead.wanted, opened) if key not in held]
+        keys = {key for key in _needed(ahead.wanted, opened) if key not in held}
+        keys = keys.difference(_pages_in(self._on_disk(keys)))
         runs = list(_runs(keys, self._remote.gap_nbytes // PAGE, held))
         nbytes = PAGE * _num_pages(runs)
         if not self._has_room_ahead(nbytes):
@@ -253,7 +254,12 @@ class Mirrors:
                 if not missing.isdisjoint(_pages_in(ahead.runs)) and (come := self._come(ahead, wanted)):
                     self._make_room(_num_pages(come), keep=len(needed) - len(missing))
                     self._fill(come)
+                    self._keep(come)
                     missing = self._held(needed)
+        if kept := self._from_disk(missing):
+            self._make_room(_num_pages(kept), keep=len(needed) - len(missing))
+            self._fill(kept)
+            missing = self._held(needed)
         with self._lock:
             runs = list(_runs(missing, self._remote.gap_nbytes // PAGE, self._pages))
         if runs:
@@ -261,9 +267,13 @@ class Mirrors:
             with lap("storage"):
                 found = read_ranges([self._span(run) for run in runs], self._remote)
             self._fill(dict(zip(runs, found, strict=True)))
+            self._keep(dict(zip(runs, found, strict=True)))
 
-    def forget(self, index: int) -> None:
-        """Have everything of a file fetched again."""
+    def forget(self, index: int, wanted: Indices) -> None:
+        """Have everything of a file fetched again; of what is on disk, what these records are decoded from."""
+        if self._disk is not None:
+            pages = np.array([page for _, page in _needed({index: wanted}, self.open([index]))], np.int64)
+            self._disk.forget(self._files[index], pages)
         with self._lock:
             self._give_back([key for key in self._pages if key[0] == index])
 
@@ -275,12 +285,16 @@ class Mirrors:
                 del self._pages[key]
         if mirror is not None:
             mirror.image.close()
+        if self._disk is not None:
+            self._disk.shut(self._files[index])
 
     def close(self) -> None:
         for ahead in list(self._ahead.values()):
             self.drop(ahead)
         for index in list(self._open):
             self.shut(index)
+        if self._disk is not None:
+            self._disk.close()
 
     def _come(self, ahead: Ahead, wanted: Iterable[int]) -> dict[Run, bytes]:
         """What came of these files, which it holds no more."""
@@ -293,6 +307,33 @@ class Mirrors:
         ahead.nbytes -= PAGE * _num_pages(taken)
         ahead.runs = list(come)
         return taken
+
+    def _on_disk(self, keys: Iterable[tuple[int, int]]) -> list[Run]:
+        """Those of these pages that are kept on disk."""
+        if self._disk is None:
+            return []
+        runs: list[Run] = []
+        for index, some in itertools.groupby(sorted(keys), key=lambda key: key[0]):
+            held = self._disk.held(self._files[index], np.array([page for _, page in some], np.int64))
+            runs += _runs(((index, page) for page in held.tolist()), 0, {})
+        return runs
+
+    def _from_disk(self, missing: Iterable[tuple[int, int]]) -> dict[Run, bytes]:
+        found: dict[Run, bytes] = {}
+        with lap("storage"):
+            for index, runs in itertools.groupby(self._on_disk(missing), key=lambda run: run[0]):
+                some = list(runs)
+                assert self._disk is not None
+                data = self._disk.read(self._files[index], [(first, last) for _, first, last in some])
+                found |= zip(some, data, strict=False)  # fewer where the disk fails
+        return found
+
+    def _keep(self, found: Mapping[Run, bytes]) -> None:
+        """Have these on disk from now on."""
+        if self._disk is None:
+            return
+        for index, runs in itertools.groupby(sorted(found), key=lambda run: run[0]):
+            self._disk.store(self._files[index], [(first, last, found[index, first, last]) for _, first, last in runs])
 
     def _held(self, needed: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
         """Have those of these pages that are there given back last. Returns those that are not."""

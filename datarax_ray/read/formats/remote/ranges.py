@@ -54,7 +54,8 @@ class Remote:
     take some 1,000 requests. waits_s: before either is asked for again, and again; half a minute in all, with a quick
     one first, since one of many requests is often lost alone. patience_s: after so long it is not asked for again,
     unless it was asked for only once. Two tries of the longest request end well within RaySource's request_timeout_s,
-    by which the actor would be taken for hung, and nobody told the URL.
+    by which the actor would be taken for hung, and nobody told the URL. cache_dir, cache_nbytes: a folder of the host
+    in which what was read is kept, and how many bytes in all; "" for none.
     """
 
     nbytes: int = 256 * 2**20
@@ -64,6 +65,8 @@ class Remote:
     listing_s: float = 120.0
     waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     patience_s: float = 60.0
+    cache_dir: str = ""
+    cache_nbytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,34 @@
+"""`datarax-ray cache`: what is kept on a host's disk of files behind URLs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from datarax_ray.read.formats.remote import disk_cache
+
+
+def show(directory: Path, as_json: bool, out: Console) -> None:
+    """Print what a cache has. Raises: FileNotFoundError for what is no cache."""
+    kept = disk_cache.kept_in(directory.expanduser())
+    if as_json:
+        out.print(json.dumps([asdict(each) for each in kept], indent=2), soft_wrap=True)
+        return
+    if kept:
+        table = Table("file", "kept MB", "is read", box=box.SIMPLE)
+        for each in kept:
+            table.add_row(each.url, f"{each.held_nbytes / 1e6:,.1f}", "yes" if each.is_in_use else "")
+        out.print(table)
+    out.print(f"{len(kept)} files take {sum(each.nbytes for each in kept) / 1e6:,.1f} MB of the disk")
+
+
+def clear(directory: Path, out: Console) -> None:
+    """Remove what nobody reads. Raises: FileNotFoundError for what is no cache."""
+    freed, num_in_use = disk_cache.clear(directory.expanduser())
+    stays = f"; {num_in_use} files stay, which are read now" if num_in_use else ""
+    out.print(f"{freed / 1e6:,.1f} MB are free now{stays}")

@@ -1,0 +1,315 @@
+"""Pages of remote files, kept on a disk of the host for later epochs, later starts and the other processes there.
+
+Of each version of a file two files: NAME.pages, as long as it and sparse, and NAME.held, which says in a header what it
+is of, and in a byte for each page whether that is there. A page is written before it is said to be there, and one that
+is damaged all the same fails array_record's checksum, is forgotten and asked for anew: no order of kills, and no full
+disk, gives other data. Whatever changes is changed under the lock of the folder, which ends with its process. What was
+kept first stays; what gives way is what no process has open, of another version or another dataset, oldest first.
+Nothing else in the folder is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import mmap
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.remote.index import is_lasting
+from datarax_ray.read.formats.remote.ranges import shown
+
+logger = logging.getLogger("datarax_ray")
+
+PAGE = mmap.PAGESIZE
+_HEADER_NBYTES = PAGE
+_LOCK = "datarax_ray.lock"
+_PIECE_PAGES = 64
+_LOOK_AGAIN_S = 10.0  # in a cache that is full, for files that nobody has open any more: a millisecond for every 50
+
+
+class _File(Protocol):
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def version(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a cache has of one version of a file. held_nbytes: of its pages. nbytes: on the disk, in all."""
+
+    url: str
+    version: str
+    held_nbytes: int
+    nbytes: int
+    is_in_use: bool
+
+
+class DiskCache:
+    """The cache in a folder, for one process. limit: bytes of all its files on the disk, whoever wrote them.
+
+    Where the disk fails it, it is as if it were empty, and that is logged once.
+    """
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self._folder = Path(folder).expanduser()
+        self._limit = limit
+        self._descriptors: dict[str, int | None] = {}  # of NAME.held, by name; None where there is no room for one
+        self._threads = ThreadLock()
+        self._lock_fd: int | None = None
+        self._has_failed = False
+        self._full_until = 0.0
+
+    def held(self, file: _File, pages: Indices) -> Indices:
+        """Those of these pages that are there. pages: ascending."""
+        with self._working():
+            if len(pages) and (fd := self._open(file)) is not None:
+                first = int(pages[0])
+                marks = os.pread(fd, int(pages[-1]) + 1 - first, _HEADER_NBYTES + first)
+                return pages[np.frombuffer(marks, np.uint8)[pages - first] != 0]
+        return pages[:0]
+
+    def read(self, file: _File, runs: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of these runs of pages (the first, the last), which are there."""
+        found = []
+        with self._working(), open(self._pages_of(_name(file)), "rb", buffering=0) as pages:
+            for first, last in runs:
+                count = min((last + 1) * PAGE, file.nbytes) - first * PAGE
+                if len(data := os.pread(pages.fileno(), count, first * PAGE)) < count:
+                    raise OSError(f"{pages.name} was cut")
+                found.append(data)
+        return found
+
+    def store(self, file: _File, found: Iterable[tuple[int, int, bytes]]) -> None:
+        """Keep what there is room for of these runs: the first page, the last, and their bytes."""
+        with self._working():
+            if time.monotonic() < self._full_until or (fd := self._open(file)) is None:
+                return
+            with self._locked() as lock, open(self._pages_of(_name(file)), "r+b", buffering=0) as pages:
+                for first, count, data in _pieces(found):
+                    num_new = os.pread(fd, count, _HEADER_NBYTES + first).count(0)  # others may have written some
+                    if self._take_room(lock, num_new * PAGE):
+                        _write(pages.fileno(), data, first * PAGE)
+                        os.pwrite(fd, bytes([1]) * count, _HEADER_NBYTES + first)
+
+    def forget(self, file: _File, pages: Indices) -> None:
+        """Have these no more: what is kept of them may be damaged. pages: ascending."""
+        with self._working():
+            if len(pages) and (fd := self._open(file)) is not None:
+                for page in pages.tolist():
+                    os.pwrite(fd, bytes(1), _HEADER_NBYTES + page)
+
+    def shut(self, file: _File) -> None:
+        """This process reads the file no more."""
+        with self._threads:
+            if (fd := self._descriptors.pop(_name(file), None)) is not None:
+                os.close(fd)
+
+    @property
+    def num_open(self) -> int:
+        """Descriptors."""
+        return len(self._descriptors)
+
+    def close(self) -> None:
+        with self._threads:
+            for fd in [*self._descriptors.values(), self._lock_fd]:
+                if fd is not None:
+                    os.close(fd)
+            self._descriptors.clear()
+            self._lock_fd = None
+
+    def _open(self, file: _File) -> int | None:
+        """The descriptor of what says which pages are there; it is in use for as long. None where none can be kept."""
+        if self._has_failed or not is_lasting(file.version):
+            return None
+        name = _name(file)
+        if name not in self._descriptors:
+            with self._locked() as lock:
+                self._descriptors[name] = self._opened(lock, file, name)
+        return self._descriptors[name]
+
+    def _opened(self, lock: int, file: _File, name: str) -> int | None:
+        path, header = self._folder / f"{name}.held", _header(file)
+        nbytes = _HEADER_NBYTES + _num_pages(file)
+        if not (path.exists() and path.stat().st_size == nbytes and self._pages_of(name).exists()):
+            # all of it is there from the beginning, so that no mark finds a full disk
+            if not self._take_room(lock, -(-nbytes // PAGE) * PAGE):
+                return None
+            with open(self._pages_of(name), "wb") as pages:
+                pages.truncate(file.nbytes)
+            temporary = path.with_suffix(".new")
+            temporary.write_bytes(header + bytes(_num_pages(file)))
+            os.replace(temporary, path)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if os.pread(fd, _HEADER_NBYTES, 0) != header:
+            os.close(fd)
+            return None
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        os.utime(fd)
+        return fd
+
+    def _take_room(self, lock: int, nbytes: int) -> bool:
+        """Whether there is room for so many bytes more, which then count."""
+        used = int.from_bytes(os.pread(lock, 8, 0), "little")
+        if used + nbytes > self._limit:
+            _remove_unused(self._folder, used + nbytes - self._limit)
+            used = _used(self._folder)
+        if used + nbytes > self._limit:
+            self._full_until = time.monotonic() + _LOOK_AGAIN_S
+            return False
+        os.pwrite(lock, (used + nbytes).to_bytes(8, "little"), 0)  # before it is so, as the process may end
+        return True
+
+    def _pages_of(self, name: str) -> Path:
+        return self._folder / f"{name}.pages"
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The lock of the folder, held; its file says how many bytes are used."""
+        if self._lock_fd is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with _flocked(self._lock_fd):  # whatever became of those who used it before
+                os.pwrite(self._lock_fd, _used(self._folder).to_bytes(8, "little"), 0)
+        with _flocked(self._lock_fd):
+            yield self._lock_fd
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        with self._threads:
+            try:
+                yield
+            except OSError as error:
+                if not self._has_failed:
+                    logger.warning(
+                        "%s keeps nothing more of remote files: %s; they are read from where they are",
+                        self._folder,
+                        error,
+                    )
+                self._has_failed = True
+
+
+def kept_in(folder: Path) -> list[Kept]:
+    """What the cache in a folder has, those used longest ago first. Raises: FileNotFoundError for what is no cache."""
+    if not (folder / _LOCK).is_file():
+        raise FileNotFoundError(f"{folder} is no cache of remote files: nothing was ever kept in it")
+    found = []
+    for path in _by_age(folder):
+        content = path.read_bytes()
+        with contextlib.suppress(ValueError, LookupError):  # damaged: its next user makes it anew
+            told = json.loads(content[:_HEADER_NBYTES].rstrip(b"\0"))
+            marks = np.frombuffer(content[_HEADER_NBYTES:], np.uint8)
+            nbytes = sum(_on_disk(each) for each in (path, path.with_suffix(".pages")))
+            held_nbytes = min(int(np.count_nonzero(marks)) * PAGE, told["nbytes"])
+            found.append(Kept(told["url"], told["version"], held_nbytes, nbytes, _is_in_use(path)))
+    return found
+
+
+def clear(folder: Path) -> tuple[int, int]:
+    """Remove what no process reads now. Returns the bytes that are free now, and how many files are in use."""
+    kept_in(folder)
+    with open(folder / _LOCK, "r+b", buffering=0) as lock, _flocked(lock.fileno()):
+        freed = _remove_unused(folder, None)
+        os.pwrite(lock.fileno(), _used(folder).to_bytes(8, "little"), 0)
+        return freed, len(_by_age(folder))
+
+
+def _remove_unused(folder: Path, nbytes: int | None) -> int:
+    """Remove files that no process has open, those used longest ago first, until so many bytes are free; None for all.
+
+    Returns how many are. The lock of the folder is held.
+    """
+    freed = 0
+    for path in _all_in(folder):
+        if not path.with_suffix(".held").exists():  # its process ended in the middle
+            freed += _on_disk(path)
+            path.unlink(missing_ok=True)
+    for path in _by_age(folder):
+        if nbytes is not None and freed >= nbytes:
+            break
+        if not _is_in_use(path):
+            for each in (path, path.with_suffix(".pages")):
+                freed += _on_disk(each)
+                each.unlink(missing_ok=True)
+    return freed
+
+
+def _is_in_use(path: Path) -> bool:
+    with open(path, "rb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _by_age(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[0-9a-f]" * 32 + ".held"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def _used(folder: Path) -> int:
+    """Bytes on the disk of all that is the cache's."""
+    return sum(map(_on_disk, _all_in(folder)))
+
+
+def _all_in(folder: Path) -> list[Path]:
+    return [path for suffix in ("held", "pages", "new") for path in folder.glob("[0-9a-f]" * 32 + f".{suffix}")]
+
+
+def _on_disk(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+@contextlib.contextmanager
+def _flocked(fd: int) -> Iterator[None]:
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _pieces(found: Iterable[tuple[int, int, bytes]]) -> Iterator[tuple[int, int, memoryview]]:
+    """Runs in pieces that a cache with little room may still take: the first page, how many, and their bytes."""
+    for first, last, data in found:
+        for at in range(0, last + 1 - first, _PIECE_PAGES):
+            count = min(_PIECE_PAGES, last + 1 - first - at)
+            yield first + at, count, memoryview(data)[at * PAGE : (at + count) * PAGE]
+
+
+def _write(fd: int, data: memoryview, start: int) -> None:
+    while len(data):
+        done = os.pwrite(fd, data, start)
+        start, data = start + done, data[done:]
+
+
+def _header(file: _File) -> bytes:
+    told: Mapping[str, object] = {"url": shown(file.path), "version": file.version, "nbytes": file.nbytes, "page": PAGE}
+    return json.dumps(told).encode()[:_HEADER_NBYTES].ljust(_HEADER_NBYTES, b"\0")
+
+
+def _name(file: _File) -> str:
+    return hashlib.sha256(json.dumps([shown(file.path), file.version, file.nbytes, PAGE]).encode()).hexdigest()[:32]
+
+
+def _num_pages(file: _File) -> int:
+    return -(-file.nbytes // PAGE)

@@ -1,0 +1,315 @@
+"""What is kept on disk of files behind URLs: each byte asked for once, never more than the limit, never other data."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.remote import disk_cache
+from datarax_ray.read.formats.remote.disk_cache import clear, kept_in
+from datarax_ray.read.formats.remote.ranges import Remote
+from tests.data import write_file
+from tests.http_files import HttpFiles
+
+PLENTY = 2**30
+
+
+def noise(seed, size=4000):
+    """A record that does not compress."""
+    return np.random.default_rng(seed).bytes(size)
+
+
+@pytest.fixture
+def served(tmp_path):
+    (tmp_path / "data").mkdir()
+    for number in range(2):
+        write_file(tmp_path / "data" / f"{number}.array_record", (noise(500 * number + i) for i in range(500)))
+    found = HttpFiles(tmp_path / "data")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def reader_of(served, cache, limit=PLENTY, **options):
+    remote = Remote(nbytes=0, gap_nbytes=0, cache_dir=str(cache), cache_nbytes=limit, **options)
+    return ArrayRecordReader.of([f"{served.url}/{number}.array_record" for number in range(2)], remote=remote)
+
+
+def epoch(reader, seed=0):
+    """Every record, by reads of 50, checked."""
+    for records in np.split(np.random.default_rng(seed).permutation(1000), 20):
+        assert reader.read(records) == [noise(i) for i in records.tolist()]
+
+
+def on_disk(cache):
+    return sum(path.stat().st_blocks * 512 for path in cache.iterdir())
+
+
+def test_each_byte_is_asked_for_once_by_all_epochs_and_starts(tmp_path, served, cache):
+    size = sum(path.stat().st_size for path in (tmp_path / "data").iterdir())
+    first = reader_of(served, cache)
+    served.count()
+    epoch(first)
+    assert served.count()[1] <= 1.2 * size
+    epoch(first, 1)
+    assert served.count() == (0, 0)
+    first.close()
+    second = reader_of(served, cache)
+    served.count()
+    epoch(second, 2)
+    requests, nbytes = served.count()
+    assert requests == 2  # where the records are in each file
+    assert nbytes < size // 12
+    second.close()
+    assert {kept.url for kept in kept_in(cache)} == {f"{served.url}/{number}.array_record" for number in range(2)}
+
+
+def test_processes_read_for_one_another(served, cache):
+    one, other = reader_of(served, cache), reader_of(served, cache)
+    one.read(np.arange(0, 1000, 2))
+    other.read(np.array([0, 999]))  # has its files open
+    served.count()
+    assert other.read(np.arange(0, 1000, 2)) == [noise(i) for i in range(0, 1000, 2)]
+    assert served.count() == (0, 0)
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("limit", [2_000_000, 300_000, 20_000, 4096, 0])
+def test_the_disk_never_holds_more_than_the_limit(served, cache, limit):
+    reader, other = reader_of(served, cache, limit), reader_of(served, cache, limit)
+    most, ended = [0], threading.Event()
+
+    def look():
+        while not ended.is_set():
+            most[0] = max(most[0], sum(map(disk_cache._on_disk, cache.glob("*.*"))))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for seed in range(2):
+            epoch(reader, seed)
+            epoch(other, seed)
+    finally:
+        ended.set()
+        looking.join()
+    lock = disk_cache._on_disk(cache / disk_cache._LOCK)
+    assert most[0] <= limit + lock
+    if limit == 2_000_000:
+        assert most[0] > 0.9 * limit
+    reader.close()
+    other.close()
+
+
+def test_with_room_for_half_half_is_asked_for_in_every_epoch(served, cache):
+    counts = []
+    for limit in (0, 2_100_000):
+        reader = reader_of(served, cache, limit)
+        epoch(reader)
+        served.count()
+        epoch(reader, 1)
+        epoch(reader, 2)
+        counts.append(served.count()[1])
+        reader.close()
+    assert 0.4 < counts[1] / counts[0] < 0.6
+
+
+def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, cache):
+    left = reader_of(served, cache)
+    epoch(left)
+    used = on_disk(cache)
+    write_file(tmp_path / "data" / "2.array_record", (noise(2000 + i) for i in range(500)))
+    remote = Remote(nbytes=0, cache_dir=str(cache), cache_nbytes=used + 100_000)
+    reader = ArrayRecordReader.of(f"{served.url}/2.array_record", remote=remote)
+    reader.read(np.arange(500))
+    assert len(kept_in(cache)) == 3
+    assert all(kept.is_in_use for kept in kept_in(cache))
+    left.close()
+    disk = reader._mirrors._disk
+    disk._full_until = 0.0
+    reader.close()
+    assert reader.read(np.arange(500)) == [noise(2000 + i) for i in range(500)]
+    assert on_disk(cache) <= used + 100_000
+    (mine,) = [kept for kept in kept_in(cache) if kept.is_in_use]
+    assert mine.url.endswith("2.array_record")
+    assert mine.held_nbytes > 1_900_000
+    reader.close()
+
+
+def test_another_version_is_another_file(tmp_path, served, cache):
+    reader = reader_of(served, cache)
+    epoch(reader)
+    reader.close()
+    write_file(tmp_path / "data" / "0.array_record", (noise(7000 + i) for i in range(500)))
+    again = reader_of(served, cache)
+    assert again.read(np.arange(0, 1000, 9)) == [noise(7000 + i if i < 500 else i) for i in range(0, 1000, 9)]
+    again.close()
+    assert len(kept_in(cache)) == 3
+
+
+@pytest.mark.parametrize("what", ["pages", "held", "cut pages", "no pages", "marks", "lock"])
+def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
+    reader = reader_of(served, cache)
+    epoch(reader)
+    reader.close()
+    rng = np.random.default_rng(5)
+    for path in list(cache.iterdir()):
+        content = bytearray(path.read_bytes())
+        if what == "pages" and path.suffix == ".pages":
+            for place in rng.integers(0, len(content), 200).tolist():
+                content[place] ^= 255
+        elif what == "cut pages" and path.suffix == ".pages":
+            content = content[: len(content) // 3]
+        elif what == "held" and path.suffix == ".held":
+            content = content[:5000]
+        elif what == "marks" and path.suffix == ".held":
+            content[4096:] = b"\1" * len(content[4096:])
+            path.with_suffix(".pages").write_bytes(b"")
+            os.truncate(path.with_suffix(".pages"), (len(content) - 4096) * 4096)
+        elif what == "lock" and path.suffix == ".lock":
+            content = bytearray(b"\xff" * 8)
+        elif what == "no pages" and path.suffix == ".pages":
+            path.unlink()
+            continue
+        else:
+            continue
+        path.write_bytes(content)
+    again = reader_of(served, cache)
+    for seed in (1, 2):
+        epoch(again, seed)
+    again.close()
+
+
+def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(served, cache):
+    script = (
+        "import sys, os, signal\n"
+        "import numpy as np\n"
+        "from datarax_ray.read.formats.array_record import ArrayRecordReader\n"
+        "from datarax_ray.read.formats.remote import disk_cache\n"
+        "from datarax_ray.read.formats.remote.ranges import Remote\n"
+        "write, left = disk_cache._write, [int(sys.argv[3])]\n"
+        "def killed(fd, data, start):\n"
+        "    left[0] -= 1\n"
+        "    if not left[0]:\n"
+        "        write(fd, data[: len(data) // 2], start)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    write(fd, data, start)\n"
+        "disk_cache._write = killed\n"
+        "remote = Remote(nbytes=0, gap_nbytes=0, cache_dir=sys.argv[2], cache_nbytes=1_500_000)\n"
+        "ArrayRecordReader.of(sys.argv[1], remote=remote).read(np.arange(0, 500, 2))\n"
+    )
+    for number in (1, 2, 2):
+        run = [sys.executable, "-c", script, f"{served.url}/0.array_record", str(cache), str(number)]
+        assert subprocess.run(run, check=False).returncode == -signal.SIGKILL
+        assert on_disk(cache) <= 1_500_000 + 4096
+    reader = reader_of(served, cache, 1_500_000)
+    for seed in range(2):
+        epoch(reader, seed)
+        assert on_disk(cache) <= 1_500_000 + 4096
+    reader.close()
+
+
+def test_a_disk_that_is_full_or_cannot_be_written_is_told_once_and_nothing_else_changes(
+    served, tmp_path, cache, caplog, monkeypatch
+):
+    caplog.set_level(logging.WARNING)
+    reader = reader_of(served, "/proc/nowhere")
+    epoch(reader)
+    reader.close()
+    assert [line for line in caplog.messages if "keeps nothing more of remote files" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+    write, left = disk_cache._write, [30]
+
+    def full(fd, data, start):
+        left[0] -= 1
+        if left[0] < 0:
+            write(fd, data[: len(data) // 2], start)
+            raise OSError(28, "No space left on device")
+        write(fd, data, start)
+
+    monkeypatch.setattr(disk_cache, "_write", full)
+    reader = reader_of(served, cache)
+    epoch(reader)
+    epoch(reader, 1)
+    reader.close()
+    assert len(caplog.messages) == 2
+    assert "No space left on device" in caplog.messages[1]
+    monkeypatch.undo()
+    reader = reader_of(served, cache)
+    epoch(reader)
+    reader.close()
+
+
+def test_clearing_leaves_what_is_read_and_what_is_not_the_caches(served, cache):
+    reader = reader_of(served, cache)
+    reader.read(np.arange(0, 400))
+    reader.close()
+    cache.joinpath("mine.pages").write_bytes(b"x")
+    reader.read(np.arange(500, 900))  # of the second file
+    freed, num_in_use = clear(cache)
+    assert freed > 1_500_000
+    assert num_in_use == 1
+    assert cache.joinpath("mine.pages").exists()
+    (kept,) = kept_in(cache)
+    assert kept.is_in_use
+    served.count()
+    reader.read(np.arange(500, 900))
+    assert served.count() == (0, 0)
+    reader.close()
+    assert clear(cache)[1] == 0
+    assert kept_in(cache) == []
+    with pytest.raises(FileNotFoundError, match="is no cache of remote files"):
+        kept_in(cache.parent)
+
+
+def test_reading_ahead_asks_for_nothing_that_is_kept(served, cache):
+    reader = reader_of(served, cache)
+    epoch(reader)
+    reader.close()
+    remote = Remote(gap_nbytes=0, cache_dir=str(cache), cache_nbytes=PLENTY)
+    again = ArrayRecordReader.of([f"{served.url}/{number}.array_record" for number in range(2)], remote=remote)
+    again.read(np.array([0, 500]))
+    served.count()
+    reads = np.split(np.random.default_rng(3).permutation(1000), 20)
+    for records in reads:
+        again.expect(records)
+    for records in reads:
+        assert again.read(records) == [noise(i) for i in records.tolist()]
+    assert served.count() == (0, 0)
+    again.close()
+
+
+def test_threads_and_readers_share_a_cache_that_is_too_small(served, cache):
+    readers = [reader_of(served, cache, 1_000_000) for _ in range(2)]
+    failed = []
+
+    def read(seed):
+        rng = np.random.default_rng(seed)
+        try:
+            for turn in range(20):
+                reader = readers[(seed + turn) % 2]
+                records = rng.integers(0, 1000, 40)
+                assert reader.read(records) == [noise(i) for i in records.tolist()]
+                if turn % 5 == seed:
+                    reader.close()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    for reader in readers:
+        reader.close()
