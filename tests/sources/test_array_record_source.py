@@ -16,7 +16,9 @@ from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.formats.array_record import RecordFile
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, array_record_source
+from datarax_ray.sources.array_record_source import requests_of
 from tests import oracle
 from tests.data import DropThirds, FailAt, decode, record, write_files
 
@@ -66,6 +68,38 @@ class TestConfig:
     def test_on_error_is_checked_when_the_source_is_made(self, files: list[Path]) -> None:
         with pytest.raises(ValueError, match="on_error must be 'raise', 'skip' or a function.*, got 'ignore'"):
             make(files, on_error="ignore")
+
+
+class TestRequests:
+    """What is said of files behind URLs: 1,000 of 64 MB, with 16,000 records of 4 KB each."""
+
+    @staticmethod
+    def said(kept_nbytes: int, group_size: int = 1, *, by_group: bool = False, num_files: int = 1000) -> Any:
+        urls = [f"https://me:secret@host/{number}" for number in range(num_files)]
+        files = [RecordFile(url, 16_000, 64_000_000, group_size, 0, 16_000, version='"v"') for url in urls]
+        return requests_of(files, kept_nbytes, by_group=by_group, is_shuffled=True)
+
+    def test_single_records_of_more_than_is_kept_are_warned_of_with_the_remedy(self) -> None:
+        is_warning, text = self.said(256 * 2**20)
+        assert is_warning
+        assert text.startswith(
+            "1,000 files behind URLs (https://host/0 the first), 64.0 GB, in an order of single records: up to "
+            "16,000,000 requests of some 4.0 KB in every epoch, since 0.3 GB of them are kept on each host. "
+        )
+        assert 'shuffle_block_size="auto"' in text
+        assert "cache_dir=" in text
+
+    def test_groups_and_what_is_kept_are_told_in_one_line(self) -> None:
+        assert self.said(0, 250, by_group=True) == (
+            False,
+            "1,000 files behind URLs (https://host/0 the first), 64.0 GB, in block order: up to 64,000 groups of some "
+            "1,000.0 KB in an epoch; 0.0 GB of them are kept on each host",
+        )
+        assert not self.said(10**11)[0]
+        assert not self.said(0, num_files=4)[0]
+
+    def test_files_on_disks_are_not_told_of(self, files: list[Path]) -> None:
+        assert requests_of(make(files)._files, 0, by_group=False, is_shuffled=True) is None
 
 
 class TestReading:

@@ -82,6 +82,8 @@ class DiskCache:
             if len(pages) and (fd := self._open(file)) is not None:
                 first = int(pages[0])
                 marks = os.pread(fd, int(pages[-1]) + 1 - first, _HEADER_NBYTES + first)
+                if len(marks) <= int(pages[-1]) - first:
+                    raise OSError(f"{_name(file)}.held was cut")
                 return pages[np.frombuffer(marks, np.uint8)[pages - first] != 0]
         return pages[:0]
 
