@@ -29,6 +29,7 @@ from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.outside.keeper import Keeper
+from datarax_ray.actors.outside.measures import Measures
 from datarax_ray.actors.outside.scaling import PoolScaler, Scaler
 from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Wish, room_of
 from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
@@ -36,6 +37,7 @@ from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Arrived, Lost, Pool
+from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import Homes
@@ -112,6 +114,7 @@ class RayPool(Pool):
             scales=scaler is not None,
         )
         room = room_of(options.num_cpus, options.resources, options.memory, options.label_selector) if follows else None
+        self._measures = Measures()
         limits = options.thresholds
         period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)
         self._keeper = Keeper(self, context.gcs_address, period_s, room, PoolScaler(scaler) if scaler else None)
@@ -200,8 +203,13 @@ class RayPool(Pool):
                 num_used=self._num_used,
             )
 
+    def measure(self, timings: Timings) -> None:
+        """Tell Prometheus, now and then, what these count of a stream of this pool's."""
+        self._measures.follow(timings)
+
     def renew(self) -> None:
-        """Keep actors that linger, as nobody may read for long. Raises: RuntimeError once closed."""
+        """Report measures, and keep actors that linger, as nobody may read for long. Raises: RuntimeError if closed."""
+        self._measures.report()
         now = time.monotonic()
         if now - self._renewed_at > self._renew_s:
             self._renewed_at = now

@@ -237,6 +237,8 @@ class RaySource(NamedArguments, Source, Closing):
     def _bounded(self, options: StreamOptions) -> StreamOptions:
         if self._is_named:
             self._actors.expect(options.process_count)
+        if options.timings is not None:
+            self._actors.measure(options.timings)
         return replace(
             options,
             chunk_size=self._chunk_size,

@@ -73,7 +73,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         if type(plain).__name__ in _BLOCKS and getattr(stream.reader, "group_size", 2) > 1:
             size = _BLOCKS[type(plain).__name__]
             ways[IN_BLOCKS] = shuffled.copy(config=replace(shuffled.config, shuffle_block_size=size))
-        err.print(f"{plain!r}: {len(ways) + bool(num_actors)} ways, {request.seconds:g} s each", soft_wrap=True)
+        err.print(f"{len(ways) + bool(num_actors)} ways to read, {request.seconds:g} s each")
         measured_of(RAW, ways[RAW], request)  # what memory holds of the files it holds for all of them
         found = [measured_of(name, source, request) for name, source in ways.items()]
         if num_actors:

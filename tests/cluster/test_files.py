@@ -116,12 +116,22 @@ def metrics_of_the_dashboard() -> set[str]:
     return {name for query in queries for name in re.findall(r"\b(?:ray|autoscaler|datarax_ray)_\w+", query)}
 
 
-def test_the_dashboard_asks_for_metrics_that_ray_has() -> None:
-    """By the queries of Ray's own dashboards."""
+def metrics_of_the_package() -> set[str]:
+    """As Prometheus has them: what is made of ray.util.metrics, by its first argument."""
+    text = "".join(path.read_text() for path in (ROOT / "datarax_ray" / "actors").rglob("*.py"))
+    return {f"ray_{name}_total" for name in re.findall(r'Metric\(\s*"(\w+)"', text)}
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    """Ray's by the queries of its own dashboards; the package's all, and the runbook names each."""
     from ray.dashboard.modules.metrics.dashboards import default_dashboard_panels
 
     known = set(re.findall(r"\b(?:ray|autoscaler)_\w+", Path(default_dashboard_panels.__file__).read_text()))
-    assert metrics_of_the_dashboard() <= known
+    assert {name for name in metrics_of_the_dashboard() if "datarax_ray" not in name} <= known
+    own = {name for name in metrics_of_the_dashboard() if "datarax_ray" in name}
+    assert (
+        own == metrics_of_the_package() == set(re.findall(r"ray_datarax_ray_\w+", (CLUSTER / "RUNBOOK.md").read_text()))
+    )
 
 
 def test_the_dashboards_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
