@@ -70,9 +70,10 @@ def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
     is_integer = array.dtype.kind in "iu"
     changed = narrowed != array if is_integer else np.isfinite(array) & ~np.isfinite(narrowed)
     if changed.any():
-        row = int(np.argwhere(changed)[0][0]) if array.ndim else 0
+        at = tuple(np.argwhere(changed)[0])
         raise OverflowError(
-            f"field {jax.tree_util.keystr(path)}, row {row}: a value of {array.dtype} does not fit {narrowed.dtype}, "
-            "which JAX uses unless jax_enable_x64 is on. Turn it on, or convert the field in a transform."
+            f"field {jax.tree_util.keystr(path)}, row {at[0] if at else 0}: a value of {array.dtype} does not fit "
+            f"{narrowed.dtype}: {array[at]}. JAX uses {narrowed.dtype} unless jax_enable_x64 is on. Turn it on, or "
+            "convert the field in a transform."
         )
     return narrowed
