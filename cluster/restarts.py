@@ -1,8 +1,9 @@
 """Runs a job that resumes by itself again when it fails: `python restarts.py --max-restarts 5 job.py OPTIONS`.
 
 So it comes back from whatever ended it: SIGKILL, a trainer or a node that was lost, no memory. Exit status 2 is an
-error that would come again (options, data that changed, a directory that is not the job's), and ends it. Nothing here
-loads JAX or Ray.
+error that would come again (options, data that changed, a directory that is not the job's), and ends it. It waits
+longer before each restart, and a run that went well for a while counts as none that failed: a job of months loses more
+hosts than that. Nothing here loads JAX or Ray.
 """
 
 from __future__ import annotations
@@ -12,31 +13,70 @@ import ctypes
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from stop_request import FORWARDED, StopRequest
 
 COMES_AGAIN = 2  # the exit status of an error that no restart mends; argparse's own too
 _LOOK_S = 0.2  # between two looks at whether a signal has come; a step takes about as long
+_MAX_BACKOFF_S = 60.0
+_WENT_WELL_S = 600.0  # as of a container in Kubernetes, whose count and wait begin anew then
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command until it ends well, is stopped, or has failed too often. Returns its last exit status."""
     parser = argparse.ArgumentParser("restarts.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--max-restarts", type=int, default=5, help="how often it is run again (%(default)s)")
+    parser.add_argument(
+        "--max-restarts", type=int, default=5, help="in a row, none of which ran 10 minutes (%(default)s)"
+    )
+    parser.add_argument(
+        "--backoff-s",
+        type=float,
+        default=2.0,
+        help="the wait before the first one; later ones 4 times the last, to 60 s",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="a Python file and its options")
     options = parser.parse_args(argv)
+    num_restarts = 0
     with StopRequest() as stop:
-        for num_restarts in range(options.max_restarts + 1):
+        while True:
+            begin = time.monotonic()
             status = _run([sys.executable, *options.command], stop)
             if status in (0, COMES_AGAIN) or stop.signal_name is not None:
                 return status
             ended = f"{options.command[0]} ended with {_named(status)}"
-            if num_restarts < options.max_restarts:
-                _say(f"{ended}; restart {num_restarts + 1} of {options.max_restarts}, from the newest checkpoint")
-    _say(f"{ended} and was restarted {options.max_restarts} times; not again")
-    return status
+            num_restarts = restarts_after(num_restarts, time.monotonic() - begin)
+            if num_restarts > options.max_restarts:
+                _say(f"{ended} and was restarted {options.max_restarts} times; not again")
+                return status
+            wait_s = backoff_s(num_restarts, options.backoff_s)
+            which = f"restart {num_restarts} of {options.max_restarts}"
+            _say(f"{ended}; {which}, from the newest checkpoint" + (f", in {wait_s:.0f} s" if wait_s >= 1 else ""))
+            until = time.monotonic() + wait_s
+            while (left := until - time.monotonic()) > 0 and stop.signal_name is None:
+                time.sleep(min(left, _LOOK_S))
+            if stop.signal_name is not None:
+                return status
+
+
+def restarts_after(num_restarts: int, ran_s: float) -> int:
+    """How many restarts in a row the next one makes, behind a run of so many seconds that failed.
+
+    >>> restarts_after(5, ran_s=20.0), restarts_after(5, ran_s=3600.0)
+    (6, 1)
+    """
+    return 1 if ran_s >= _WENT_WELL_S else num_restarts + 1
+
+
+def backoff_s(num_restarts: int, first_s: float) -> float:
+    """The wait before this restart in a row.
+
+    >>> [backoff_s(number, 2.0) for number in range(1, 6)]
+    [2.0, 8.0, 32.0, 60.0, 60.0]
+    """
+    return min(_MAX_BACKOFF_S, first_s * 4 ** (num_restarts - 1))
 
 
 def _run(command: Sequence[str], stop: StopRequest) -> int:

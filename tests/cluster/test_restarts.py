@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from restarts import main
+from restarts import backoff_s, main, restarts_after
 
 from tests.cluster.conftest import until
 
@@ -50,9 +50,27 @@ def test_a_job_that_fails_is_run_again_so_many_times(
     tmp_path: Path, body: str, status: int, num_runs: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = Job(tmp_path, body)
-    assert main(["--max-restarts", "2", str(job.path), "--steps", "1"]) == status
+    assert main(["--max-restarts", "2", "--backoff-s", "0.01", str(job.path), "--steps", "1"]) == status
     assert len(job.pids()) == num_runs
     assert said in capsys.readouterr().out
+
+
+def test_a_run_that_went_well_for_a_while_begins_the_count_and_the_wait_anew() -> None:
+    num_restarts, waits = 0, []
+    for ran_s in (5, 5, 5, 599, 600, 5):
+        num_restarts = restarts_after(num_restarts, ran_s)
+        waits.append(backoff_s(num_restarts, 2.0))
+    assert waits == [2.0, 8.0, 32.0, 60.0, 2.0, 8.0]
+
+
+def test_a_stop_ends_the_wait_for_the_next_restart(tmp_path: Path) -> None:
+    job = Job(tmp_path, "sys.exit(7)")
+    with subprocess.Popen([sys.executable, RESTARTS, "--backoff-s", "60", job.path], stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert b"ended with exit status 7; restart 1 of 5" in running.stdout.readline()
+        running.terminate()
+        assert running.wait(30) == 7
+    assert len(job.pids()) == 1
 
 
 # As job.py takes signals: the first asks. SIGUSR1 is what restarts.py passes on, also where the job had SIGTERM itself.
