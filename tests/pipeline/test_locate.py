@@ -158,16 +158,18 @@ def only(element: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("taken", [0, 3])
-def test_a_stream_tells_shard_and_row_also_in_the_last_windows(shuffle: bool, taken: int) -> None:
+@pytest.mark.parametrize(("taken", "num_epochs", "batch_size"), [(0, 2, 7), (3, 2, 7), (0, 12, 400)])
+def test_a_stream_tells_shard_and_row_also_in_the_last_windows(
+    shuffle: bool, taken: int, num_epochs: int, batch_size: int
+) -> None:
     def rows(shards: list[int]) -> Any:
         for shard in shards:
             for row in range(13 + shard):
                 yield {"shard": shard, "row": row}
 
     stream = datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": [0, 1, 2]})
-    config = HFStreamingConfig(name="own", split="train", num_epochs=2, shuffle=shuffle, shuffle_buffer_size=5)
-    with Pipeline(source=HFStreamingSource(config, dataset=stream), batch_size=7) as pipeline:
+    config = HFStreamingConfig(name="own", split="train", num_epochs=num_epochs, shuffle=shuffle, shuffle_buffer_size=5)
+    with Pipeline(source=HFStreamingSource(config, dataset=stream), batch_size=batch_size) as pipeline:
         for _ in range(taken):
             pipeline.step()
         state = pipeline.get_state()

@@ -20,6 +20,10 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.streams.rows import Rows, count
 
+# Lengths of shards that are remembered, each some 200 bytes: where the elements of a batch were stored is told by them,
+# and a batch of a small dataset goes through many epochs.
+_MAX_LENGTHS = 2**14
+
 
 class ShardRun(Protocol):
     """One pass through a shard, forwards."""
@@ -190,7 +194,7 @@ class OpenShards:
             # shards that moved to other actors stay behind, open; of them no more than this is kept
             stale = [other for other in idle if other.epoch < live.epoch - 1] or idle[: -2 * self._order.num_shards]
             self._idle = [other for other in idle if other not in stale]
-            while len(self._lengths) > 4 * self._order.num_shards:
+            while len(self._lengths) > max(_MAX_LENGTHS, 4 * self._order.num_shards):
                 del self._lengths[next(iter(self._lengths))]
         for other in stale if kept else [*stale, live]:
             other.close()
