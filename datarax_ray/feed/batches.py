@@ -24,7 +24,7 @@ from datarax_ray.read.reused_memory import ReusedMemory
 
 # Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
 _FIRST_ROWS = 1024
-# That wait to be filled: where a consumer lets go of batches one by one, as it takes the next, it is one.
+# Of each field, that wait to be filled: where a consumer lets go of one batch as it takes the next, it is one.
 _FREE_BATCHES = 2
 # A slice copied costs about what this many 8-byte rows cost by index.
 _MIN_PIECE_ROWS = 128
@@ -82,7 +82,7 @@ class Intake:
     def __init__(self) -> None:
         self._spec: dict[Path, FieldSpec] = {}
         self.like: Columns = None  # zero rows of the columns seen first, to make buffers from; None before
-        self._memory = ReusedMemory(0)
+        self._memories: list[ReusedMemory] = []  # of each field
         self._skipped: list[Skipped] = []
 
     def take(self, stop: int, blocks: Sequence[Block]) -> tuple[list[Block], int, Exception | None]:
@@ -112,14 +112,15 @@ class Intake:
 
     def empty(self, rows: int) -> Columns:
         """So many rows of columns like those seen first, to be written."""
-        return map_leaves(lambda array: self._memory.empty((rows, *array.shape[1:]), array.dtype), self.like)
+        memories = iter(self._memories)
+        return map_leaves(lambda array: next(memories).empty((rows, *array.shape[1:]), array.dtype), self.like)
 
     def _oddity(self, block: Block) -> Exception | None:
         """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
         if not self._spec:
             self._spec = dict(leaves(spec(block.columns)))
             self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
-            self._memory = ReusedMemory(_FREE_BATCHES * len(self._spec))
+            self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self._spec]
         return odd_one(self._spec, block.columns, int(block.positions[0]))
 
 

@@ -21,10 +21,11 @@ _MIN_SHARE = 0.5
 
 
 class ReusedMemory:
-    """Makes arrays. The memory of one comes back when the last array, view or buffer that shows it is gone.
+    """Makes arrays, one like the other. The memory of one comes back when the last array, view or buffer that shows it
+    is gone.
 
-    One thread makes them; any may let go of them. max_free: pieces of memory that are kept with nobody using them.
-    min_nbytes: of arrays that are smaller the memory is left to malloc.
+    One thread makes them; any may let go of them. max_free: pieces of memory that are kept with nobody using them; what
+    comes back beyond that is freed. min_nbytes: of arrays that are smaller the memory is left to malloc.
     """
 
     def __init__(self, max_free: int, min_nbytes: int = _MIN_NBYTES) -> None:
@@ -48,7 +49,7 @@ class ReusedMemory:
         for index in range(len(self._free) - 1, -1, -1):  # other threads only append
             if nbytes <= len(self._free[index]) <= nbytes / _MIN_SHARE:
                 return self._free.pop(index)
-        del self._free[: max(0, len(self._free) - self._max_free)]
+        self._free.clear()  # of another size, they would stay for ever in the place of those that fit
         memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
         first = -memory.ctypes.data % _ALIGNMENT
         return memory[first : first + nbytes]
@@ -56,5 +57,6 @@ class ReusedMemory:
 
 def _give_back(to: weakref.ref[ReusedMemory], memory: np.ndarray) -> None:
     """Runs wherever the last reference goes, in the middle of anything: takes no lock."""
-    if (owner := to()) is not None:
+    owner = to()
+    if owner is not None and len(owner._free) < owner._max_free:  # several threads at once may keep some more
         owner._free.append(memory)

@@ -98,6 +98,25 @@ def test_little_is_kept_that_nobody_uses():
     assert objects.tolist() == [None] * 4
 
 
+def test_who_held_much_and_lets_go_of_it_leaves_little_behind(memory):
+    arrays = [memory.empty((100,), U1) for _ in range(9)]
+    del arrays
+    assert len(memory._free) <= 2
+    array = memory.empty((100,), U1)
+    del array
+    assert len(memory._free) <= 2
+
+
+def test_what_does_not_fit_any_more_makes_room_for_what_does(memory):
+    arrays = [memory.empty((100,), U1) for _ in range(2)]
+    del arrays
+    for _ in range(3):
+        array = memory.empty((1000,), U1)
+        at = address(array)
+        del array
+        assert [address(piece) for piece in memory._free] == [at]
+
+
 def test_arrays_outlive_who_made_them():
     memory = ReusedMemory(max_free=2, min_nbytes=1)
     array = memory.empty((1000,), U1)
@@ -127,6 +146,19 @@ def test_any_thread_may_let_go(memory):
         del array
     go_on.set()
     thread.join()
+
+
+def test_small_fields_do_not_have_more_of_the_large_ones_kept():
+    rows, width, num_batches = 9, 2**22, 5
+    batcher = Batcher(TrainerRows(rows, WHOLE), start=0, stop=rows * num_batches)
+    held = []
+    for first in range(0, rows * num_batches, rows):
+        positions = np.arange(first, first + rows)
+        columns = {"x": np.broadcast_to(np.zeros(1, np.uint8), (rows, width)), "y": positions, "z": positions}
+        held += list(batcher.add(first, first + rows, [Block(positions, columns)]))
+    assert len(held) == num_batches
+    held.clear()
+    assert sum(len(memory._free) for memory in batcher._intake._memories) <= 2
 
 
 def test_batches_that_somebody_holds_stay_as_they_are_and_others_give_their_memory():
