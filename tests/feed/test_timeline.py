@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import threading
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
@@ -62,6 +63,25 @@ def test_the_window_was_as_full_as_it_is_said_to_be_since_it_was_said_last() -> 
     timeline.filled(0.5, 12.0)
     timeline.filled(1.0, 13.0)
     assert sum(timeline.until(13.0).rows["window"]["filled"]) == pytest.approx(2.0)
+
+
+def test_a_signals_handler_may_draw_in_the_middle_of_a_count() -> None:
+    timeline, drawn = Timeline(0.0), []
+    timeline.lost(0, 0.0)
+    bin_of = timeline._bin_of
+
+    def interrupted(time: float) -> int:
+        del timeline._bin_of  # type: ignore[attr-defined]
+        drawn.append(timeline.until(60.0))  # by the handler; for which bins become longer
+        return bin_of(time)
+
+    timeline._bin_of = interrupted  # type: ignore[method-assign]
+    thread = threading.Thread(target=timeline.add, args=("trainer", "waiting", 0.0, 40.0), daemon=True)
+    thread.start()
+    thread.join(30.0)
+    assert not thread.is_alive(), "it waits for itself"
+    assert sum(drawn[0].rows[0]["lost"]) == pytest.approx(60.0)
+    assert sum(timeline.until(60.0).rows["trainer"]["waiting"]) == pytest.approx(40.0)
 
 
 class Parsed(HTMLParser):

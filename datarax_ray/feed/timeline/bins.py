@@ -51,7 +51,7 @@ class Timeline:
         self._rows: dict[Row, dict[str, list[float]]] = {}
         self._lost_since: dict[int, float] = {}
         self._sampled_at: float | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may draw in the thread that it interrupts, in the middle
 
     def add(self, row: Row, what: str, began: float, ended: float) -> None:
         """Somebody was at this from when to when. What was before the beginning does not count."""
@@ -117,7 +117,8 @@ class Timeline:
         assert self._began is not None
         while (index := int((time - self._began) / self._bin_s)) >= MAX_BINS:
             self._bin_s *= 2
-            for of in self._rows.values():
-                for what, bins in of.items():
+            for of in list(self._rows.values()):
+                for what in list(of):
+                    bins = of[what]
                     of[what] = [a + b for a, b in zip(bins[::2], bins[1::2], strict=True)] + [0.0] * (MAX_BINS // 2)
         return index
