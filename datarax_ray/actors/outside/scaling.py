@@ -91,7 +91,8 @@ class Scaler:
 
     def disturbed(self) -> None:
         """Event: others read with the actors than before, so that what was measured is of no use."""
-        self._since = None
+        self._since = self._before = None
+        self._too_few = (0, 0.0)
 
     def tick(self, now: float, num_running: int, num_wanted: int) -> Decision | None:
         """Event: it is now (seconds, of any clock). A decision where one is due, and differs from the last.

@@ -128,6 +128,25 @@ def test_actors_that_a_person_removes_are_no_evidence_against_those_that_were_ad
     assert [decision.num_actors for decision in run(2, 4)] == [3]
 
 
+def test_a_driver_that_leaves_is_no_evidence_against_actors_that_were_added() -> None:
+    scaler, now = Scaler(2, 16), 0.0
+
+    def run(num_actors: int, rate: int) -> list[Decision]:
+        nonlocal now
+        found = []
+        for _ in range(4):
+            found.append(scaler.tick(now, num_actors, num_actors))
+            scaler.waited(0.9 * PERIOD_S)
+            scaler.used(rate)
+            scaler.read(num_actors * PERIOD_S)
+            now += PERIOD_S
+        return [decision for decision in found if decision is not None]
+
+    assert [decision.num_actors for decision in run(4, 400)] == [6]
+    scaler.disturbed()  # one of two has ended, which used half of it
+    assert [decision.num_actors for decision in run(6, 300)] == [9]
+
+
 def test_it_says_that_it_may_not_grow_any_more() -> None:
     cluster = Cluster(Scaler(1, 3), each=100, takes=1000)
     assert cluster.run(20) == 3
