@@ -50,7 +50,15 @@ def _file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    had = sys.modules.get(path.stem)
+    sys.modules[path.stem] = module  # while it runs: a dataclass looks there for what its annotations name
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        if had is None:
+            sys.modules.pop(path.stem, None)
+        else:
+            sys.modules[path.stem] = had
     for value in vars(module).values():
         if getattr(value, "__module__", None) == path.stem and hasattr(value, "__qualname__"):
             for part in [value, *(vars(value).values() if isinstance(value, type) else ())]:

@@ -234,3 +234,11 @@ def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path)
     done = command("replay", f"{tmp_path / 'script.py'}:make", "--steps", "3:1", "--output", tmp_path / "a.npz")
     assert done.returncode == 2
     assert "'3:1' is no A:B with A below B" in done.stderr
+def test_a_file_may_define_dataclasses(train: str) -> None:
+    defined = "from dataclasses import dataclass\n\n@dataclass\nclass Sizes:\n    batch: int = 4\n"
+    Path(train).write_text(f"from __future__ import annotations\n{defined}{TRAIN}")
+    with pipeline_of(f"{train}:make") as pipeline:
+        assert len(pipeline.step()["index"]) == 6
+    assert Path(train).stem not in sys.modules
+
+
