@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from datarax_ray.cli.target import pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 
 _MAX_SHOWN = 60
+_STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
 
 
 class Saved(NamedTuple):
@@ -81,7 +83,7 @@ def fits(target: str, directory: str, out: Console) -> None:
 
 
 def _step(root: epath.Path, path: epath.Path) -> tuple[int, str]:
-    numbers = [int(part) for part in path.relative_to(root).parts if part.isdecimal()]
+    numbers = [int(found[1]) for part in path.relative_to(root).parts if (found := _STEP.fullmatch(part))]
     return (numbers or [-1])[0], str(path)
 
 

@@ -205,6 +205,18 @@ def test_two_states_are_compared(run: Path, train: str, tmp_path: Path) -> None:
     assert "the same stream, at another place" in printed(out)
     out = console()
     assert checkpoint_command.diff(str(run), str(run / "10"), False, out) == 0
+def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None:
+    options = ocp.CheckpointManagerOptions(step_prefix="step")
+    with (
+        pipeline_of(f"{train}:make") as pipeline,
+        ocp.CheckpointManager(tmp_path / "run", options=options) as manager,
+    ):
+        for step in (9, 10):
+            pipeline.step()
+            manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+    assert checkpoint_command.find(str(tmp_path / "run")).directory.parent.name == "step_10"
+
+
     with pipeline_of(f"{train}:other") as pipeline:
         save_pipeline(tmp_path / "other", pipeline)
     out = console()
