@@ -87,6 +87,10 @@ def _write_parquet(path: Path, batches: Batches) -> int:
     try:
         for step, batch in batches:
             columns = _columns(batch)
+            if taken := {"step", "row"} & columns.keys():
+                raise ValueError(
+                    f"a .parquet has columns step and row of its own, and so have the batches: {taken}; write an .npz"
+                )
             rows = len(next(iter(columns.values())))
             table = pa.table(
                 {"step": np.full(rows, step), "row": np.arange(rows)} | {k: _arrow(v) for k, v in columns.items()}

@@ -58,6 +58,10 @@ def packed():
 def other():
     return make(seed=2)
 
+def named():
+    source = RandomAccessSource(RandomAccessSourceConfig(), range(9), transforms=[lambda i: {"row": 2 * i}])
+    return Pipeline(source=source, batch_size=3)
+
 nothing = 7
 
 if __name__ == "__main__":
@@ -157,6 +161,8 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: P
             replay(f"{train}:make", 0, 1, tmp_path / name, None, console())
     with pytest.raises(ValueError, match="no field holds pictures"):
         replay(f"{train}:packed", 0, 1, tmp_path / "a.png", None, console())
+    with pytest.raises(ValueError, match="has columns step and row of its own"):
+        replay(f"{train}:named", 0, 1, tmp_path / "a.parquet", None, console())
     with pytest.raises(IndexError, match="there is no batch 99"):
         replay(f"{train}:make", 99, 100, tmp_path / "a.parquet", None, console())
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["own_train.py"]
@@ -199,12 +205,6 @@ def test_the_latest_step_of_a_run_is_shown(run: Path) -> None:
         checkpoint_command.show(str(run / "absent"), False, out)
 
 
-def test_two_states_are_compared(run: Path, train: str, tmp_path: Path) -> None:
-    out = console()
-    assert checkpoint_command.diff(str(run / "9"), str(run / "10"), False, out) == 1
-    assert "the same stream, at another place" in printed(out)
-    out = console()
-    assert checkpoint_command.diff(str(run), str(run / "10"), False, out) == 0
 def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None:
     options = ocp.CheckpointManagerOptions(step_prefix="step")
     with (
@@ -217,6 +217,12 @@ def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None
     assert checkpoint_command.find(str(tmp_path / "run")).directory.parent.name == "step_10"
 
 
+def test_two_states_are_compared(run: Path, train: str, tmp_path: Path) -> None:
+    out = console()
+    assert checkpoint_command.diff(str(run / "9"), str(run / "10"), False, out) == 1
+    assert "the same stream, at another place" in printed(out)
+    out = console()
+    assert checkpoint_command.diff(str(run), str(run / "10"), False, out) == 0
     with pipeline_of(f"{train}:other") as pipeline:
         save_pipeline(tmp_path / "other", pipeline)
     out = console()
@@ -230,6 +236,14 @@ def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str
     assert "goes on at position 12" in printed(out)
     with pytest.raises(DriftError, match=r"order\.seed: the checkpoint was written with 1, this pipeline has 2"):
         checkpoint_command.fits(f"{train}:other", str(run), out)
+
+
+def test_a_file_may_define_dataclasses(train: str) -> None:
+    defined = "from dataclasses import dataclass\n\n@dataclass\nclass Sizes:\n    batch: int = 4\n"
+    Path(train).write_text(f"from __future__ import annotations\n{defined}{TRAIN}")
+    with pipeline_of(f"{train}:make") as pipeline:
+        assert len(pipeline.step()["index"]) == 6
+    assert Path(train).stem not in sys.modules
 
 
 def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -246,11 +260,3 @@ def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path)
     done = command("replay", f"{tmp_path / 'script.py'}:make", "--steps", "3:1", "--output", tmp_path / "a.npz")
     assert done.returncode == 2
     assert "'3:1' is no A:B with A below B" in done.stderr
-def test_a_file_may_define_dataclasses(train: str) -> None:
-    defined = "from dataclasses import dataclass\n\n@dataclass\nclass Sizes:\n    batch: int = 4\n"
-    Path(train).write_text(f"from __future__ import annotations\n{defined}{TRAIN}")
-    with pipeline_of(f"{train}:make") as pipeline:
-        assert len(pipeline.step()["index"]) == 6
-    assert Path(train).stem not in sys.modules
-
-
