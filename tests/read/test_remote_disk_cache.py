@@ -1,5 +1,6 @@
 """What is kept on disk of files behind URLs: each byte asked for once, never more than the limit, never other data."""
 
+import gc
 import logging
 import os
 import signal
@@ -144,6 +145,26 @@ def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, 
     assert mine.url.endswith("2.array_record")
     assert mine.held_nbytes > 1_900_000
     reader.close()
+
+
+def test_a_cache_that_is_full_looks_over_its_folder_once_in_a_while(served, cache, monkeypatch):
+    monkeypatch.setattr(disk_cache, "_LOOK_AGAIN_S", 3600.0)
+    looked, remove = [], disk_cache._remove_unused
+    monkeypatch.setattr(disk_cache, "_remove_unused", lambda *given: looked.append(given) or remove(*given))
+    reader = reader_of(served, cache, 1_000_000)
+    epoch(reader)
+    epoch(reader, 1)
+    assert len(looked) == 1
+    reader.close()
+
+
+def test_a_reader_that_is_dropped_leaves_nothing_in_use(served, cache):
+    reader = reader_of(served, cache)
+    reader.read(np.arange(0, 1000, 9))
+    assert all(kept.is_in_use for kept in kept_in(cache))
+    del reader
+    gc.collect()
+    assert not any(kept.is_in_use for kept in kept_in(cache))
 
 
 def test_another_version_is_another_file(tmp_path, served, cache):

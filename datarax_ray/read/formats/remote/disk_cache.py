@@ -18,7 +18,7 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -68,11 +68,11 @@ class DiskCache:
     """
 
     def __init__(self, folder: str, limit: int) -> None:
+        self._descriptors: dict[str, int | None] = {}  # of NAME.held, by name; None where there is no room for one
+        self._lock_fd: int | None = None
         self._folder = Path(folder).expanduser()
         self._limit = limit
-        self._descriptors: dict[str, int | None] = {}  # of NAME.held, by name; None where there is no room for one
         self._threads = ThreadLock()
-        self._lock_fd: int | None = None
         self._has_failed = False
         self._full_until = 0.0
 
@@ -130,11 +130,17 @@ class DiskCache:
 
     def close(self) -> None:
         with self._threads:
-            for fd in [*self._descriptors.values(), self._lock_fd]:
-                if fd is not None:
-                    os.close(fd)
-            self._descriptors.clear()
-            self._lock_fd = None
+            self._close_all()
+
+    def __del__(self) -> None:  # or descriptors would stay open, and what they lock in use
+        self._close_all()
+
+    def _close_all(self, _close: Callable[[int], None] = os.close) -> None:  # at exit, the module's `os` may be gone
+        for fd in [*self._descriptors.values(), self._lock_fd]:
+            if fd is not None:
+                _close(fd)
+        self._descriptors.clear()
+        self._lock_fd = None
 
     def _open(self, file: _File) -> int | None:
         """The descriptor of what says which pages are there; it is in use for as long. None where none can be kept."""
@@ -170,11 +176,13 @@ class DiskCache:
         """Whether there is room for so many bytes more, which then count."""
         used = int.from_bytes(os.pread(lock, 8, 0), "little")
         if used + nbytes > self._limit:
+            if time.monotonic() < self._full_until:
+                return False
             _remove_unused(self._folder, used + nbytes - self._limit)
             used = _used(self._folder)
-        if used + nbytes > self._limit:
-            self._full_until = time.monotonic() + _LOOK_AGAIN_S
-            return False
+            if used + nbytes > self._limit:
+                self._full_until = time.monotonic() + _LOOK_AGAIN_S
+                return False
         os.pwrite(lock, (used + nbytes).to_bytes(8, "little"), 0)  # before it is so, as the process may end
         return True
 
