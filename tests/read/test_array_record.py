@@ -1,5 +1,6 @@
 """Batched reads against plain sequential ones, and every broken file found before or when it matters."""
 
+import contextlib
 import gc
 import itertools
 import os
@@ -539,6 +540,25 @@ def test_large_records_of_one_size_come_in_one_array_as_they_are(tmp_path, odd):
     if not odd:
         assert kinds == {FixedRecords}
         assert found.rows.flags.writeable
+    reader.close()
+
+
+def test_threads_that_read_large_records_of_several_sizes_first_at_once_have_them(tmp_path, monkeypatch):
+    want = of_side(10, 0, odd=(5,))
+    reader = ArrayRecordReader.of(write_file(tmp_path / "a.array_record", want))
+    read, together = reader.read, threading.Barrier(2)
+
+    def first_read(records):
+        found = read(records)
+        with contextlib.suppress(threading.BrokenBarrierError):  # later reads
+            together.wait()
+        together.abort()
+        return found
+
+    monkeypatch.setattr(reader, "read", first_read)
+    with ThreadPoolExecutor(2) as threads:
+        halves = list(threads.map(reader.read_rows, [np.arange(5), np.arange(5, 10)]))
+    assert [*halves[0], *halves[1]] == want
     reader.close()
 
 

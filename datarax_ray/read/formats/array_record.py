@@ -328,12 +328,13 @@ class ArrayRecordReader:
 
     def read_rows(self, records: Indices) -> Sequence[bytes]:
         """As read, for who takes FixedRecords: of large records, where these are of one size, in writable memory."""
-        if not (self._is_large and len(records) and len(self._sizes) < 2):
+        if self._is_large and len(records) and not self._sizes:
+            self._sizes |= set(map(len, self.read(records[:1])))
+        sizes = self._sizes.copy()  # as other threads add to it
+        if not (self._is_large and len(records) and len(sizes) == 1):
             return self.read(records)
         _THREADS.check()
-        if not self._sizes:
-            self._sizes |= set(map(len, self.read(records[:1])))
-        (size,) = self._sizes
+        (size,) = sizes
         rows = np.empty((len(records), size), np.uint8)
         places, first = np.argsort(records), 0
         try:
