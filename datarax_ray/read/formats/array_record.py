@@ -321,9 +321,10 @@ class ArrayRecordReader:
         """
         if self.reads_ahead and len(records):
             with self._decoding:
-                self._expected.append(_Expected(records))
-                if len(self._expected) > _MAX_EXPECTED:
-                    self._forget_first()
+                expected = self._expected
+                expected.append(_Expected(records))
+                if len(expected) > _MAX_EXPECTED:
+                    self._forget_first(expected)
                 self._look_ahead()
 
     def read_rows(self, records: Indices) -> Sequence[bytes]:
@@ -367,8 +368,8 @@ class ArrayRecordReader:
 
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
-        self._decoded = None  # a read that runs has its own hold of it, and may wait for its storage long
-        self._expected.clear()
+        # a read that runs has its own hold of both, and may wait for its storage long
+        self._decoded, self._expected = None, deque()
         with self._lock:
             self._seen.clear()
             while self._open:
@@ -390,27 +391,30 @@ class ArrayRecordReader:
 
     def _asked_ahead(self, records: Indices) -> Ahead | None:
         """What was asked for ahead of this read, which has come; those that were expected before it will not."""
-        expected = list(self._expected)
-        for number, read in enumerate(expected):
+        expected = self._expected
+        for number, read in enumerate(list(expected)):
             if np.array_equal(read.records[:1], records[:1]) and np.array_equal(read.records, records):
                 for _ in range(number):
-                    self._forget_first()
-                return self._expected.popleft().ahead
+                    self._forget_first(expected)
+                return expected.popleft().ahead
         return None
 
-    def _forget_first(self) -> None:
-        if (ahead := self._expected.popleft().ahead) is not None:
+    def _forget_first(self, expected: deque[_Expected]) -> None:
+        if (ahead := expected.popleft().ahead) is not None:
             self._mirrors.drop(ahead)
 
     def _look_ahead(self) -> None:
         """Ask for what is expected, in that order, until there is no room for more."""
+        expected = self._expected
         with contextlib.suppress(Exception):  # it comes again where it is read, and is told then
-            for read in list(self._expected):
+            for read in list(expected):
                 if read.ahead is None:
                     parts = self._by_file(self._needed(read.records))
                     read.ahead = Ahead({index: chosen for index, chosen in parts if self.files[index].version})
                 if not self._mirrors.ask_ahead(read.ahead):
                     break
+        while expected is not self._expected and expected:  # another thread closed it, perhaps before this was asked
+            self._forget_first(expected)
 
     def _needed(self, records: Indices) -> Indices:
         """The records of which stored bytes are needed to read these, ascending."""
