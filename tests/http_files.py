@@ -104,6 +104,8 @@ class HttpFiles:
         if what == "bend":
             half = len(content) // 2
             content = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+        with self._lock:  # before who asked has them, and asks for the count
+            self.nbytes += len(content)
         answer.send_header("Content-Length", str(len(content)))
         answer.end_headers()
         is_halved = what in ("cut", "stick")
@@ -111,6 +113,4 @@ class HttpFiles:
         if what == "stick":
             self._ended.wait()
         answer.close_connection = is_halved
-        with self._lock:
-            self.nbytes += len(content)
         return None
