@@ -147,8 +147,12 @@ class ActorSet:
             why_not = [state.why_not for state in states if state.why_not]
             if why_not and tries >= self._limits.num_failures:
                 raise RuntimeError(f"no reader actor can start, each was tried {tries} times; the last: {why_not[-1]}")
-            if (waited_s := self._quorum.waited_s(now)) is not None:
-                raise RuntimeError(why_none(len(states), waited_s, self._options))
+            if (waited := self._quorum.waited(now)) is not None:
+                waited_s, what = waited
+                if what == "end":
+                    raise RuntimeError(why_none(len(states), waited_s, self._options))
+                when = when_others_start(len(states), self._options)
+                logger.warning("no reader actor runs after %.0f s; they start %s", waited_s, when)
         self._tended_at = 0.0  # look again soon
         return ()
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 # Once one actor reads, the others get this long before the stream starts without them; they join when they are there.
 GATHER_S = 5.0
+# Where none runs for so long, a person wants to know why: processes start in less.
+_TELL_S = 10.0
 
 
 def has_room(
@@ -62,6 +65,7 @@ class StartQuorum:
         self._first_at: float | None = None
         self._none_since: float | None = None
         self._asked_at = -math.inf
+        self._is_told = False
 
     def has_begun(self, now: float, num_ready: int, num_actors: int) -> bool:
         """Whether to read with these: all run, or the first has waited long enough for the others; then ever after."""
@@ -70,13 +74,18 @@ class StartQuorum:
         self._is_over = self._is_over or num_ready == num_actors or now - self._first_at >= GATHER_S
         return self._is_over
 
-    def waited_s(self, now: float) -> float | None:
-        """Event: none runs. How long that has been so, once it is too long; who asks again after that waits again."""
+    def waited(self, now: float) -> tuple[float, Literal["tell", "end"]] | None:
+        """Event: none runs. How long that has been so, once it is worth a word ("tell"), and once it is too long
+        ("end"); who asks again after that waits again.
+        """
         if self._none_since is None or now - self._asked_at > GATHER_S:  # nobody waited meanwhile
-            self._none_since = now
+            self._none_since, self._is_told = now, False
         self._asked_at = now
         waited_s = now - self._none_since
-        if waited_s <= self._start_timeout_s:
+        if waited_s > self._start_timeout_s:
+            self._none_since = None
+            return waited_s, "end"
+        if self._is_told or waited_s < min(_TELL_S, self._start_timeout_s / 2):
             return None
-        self._none_since = None
-        return waited_s
+        self._is_told = True
+        return waited_s, "tell"

@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -446,12 +447,17 @@ def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path], 
     assert_equal(got, want)
 
 
-def test_no_room_for_any_actor_is_an_error_that_says_what_there_is(files: list[Path]) -> None:
+def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_there_is(
+    files: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
     with (
         RaySource(make(files), num_actors=1, resources={"tpu_host": 1}, start_timeout_s=0.5) as homeless,
         pytest.raises(RuntimeError, match=r"none of 1 reader actors runs .* no room .*1 CPU of 16, 1 tpu_host of 0, "),
     ):
         next(homeless.batches(0, StreamOptions(8)))
+    assert re.search(
+        r"no reader actor runs after 0 s; they start when the cluster has room \(.*1 tpu_host of 0", caplog.text
+    )
 
 
 def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_have_none(files: list[Path]) -> None:
