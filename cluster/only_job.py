@@ -27,7 +27,7 @@ _FILE = "job.lock"
 _WAIT_S = 60.0  # a trainer lives on for some seconds when the process that started it is killed, and the job run again
 _LOOK_S = 0.2
 # What people have to see to. Of other errors, a network filesystem's for one, some pass.
-_LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 @contextlib.contextmanager

@@ -210,8 +210,9 @@ def test_a_stop_ends_the_wait_for_another_job(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_ends_the_job_for_good(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    (run.directory / "file").write_text("no folder")
-    for directory in (run.directory / "file" / "checkpoints", Path("/sys/checkpoints")):
+    file = run.directory / "file"
+    file.write_text("no folder")
+    for directory in (file, file / "checkpoints", Path("/sys/checkpoints")):
         assert job.status_of(run.arguments(checkpoint_dir=directory)) == COMES_AGAIN
         assert f"nothing can be saved in {directory}: [Errno" in capfd.readouterr().err
 
