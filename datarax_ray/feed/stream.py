@@ -165,7 +165,11 @@ def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options:
     """The chunks that the scheduler deals, each when all of its blocks are there and it is the first."""
     stall = Stall(description, options.stall_after_s)
     window = Window(
-        scheduler, chunk_size=options.chunk_size, max_nbytes=options.max_nbytes, block_nbytes=options.block_nbytes
+        scheduler,
+        chunk_size=options.chunk_size,
+        max_nbytes=options.max_nbytes,
+        block_nbytes=options.block_nbytes,
+        num_sharing=options.process_count,
     )
     flow = Flow(window, pool, stall, options.timings)
     with closing(flow):
@@ -199,6 +203,7 @@ def _selected(
         max_nbytes=max_nbytes,
         max_actor_nbytes=max_actor_nbytes,
         block_nbytes=options.block_nbytes,
+        num_sharing=options.process_count,
     )
     places = Flow(ahead, pool, stall, options.timings)
     share = num_rows_in(options.rows.full) / options.batch_size

@@ -117,7 +117,8 @@ class Window:
     None for no bound of its own. block_nbytes: how large a block should be.
 
     allowed: how much of max_nbytes holds now, 1.0 for all of it; whoever drives the window says so at any time. One
-    chunk is in flight whatever it is.
+    chunk is in flight whatever it is. num_sharing: the trainers of one job that are dealt the same chunks. These are
+    cut as if just they were there, since each learns of other drivers at another time.
     """
 
     def __init__(
@@ -128,8 +129,10 @@ class Window:
         max_nbytes: int,
         max_actor_nbytes: int | None = None,
         block_nbytes: int = TARGET_BLOCK_NBYTES,
+        num_sharing: int = 1,
     ) -> None:
         self.scheduler = scheduler
+        self._num_sharing = num_sharing
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
         self._max_actor_nbytes = max_actor_nbytes
@@ -298,7 +301,7 @@ class Window:
                 self._nbytes_per_position,
                 self._part_s / self._part_size,
                 num_actors=self._num_actors,
-                max_nbytes=self._bound,
+                max_nbytes=self._bound_of(1 / self._num_sharing) if limits.is_aligned else self._bound,
                 max_part_size=limits.max_part_size,
                 max_read_s=min(TARGET_READ_S, TARGET_ALL_READ_S * limits.share),
                 block_nbytes=self._block_nbytes,
@@ -322,7 +325,10 @@ class Window:
 
     @property
     def _bound(self) -> int:
-        nbytes = max(1, int(self._max_nbytes * self.allowed))
+        return self._bound_of(self.allowed)
+
+    def _bound_of(self, allowed: float) -> int:
+        nbytes = max(1, int(self._max_nbytes * allowed))
         return nbytes if self._max_actor_nbytes is None else min(nbytes, self._max_actor_nbytes * self._num_actors)
 
     @property

@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,11 @@ def on_hosts(transforms: tuple[Any, ...], name: str, num_actors: int = 1, **opti
 
 
 @ray.remote(num_cpus=0, resources={"trainer": 1})
-def train(name: str, transforms: tuple[Any, ...], options: StreamOptions) -> list[tuple[int, str]]:
-    """Where each batch ends, and a digest of this trainer's rows."""
+def train(name: str, transforms: tuple[Any, ...], options: StreamOptions, ready: Path) -> list[tuple[int, str]]:
+    """Where each batch ends, and a digest of this trainer's rows. It begins when the others do (ready: a folder)."""
     with on_hosts(transforms, name) as source:
+        (ready / str(os.getpid())).touch()
+        until(lambda: len(list(ready.iterdir())) == options.process_count, 100)
         return told(source.batches(0, options))
 
 
@@ -97,12 +100,12 @@ def stored_nbytes(cluster: Cluster) -> int:
     ],
 )
 def test_a_host_is_sent_once_what_its_trainers_want(
-    cluster: Cluster, name: str, transforms: Any, packing: Any, shares: list[Share]
+    cluster: Cluster, tmp_path: Path, name: str, transforms: Any, packing: Any, shares: list[Share]
 ) -> None:
     options = [StreamOptions(64, packing=packing, share=share, process_count=2) for share in shares]
     with on_hosts(transforms, name):  # or the first trainer to end might take the actors with it
         before = stored_nbytes(cluster)
-        got = ray.get([train.remote(name, transforms, each) for each in options])
+        got = ray.get([train.remote(name, transforms, each, tmp_path) for each in options])
         brought = stored_nbytes(cluster) - before
     for found, each in zip(got, options, strict=True):
         assert found == told(make(*transforms).batches(0, each))

@@ -384,6 +384,24 @@ def test_no_more_is_opened_than_is_allowed_now():
     assert machine.nbytes == 320, "no more than 16 chunks"
 
 
+def test_those_who_share_actors_cut_alike_though_they_learn_of_others_at_other_times():
+    cuts = []
+    for allowed in ([1.0] * 60, [1.0, 0.5, 0.5] + [0.3] * 57):
+        order, wanted = order_of(10**9), Wanted(sharing=Sharing(2))
+        scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=wanted)
+        machine = Window(scheduler, max_nbytes=2**24, num_sharing=2)
+        machine.reassign((7, 8))
+        found = []
+        for machine.allowed in allowed:
+            machine.asks()
+            found.append(machine.head_range)
+            complete_head(machine, (machine.head_range[1] - machine.head_range[0]) * 2048)
+            machine.release()
+        cuts.append({stop - start for start, stop in found[-20:]})
+    assert cuts[0] == cuts[1]
+    assert len(cuts[0]) == 1
+
+
 def test_elements_without_bytes_do_not_open_chunks_without_end():
     # Everything is filtered: 0 bytes arrive, and the bound in bytes never bites.
     machine = window(stop=None, n=10**6)
