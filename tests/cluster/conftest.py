@@ -80,6 +80,20 @@ class Head:
             command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False
         )
 
+    def begins(self, process: subprocess.Popen[bytes], output: Path) -> bool:
+        """Whether it starts, as it says there, and its job server answers; or ends."""
+
+        def is_ready() -> bool:
+            try:
+                return (
+                    "Ray runtime started" in output.read_text() and self.request("/api/jobs/", token=self.token) == []
+                )
+            except OSError:  # not listening yet
+                return False
+
+        until(lambda: process.poll() is not None or is_ready(), "the start of a head")
+        return process.poll() is None
+
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         return until(condition, what)
 
@@ -97,6 +111,27 @@ def head() -> Iterator[Head]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "JAX_PLATFORMS": "cpu",
     }
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        while True:
+            process, running, output = _begin(temp / str(len(started)), token, env | {_MARK: mark})
+            started.append(process)
+            if running.begins(process, output):
+                break
+            # on a busy machine Ray may give up a start of its own by itself
+            assert "timed out during startup" in output.read_text(), output.read_text()
+            assert len(started) < 3, output.read_text()
+            _end(process, mark)
+        yield running
+    finally:
+        for process in started:
+            _end(process, mark)
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def _begin(temp: Path, token: str, env: dict[str, str]) -> tuple[subprocess.Popen[bytes], Head, Path]:
+    """`ray start`, how to reach the head once it is there, and the file with what it says."""
+    temp.mkdir()
     ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     command = ["ray", "start", "--head", "--block", "--disable-usage-stats", "--num-cpus=4"]
     # Only the dashboard can be kept on loopback: Ray replaces a loopback --node-ip-address by the host's own address.
@@ -104,19 +139,8 @@ def head() -> Iterator[Head]:
     command += [f"--temp-dir={temp / 'ray'}", *(f"--{name}={port}" for name, port in ports.items())]
     output = temp / "head.log"
     with output.open("w") as log:
-        process = subprocess.Popen(command, env=env | {_MARK: mark}, stdout=log, stderr=subprocess.STDOUT)
-
-    def is_ready() -> bool:
-        assert process.poll() is None, output.read_text()
-        return "Ray runtime started" in output.read_text() and _answers(running)
-
-    running = Head(f"http://127.0.0.1:{ports['dashboard-port']}", token, env)
-    try:
-        until(is_ready, "the start of a head")
-        yield running
-    finally:
-        _end(process, mark)
-        shutil.rmtree(temp, ignore_errors=True)
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+    return process, Head(f"http://127.0.0.1:{ports['dashboard-port']}", token, env), output
 
 
 # All that `ray start` would otherwise put at a fixed number, where another cluster on this machine may be.
@@ -136,13 +160,6 @@ def _free_ports(number: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-def _answers(head: Head) -> bool:
-    try:
-        return head.request("/api/jobs/", token=head.token) == []
-    except OSError:  # not listening yet, or not ready
-        return False
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
