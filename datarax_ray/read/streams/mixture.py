@@ -167,10 +167,16 @@ class MixtureStream:
         unsaid: dict[str, Any] = {}
         if len(settings) > _MAX_WHOLE_SETTINGS:
             found = [later(each) for each in settings]
+            # told apart, so that a state of a release that knew of no "used" is still compared by the rest
+            used = [{path: each[path] for path in each if ".used." in path and ".held." not in path} for each in found]
+            found = [
+                {path: each[path] for path in each.keys() - of.keys()} for each, of in zip(found, used, strict=True)
+            ]
             of_files = [{path: value for path, value in each.items() if path == "files.content"} for each in found]
             unsaid = {"files": {"content": digest(of_files)}}
-            if found != of_files:
-                unsaid["transforms"] = {"wrappers": digest(found)}
+            told = {"wrappers": found if found != of_files else [], "used": used if any(used) else []}
+            if any(told.values()):
+                unsaid["transforms"] = {name: digest(each) for name, each in told.items() if each}
             settings = [digest(without_later(each)) for each in settings]
         return unsaid | {
             "mixture": self.order.settings() | {"length": self.length},
