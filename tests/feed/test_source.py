@@ -679,6 +679,26 @@ def test_elements_before_a_failing_one_are_given_before_it(sets):
     assert source.position == 5
 
 
+class Budget:
+    def __init__(self):
+        self.left = 3
+
+    def __call__(self, error):
+        self.left -= 1
+        return self.left >= 0
+
+
+def test_an_on_error_that_counts_is_the_same_one_after_it_was_asked(sets):
+    def source():
+        return Source(describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(2)], on_error=Budget()))
+
+    before = source()
+    assert [int(element["index"]) for element in islice(before, 4)] == [0, 1, 3, 4]
+    after = source()
+    after.set_state(before.get_state())
+    assert int(next(iter(after))["index"]) == 5
+
+
 @pytest.mark.parametrize("chunk_size", [1, 7, None])
 def test_skipped_records_are_left_out_and_each_told_once(sets, chunk_size):
     description = describe(sets[23], "none", num_epochs=2, transforms=[decode, FailAt(22)], on_error="skip")

@@ -27,12 +27,15 @@ class ElementStream:
     on_error: OnError = "raise"
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
+    _errors: Any = field(init=False, repr=False, compare=False)  # of on_error
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", whole_epochs(self.num_epochs))
         check_on_error(self.on_error)
         steps(self.transforms)
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
+        errors = code_fingerprint((self.on_error,)) if callable(self.on_error) else self.on_error
+        object.__setattr__(self, "_errors", errors)
 
     @property
     def stop(self) -> int | None:
@@ -78,5 +81,5 @@ class ElementStream:
             # num_epochs third, as in every state that was written
             "order": {"shuffle": None, "seed": None, "num_epochs": self.num_epochs} | self.order.settings(),
             "transforms": self._transforms,
-            "on_error": code_fingerprint((self.on_error,)) if callable(self.on_error) else self.on_error,
+            "on_error": self._errors,
         }
