@@ -54,7 +54,7 @@ class Stages:
         self._constants = Constants(graph.nodes.values())
         self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
         # Taken once: a stage that fills a cache when it is first called is still the same one.
-        self._fingerprint = code_fingerprint(map(_told, graph.nodes.values())) | {"count": len(graph.nodes)}
+        self._fingerprint = code_fingerprint(map(_told, graph.nodes.values()), _told) | {"count": len(graph.nodes)}
         if self._modules:
             # Beside the digest, which states of earlier releases have: theirs says less of what modules hold.
             found = {name: told(module) for name, module in self._modules.items()}

@@ -72,12 +72,14 @@ _CONSEQUENCES = {
         "says what decides the elements; or pass allow_drift=('transforms',) if the change is meant.",
     ),
     "transforms.used": (
-        "the remaining elements would be made differently",
-        "Set the old value, or pass allow_drift=('transforms',) if the change is meant.",
+        "the remaining elements would be made differently, unless this decides nothing of them (what is logged, say)",
+        "Set the old value, or pass allow_drift=('transforms',) if the change is meant or decides nothing. An object "
+        "that is called may say what decides the elements by a method fingerprint() -> str.",
     ),
     "stages.used": (
-        "the remaining batches would be made differently",
-        "Set the old value, or pass allow_drift=('stages',) if the change is meant.",
+        "the remaining batches would be made differently, unless this decides nothing of them (what is logged, say)",
+        "Set the old value, or pass allow_drift=('stages',) if the change is meant or decides nothing. An object "
+        "that is called may say what decides the batches by a method fingerprint() -> str.",
     ),
     "stages.held": (
         "the remaining batches would be made differently, unless this is a cache that the stage fills itself",

@@ -388,3 +388,26 @@ def test_drift_names_the_transform_and_the_component_that_changed() -> None:
     with pytest.raises(ValueError, match="make every element alike") as caught:
         Pipeline(source=mixed(source(), other), batch_size=4).step()
     assert re.fullmatch(r"so far component \d of the mixture, then component \d", caught.value.__notes__[0])
+
+
+class Weighted(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.rngs, self.by, self.weight = rngs, 2, nnx.Param(jnp.ones(()))
+
+    def __call__(self, batch: Any) -> Any:
+        return jax.tree.map(lambda x: x * self.by * self.weight[...], batch)
+
+
+weigh = Weighted(nnx.Rngs(0))
+
+
+def weighed(batch: Any) -> Any:
+    return weigh(batch)
+
+
+def test_a_module_that_a_stage_calls_by_name_counts_as_a_stage_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = settings(weighed)
+    weigh.weight[...] = jnp.full((), 3.0)
+    assert settings(weighed) == before
+    monkeypatch.setattr(weigh, "by", 3)
+    assert settings(weighed) != before

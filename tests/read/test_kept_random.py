@@ -148,8 +148,28 @@ def of_annotation(element, rng: np.random.Generator | None = None):
     return {"x": isinstance(rng, np.random.Generator)}
 
 
+class Config(dict):
+    __getattr__ = dict.__getitem__  # KeyError where there is none
+
+
+def of_config(config):
+    return lambda element: {"x": element["x"] * config.scale}
+
+
 @pytest.mark.parametrize(
-    "transform", [RandomMap(), SetAnew(), seeded, with_constants, keyed, of_annotation, len, np.asarray, dict]
+    "transform",
+    [
+        RandomMap(),
+        SetAnew(),
+        seeded,
+        with_constants,
+        keyed,
+        of_annotation,
+        of_config(Config(scale=2)),
+        len,
+        np.asarray,
+        dict,
+    ],
 )
 def test_what_each_element_decides_is_not(transform):
     assert kept_random(transform) is None
@@ -249,6 +269,27 @@ def of_element(element):
     return element
 
 
+class Bytes:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self):
+        self.at += 1
+        return self.data[self.at - 1]
+
+
+def of_reader(element):
+    return {"x": Bytes(element["x"]).take()}
+
+
+class HoldsReader:
+    def __init__(self):
+        self.bytes = Bytes([1])
+
+    def map(self, element):
+        return {"x": self.bytes.take()}
+
+
 @pytest.mark.parametrize(
     ("transform", "said"),
     [
@@ -256,7 +297,9 @@ def of_element(element):
         (counting(), "number"),
         (Counts(), "self.number"),
         (functools.partial(of_global), "NUMBER"),
+        (HoldsReader(), "self.at"),
         (Sums(), None),
+        (of_reader, None),
         (of_element, None),
         (len, None),
     ],

@@ -396,7 +396,133 @@ remembered = remembering()
 
 def remembers(e):
     return remembered(e)
+
+
+class Logger:
+    def __init__(self, every):
+        self.count, self.last, self.every, self.seen = 0, 1.5, every, {"a", "b"}
+
+    def __call__(self, e):
+        self.last += 1
+        self.note(e)
+
+    def note(self, e):
+        self.count += self.every
+        self.seen.add(e)
+
+
+log = Logger(2)
+stats = Logger(2)
+
+
+def logs(e):
+    log(e)
+    stats.note(e)
+    return e if stats.count % 100 else None
+
+
+def fill():
+    log(1)
+    stats.note(2)
+    other.numbers.count += 1
+    counted(3)
+
+
+def counting():
+    number = 0
+
+    def count(e):
+        nonlocal number
+        number += 1
+
+    return count
+
+
+counted = counting()
+
+
+def of_nonlocal(e):
+    return counted(e)
+
+
+def of_module(e):
+    other.numbers.count += 1
+    return other.numbers.count
 """
+COUNTED = (
+    OTHER
+    + """
+from types import SimpleNamespace
+
+numbers = SimpleNamespace(count=0)
+"""
+)
+
+
+@pytest.mark.parametrize("get", ["logs", "of_nonlocal", "of_module"])
+def test_what_objects_write_to_themselves_does_not_count(tmp_path, get):
+    module = SETTINGS.replace("import argparse", "import argparse\nfrom . import other")
+    base = found(tmp_path / "a", get, module, COUNTED)
+    assert found(tmp_path / "b", get, f"{module}\n\nfill()\n", COUNTED) == base
+    if get == "logs":
+        changed = found(tmp_path / "c", get, module.replace("log = Logger(2)", "log = Logger(3)"), COUNTED)
+        assert changed["used"] != base["used"]
+
+
+def test_a_set_of_functions_and_of_sets_is_the_same_in_every_process(tmp_path):
+    module = f"{SETTINGS}\n\nargs.scale = {{times, default, frozenset('abc')}}\n"
+    assert found(tmp_path / "a", "of_args", module) == found(tmp_path / "b", "of_args", module)
+
+
+STRANGE = """
+import inspect
+
+
+class Config:
+    def __init__(self, **items):
+        self.__dict__["items"] = items
+
+    def __getattr__(self, name):
+        return self.__dict__["items"][name]  # KeyError
+
+
+class Tensor:
+    def __init__(self, *values):
+        self.values, self.shape = values, (len(values),)
+
+    def __array__(self, *args, **named):
+        raise RuntimeError("Can't call numpy() on a tensor that requires grad")
+
+
+class Model:
+    def __init__(self, *values):
+        self.weights = Tensor(*values)
+
+    def __call__(self, e):
+        return e
+
+
+config = Config(scale=2)
+model = Model(1, 2)
+
+
+def scaled(e, by=config, n=1):
+    return e
+
+
+scaled.__signature__ = inspect.Signature()
+
+
+def f(e):
+    return model(scaled(e * config.scale))
+"""
+
+
+def test_objects_that_answer_no_question_are_told_all_the_same(tmp_path):
+    base = found(tmp_path / "a", "f", STRANGE)
+    for number, (old, new) in enumerate([("scale=2", "scale=3"), ("Model(1, 2)", "Model(1, 3)"), ("n=1", "n=2")]):
+        assert found(tmp_path / str(number), "f", STRANGE.replace(old, new))["used"] != base["used"]
+    assert found(tmp_path / "b", "f", STRANGE) == base
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import os
 import textwrap
 import threading
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -27,7 +27,15 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.arrays import hash_array
-from datarax_ray.read.identity.referenced_globals import cells, is_users, reached, read_beside, wrappers
+from datarax_ray.read.identity.referenced_globals import (
+    asked,
+    cells,
+    is_users,
+    lasting,
+    reached,
+    read_beside,
+    wrappers,
+)
 
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
@@ -41,21 +49,21 @@ _MAX_USED_NAME = 40
 _MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
 
 
-def code_fingerprint(transforms: Iterable[Any]) -> dict[str, Any]:
+def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
     """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms.
 
     "wrappers": a digest of the users' functions that functools.wraps puts around others, where there are any. The
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
-    reads of objects at module level, and the defaults and closures of what it calls. "each": so for the transforms,
-    where there are several.
+    reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
+    object. "each": so for the transforms, where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
     if len(names) > _MAX_NAMES:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
     with _PARSING:
-        telling = _Telling()
+        telling = _Telling(as_told)
         values = [telling.value(transform, 0) for transform in transforms]
         found = {"names": names, "digest": digest(values)}
         parts: dict[str, str] = {}
@@ -130,7 +138,8 @@ def _label(transform: Any) -> str:
 class _Telling:
     """Plain values for what is told, and what was found on the way, around functions and beside them; each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_told: Callable[[Any], Any] = lambda value: value) -> None:
+        self._as_told = as_told
         self.around: list[Any] = []
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self._seen: set[types.CodeType] = set()
@@ -157,15 +166,21 @@ class _Telling:
         if isinstance(value, list | tuple):
             return [self.value(v, depth + 1) for v in value]
         if isinstance(value, set | frozenset):
-            return sorted(map(repr, value))
-        if (
-            hasattr(value, "__array__") and hasattr(value, "shape") and not inspect.isclass(value)
-        ):  # arrays of other libraries: jax, torch
-            return self.value(np.asarray(value), depth)
+            return sorted(self._item(item, depth + 1) for item in value)
+        if not inspect.isclass(value) and callable(asked(value, "__array__")) and asked(value, "shape") is not None:
+            # of other libraries: jax, torch. One on a device, one that is trained and a key of JAX are told as objects.
+            with contextlib.suppress(Exception):
+                return self.value(np.asarray(value), depth)
         return self._code(value, depth)
 
+    def _item(self, value: Any, depth: int) -> str:
+        """Of a set, whose order is another in every process: by repr, as long as that says no address and no order."""
+        said = repr(value)
+        is_other = (" at 0x" in said or "frozenset(" in said) and not isinstance(value, str | bytes)
+        return digest(self.value(value, depth)) if is_other else said
+
     def _code(self, value: Any, depth: int) -> Any:
-        if callable(getattr(value, "fingerprint", None)) and not inspect.isclass(value):
+        if not inspect.isclass(value) and callable(asked(value, "fingerprint")):
             return [type(value).__qualname__, str(value.fingerprint())]
         if isinstance(value, functools.partial):
             return [self.value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
@@ -188,9 +203,9 @@ class _Telling:
             for base in bases:
                 self._look_around(base)
             return [value.__qualname__, *map(_source, bases), *map(self._reached, bases)]
-        if hasattr(value, "__wrapped__"):  # functools.wraps, functools.cache, jax.jit
+        if asked(value, "__wrapped__") is not None:  # functools.wraps, functools.cache, jax.jit
             return [type(value).__qualname__, self.value(value.__wrapped__, depth + 1)]
-        if hasattr(value, "__name__"):  # builtins, ufuncs, modules
+        if asked(value, "__name__") is not None:  # builtins, ufuncs, modules
             return [type(value).__qualname__, value.__name__]
         return [self.value(type(value), depth + 1), *(self.value(part, depth + 1) for part in _state(value))]
 
@@ -203,7 +218,7 @@ class _Telling:
         for name, value in read_beside(code):
             if name not in self.used:
                 self.used[name] = ""  # what a closure holds may use the same again
-                self.used[name] = digest(self.value(value, 1))
+                self.used[name] = digest(self.value(lasting(self._as_told(value)), 1))
         return found
 
     def _look_around(self, code: Any) -> None:

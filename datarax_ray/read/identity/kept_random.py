@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.referenced_globals import cells, code_objects, functions_used, is_users
+from datarax_ray.read.identity.referenced_globals import asked, cells, code_objects, functions_used, is_users
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Nobody can seed these.
@@ -39,7 +39,7 @@ def kept_random(transform: Any) -> str | None:
     """What the transform draws from so, as its code has it ("np.random.rand"); None where nothing is seen."""
     drawn: list[str] = []
     for said, value in _all_loaded(transform):
-        owner = value if isinstance(value, _GENERATORS) else getattr(value, "__self__", None)
+        owner = value if isinstance(value, _GENERATORS) else asked(value, "__self__")
         if isinstance(value, np.random.BitGenerator) or said.rpartition(".")[2] in _SETTING:
             return None
         is_chance = isinstance(value, types.FunctionType | types.BuiltinFunctionType) and value in _CHANCE
@@ -55,8 +55,10 @@ def uses_hash(transform: Any) -> bool:
 
 def kept_count(transform: Any) -> str | None:
     """Where the transform's code counts on from element to element ("self.n"); None where nothing is seen."""
+    staying = _staying(transform)
     for function, _ in _called(transform):
         outside = function.__code__.co_freevars
+        stays = (function.__module__, function.__qualname__.rpartition(".")[0]) in staying
         for code in code_objects(function.__code__):
             steps = [
                 step for step in dis.get_instructions(code) if step.opname not in _SILENT and step.opname != "SWAP"
@@ -70,9 +72,20 @@ def kept_count(transform: Any) -> str | None:
                 loaded = {
                     three[2].argval for three in threes if three[0].argval == "self" and three[1].opname == "COPY"
                 }
-                if step.opname == "STORE_ATTR" and step.argval in loaded:
+                if stays and step.opname == "STORE_ATTR" and step.argval in loaded:
                     return f"self.{step.argval}"
     return None
+
+
+def _staying(transform: Any) -> set[tuple[str, str]]:
+    """The classes, by module and name, of the transform and of what its attributes hold; others have an object for each
+    element: one that reads its bytes, say, and counts them.
+    """
+    while isinstance(transform, functools.partial):
+        transform = transform.func
+    transform = asked(transform, "__self__", transform)  # of a bound method
+    kept = [transform, *asked(transform, "__dict__", {}).values()]
+    return {(base.__module__, base.__qualname__) for value in kept for base in type(value).__mro__}
 
 
 def _all_loaded(transform: Any) -> Iterator[tuple[str, Any]]:
@@ -119,12 +132,12 @@ def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tupl
             elif step.opname == "IMPORT_NAME":
                 said, value = name, sys.modules.get(name)
             elif step.opname == "IMPORT_FROM":
-                said, value = f"{said}.{name}", getattr(value, name, None)
+                said, value = f"{said}.{name}", asked(value, name)
             elif step.opname.startswith("STORE_FAST") and value is not None:
                 imported[name] = value
                 value = None
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, (types.ModuleType, *_GENERATORS)):
-                said, value = f"{said}.{name}", getattr(value, name, None)
+                said, value = f"{said}.{name}", asked(value, name)
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and name in held:
                 said, value = f"self.{name}", held[name]
             elif step.opname == "CALL" and step.arg == 0 and value is np.random.default_rng:  # seeded by chance

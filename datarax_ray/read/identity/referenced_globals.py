@@ -29,6 +29,7 @@ _MAX_ITEMS = 10_000
 _SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
 _PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
 _UNSEEN = object()
+_SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 _CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
 _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
@@ -57,11 +58,12 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
     written: set[str] = set()
     package = str(getattr(root, "__module__", "")).partition(".")[0]
     for function in map(inspect.unwrap, _walk(root, functions)):
-        written |= _written(function)
-        found |= _attributes(function, package)
+        written |= {_as_read(function, name) for name in _written(function)}
+        found |= _attributes(function, package, written)
     for name, function in functions.items():
         if isinstance(function, types.FunctionType) and (held := _defaults(function) | cells(function)):
             own = _written(function)  # a table that it fills itself
+            own |= {f"{function.__module__}.{each}" for each in _rebound(function)}
             found[name] = {each: value for each, value in held.items() if f"{function.__module__}.{each}" not in own}
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
@@ -117,8 +119,15 @@ def _bare(function: types.FunctionType) -> types.FunctionType:
 
 def _inner(value: Any) -> Any:
     """What is called in the end, inside functools.wraps, functools.cache or jax.jit."""
-    # not of what is data: a dict with attributes (`__getattr__ = dict.__getitem__`) raises KeyError at each question
-    return inspect.unwrap(value) if callable(value) and hasattr(value, "__wrapped__") else value
+    return inspect.unwrap(value) if callable(value) and asked(value, "__wrapped__") is not None else value
+
+
+def asked(value: Any, name: str, otherwise: Any = None) -> Any:
+    """As getattr, also of what raises another error: a dict with attributes (`__getattr__ = dict.__getitem__`), say."""
+    try:
+        return getattr(value, name)
+    except Exception:  # of a __getattr__ of the user's: a transform that needs it raises it too
+        return otherwise
 
 
 def is_users(code: Any) -> bool:
@@ -167,10 +176,11 @@ def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any
             yield name, called
 
 
-def _attributes(function: types.FunctionType, package: str) -> dict[str, Any]:
+def _attributes(function: types.FunctionType, package: str, written: set[str]) -> dict[str, Any]:
     """The plain attributes that a function reads of objects and classes that it loads by a global name, by name.
 
     Of what its package's modules hold, too; of no library's modules. And objects of users' classes that can be called.
+    written: takes the names of attributes that the objects' own methods write to, of those that it calls.
     """
     found: dict[str, Any] = {}
     for code in code_objects(function.__code__):
@@ -183,18 +193,64 @@ def _attributes(function: types.FunctionType, package: str) -> dict[str, Any]:
                     found[name] = value  # an object that is called
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and value is not _UNSEEN:
                 is_module = isinstance(value, types.ModuleType)
+                owner, of = value, name
                 name = f"{value.__name__ if is_module else name}.{step.argval}"
                 is_far = is_module and name.partition(".")[0] != package
                 value = _UNSEEN if is_far else _attribute(value, step.argval)
                 if isinstance(value, _PLAIN) and not is_module:  # of modules these are told by their own names
                     found[name] = _shortened(value)
-            elif step.opname not in ("CACHE", "PRECALL", "PUSH_NULL"):
+                elif isinstance(value, types.MethodType) and value.__self__ is owner:
+                    written |= {f"{of}.{each}" for each in _changed(type(owner), step.argval)}
+            elif step.opname not in _SILENT:
                 value = _UNSEEN
     return found
 
 
+def lasting(value: Any) -> Any:
+    """An object that is called, without what it writes to then: a cache, a clock, a file that it opens."""
+    changed = _changed(type(value), "__call__")
+    if not changed or not isinstance(asked(value, "__dict__"), dict) or callable(asked(value, "fingerprint")):
+        return value
+    return [type(value), {name: held for name, held in vars(value).items() if name not in changed}]
+
+
+def _changed(cls: type, method: str) -> set[str]:
+    """The attributes that a method of users', and those of the class that it uses, write to of their object."""
+    found: set[str] = set()
+    waiting, seen = [method], set()
+    while waiting:
+        name = waiting.pop()
+        function = inspect.getattr_static(cls, name, None)
+        if name in seen or not isinstance(function, types.FunctionType) or not is_users(inspect.unwrap(function)):
+            continue
+        seen.add(name)
+        function = inspect.unwrap(function)
+        own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
+        found |= {each.removeprefix(own).partition(".")[0] for each in _written(function) if each.startswith(own)}
+        waiting += function.__code__.co_names
+    return found
+
+
+def _as_read(function: types.FunctionType, written: str) -> str:
+    """The name of what the function writes to as it is where that is read: by the module that holds it."""
+    name = function.__module__
+    first, *rest = written.removeprefix(f"{name}.").split(".")
+    name, value = f"{name}.{first}", function.__globals__.get(first)
+    for part in rest:
+        name = f"{value.__name__ if isinstance(value, types.ModuleType) else name}.{part}"
+        value = asked(value, part) if isinstance(value, types.ModuleType) else None
+    return name
+
+
+def _rebound(function: types.FunctionType) -> set[str]:
+    """What a function holds of those around it and sets anew: nonlocal."""
+    steps = (step for code in code_objects(function.__code__) for step in dis.get_instructions(code))
+    return {step.argval for step in steps if step.opname == "STORE_DEREF"}
+
+
 def _defaults(function: types.FunctionType) -> dict[str, Any]:
-    names, values = inspect.getfullargspec(function).args, function.__defaults__ or ()
+    code, values = function.__code__, function.__defaults__ or ()  # its __signature__ may say anything
+    names = code.co_varnames[: code.co_argcount]
     return dict(zip(names[len(names) - len(values) :], values, strict=True)) | (function.__kwdefaults__ or {})
 
 
@@ -213,10 +269,7 @@ def _attribute(value: Any, name: str) -> Any:
     """What the attribute holds; _UNSEEN where looking would run a method, or there is none."""
     if isinstance(inspect.getattr_static(value, name, None), property | functools.cached_property):
         return _UNSEEN
-    try:
-        return getattr(value, name)
-    except Exception:  # whatever a __getattr__ of the user's raises: the transform will raise it too
-        return _UNSEEN
+    return asked(value, name, _UNSEEN)
 
 
 def _written(function: types.FunctionType) -> set[str]:
