@@ -178,7 +178,7 @@ def test_another_version_is_another_file(tmp_path, served, cache):
     assert len(kept_in(cache)) == 3
 
 
-@pytest.mark.parametrize("what", ["pages", "held", "cut pages", "no pages", "marks", "lock"])
+@pytest.mark.parametrize("what", ["pages", "held", "header", "cut pages", "no pages", "marks", "lock"])
 def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
     reader = reader_of(served, cache)
     epoch(reader)
@@ -193,6 +193,8 @@ def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
             content = content[: len(content) // 3]
         elif what == "held" and path.suffix == ".held":
             content = content[:5000]
+        elif what == "header" and path.suffix == ".held":
+            content[:50] = b"\0" * 50
         elif what == "marks" and path.suffix == ".held":
             content[4096:] = b"\1" * len(content[4096:])
             path.with_suffix(".pages").write_bytes(b"")
@@ -209,6 +211,23 @@ def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
     for seed in (1, 2):
         epoch(again, seed)
     again.close()
+    if what == "header":
+        assert len(kept_in(cache)) == 2
+
+
+def test_what_is_removed_while_it_is_looked_at_is_left_out(served, cache, monkeypatch):
+    reader = reader_of(served, cache)
+    reader.read(np.array([0, 999]))
+    reader.close()
+    by_age = disk_cache._by_age
+
+    def removed_behind(folder):
+        found = by_age(folder)
+        found[0].unlink()
+        return found
+
+    monkeypatch.setattr(disk_cache, "_by_age", removed_behind)
+    assert len(kept_in(cache)) == 1
 
 
 def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(served, cache):

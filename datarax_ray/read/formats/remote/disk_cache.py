@@ -155,7 +155,7 @@ class DiskCache:
     def _opened(self, lock: int, file: _File, name: str) -> int | None:
         path, header = self._folder / f"{name}.held", _header(file)
         nbytes = _HEADER_NBYTES + _num_pages(file)
-        if not (path.exists() and path.stat().st_size == nbytes and self._pages_of(name).exists()):
+        if not (_begins_with(path, header) and path.stat().st_size == nbytes and self._pages_of(name).exists()):
             # all of it is there from the beginning, so that no mark finds a full disk
             if not self._take_room(lock, -(-nbytes // PAGE) * PAGE):
                 return None
@@ -165,9 +165,6 @@ class DiskCache:
             temporary.write_bytes(header + bytes(_num_pages(file)))
             os.replace(temporary, path)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if os.pread(fd, _HEADER_NBYTES, 0) != header:
-            os.close(fd)
-            return None
         fcntl.flock(fd, fcntl.LOCK_SH)
         os.utime(fd)
         return fd
@@ -221,8 +218,9 @@ def kept_in(folder: Path) -> list[Kept]:
         raise FileNotFoundError(f"{folder} is no cache of remote files: nothing was ever kept in it")
     found = []
     for path in _by_age(folder):
-        content = path.read_bytes()
-        with contextlib.suppress(ValueError, LookupError):  # damaged: its next user makes it anew
+        # damaged: its next user makes it anew; or another process has removed it meanwhile
+        with contextlib.suppress(ValueError, LookupError, FileNotFoundError):
+            content = path.read_bytes()
             told = json.loads(content[:_HEADER_NBYTES].rstrip(b"\0"))
             marks = np.frombuffer(content[_HEADER_NBYTES:], np.uint8)
             nbytes = sum(_on_disk(each) for each in (path, path.with_suffix(".pages")))
@@ -270,7 +268,22 @@ def _is_in_use(path: Path) -> bool:
 
 
 def _by_age(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[0-9a-f]" * 32 + ".held"), key=lambda path: path.stat().st_mtime_ns)
+    return sorted(folder.glob("[0-9a-f]" * 32 + ".held"), key=_used_last)
+
+
+def _used_last(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # removed meanwhile
+        return 0
+
+
+def _begins_with(path: Path, header: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(header)) == header
+    except FileNotFoundError:
+        return False
 
 
 def _used(folder: Path) -> int:
