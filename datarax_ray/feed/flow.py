@@ -17,6 +17,7 @@ from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.homes import may_read
 from datarax_ray.read.block import Block, timed
+from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -91,6 +92,14 @@ class Pool:
         logger.warning(said)
 
 
+def reading(description: Stream) -> ThreadLock:
+    """What to hold while this value reads in this process: its transforms may write to arrays that they hold, and what
+    reads it beside a stream (another stream, or who asks for single elements) does so in another thread.
+    """
+    lock: ThreadLock = vars(description).setdefault("_reading", ThreadLock())
+    return lock
+
+
 class LocalPool(Pool):
     """Reads in this process, and only when a part is waited for."""
 
@@ -108,7 +117,8 @@ class LocalPool(Pool):
         expected, self._expected = self._expected, []
         for request in expected:
             self._description.expect(request)  # type: ignore[attr-defined]  # see Stream
-        return Arrived(part, timed(self.read, part.request))
+        with reading(self._description):
+            return Arrived(part, timed(self.read, part.request))
 
     def read(self, request: Any) -> Block:
         return self._description.read(request)

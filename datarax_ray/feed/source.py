@@ -13,7 +13,7 @@ from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
-from datarax_ray.feed.flow import LocalPool, Pool
+from datarax_ray.feed.flow import LocalPool, Pool, reading
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
@@ -121,7 +121,8 @@ class Source(Uncopied):
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
-        return self.description.read_at(start, max(start, stop), self.state.extra)
+        with reading(self.description):
+            return self.description.read_at(start, max(start, stop), self.state.extra)
 
     def describe(self) -> Stream:
         """Everything that decides this stream, as a picklable value."""
