@@ -35,10 +35,11 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
     stop = pipeline.source.describe().stop
     left = None if stop is None else max(0, stop - pipeline.position)
     with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:
-        before = pipeline.position
+        before = pipeline.stats().num_records
         for batch in pipeline:
-            shown.advance(pipeline.position - before, note=f"waits {pipeline.stats().waits:.0%}")
-            before = pipeline.position
+            stats = pipeline.stats()
+            shown.advance(stats.num_records - before, note=f"waits {stats.waits:.0%}")
+            before = stats.num_records
             yield batch
 
 

@@ -45,8 +45,9 @@ class ActorWork:
 class PipelineStats:
     """Where the time went since the pipeline was made. Print it for a table, and see `verdict`.
 
-    num_batches, num_records: handed out, of all trainers. first_s: what the first batch took, with what starts and
-    compiles. elapsed_s: since then. waited_s: of elapsed_s, that the trainer waited for a batch; the rest is its own.
+    num_batches, num_records: handed out, of all trainers; of a stream of shards, the rows of so many full batches.
+    first_s: what the first batch took, with what starts and compiles. elapsed_s: since then. waited_s: of elapsed_s,
+    that the trainer waited for a batch; the rest is its own.
     making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
     "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes on
     their way, where that is known apart), "reading" (files, and decompression), "memory" (what

@@ -306,8 +306,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _step(self) -> Any:
         began, before = time.perf_counter(), self.position
         batch = self._next()
-        self._timings.taken(time.perf_counter() - began, self.position - before)
+        self._timings.taken(time.perf_counter() - began, self._num_records(before, self.position))
         return batch
+
+    def _num_records(self, before: int, after: int) -> int:
+        """Of a batch; of a stream of shards, whose positions leave gaps, as of a full one."""
+        try:
+            _ = self.source.describe().order.num_records
+        except TypeError:
+            return self.batch_size
+        return after - before
 
     def _next(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
@@ -413,7 +421,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 raise self._too_few(feed.num_taken, length)
             skipped.extend(after.skipped)
             consumer.check(leg, skipped)
-            self._timings.taken(time.perf_counter() - began, after.state.position - consumed.state.position)
+            num_records = self._num_records(consumed.state.position, after.state.position)
+            self._timings.taken(time.perf_counter() - began, num_records)
             consumed = after
             return fed
 

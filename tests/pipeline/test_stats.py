@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import datasets
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from datarax_ray import Pipeline, RaySource, load
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, RandomAccessSource, RandomAccessSourceConfig
 from tests.tars import write_tar
 
 
@@ -24,6 +25,14 @@ def wait(element: Any) -> Any:
 def slow() -> RandomAccessSource:
     data = {"x": np.arange(200)}
     return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[wait])
+
+
+def test_of_a_stream_of_shards_rows_are_counted_and_not_positions() -> None:
+    stream = datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset(num_shards=2)
+    source = HFStreamingSource(HFStreamingConfig(name="own", split="train", num_epochs=3), dataset=stream)
+    with Pipeline(source=source, batch_size=10) as pipeline:
+        assert sum(len(batch["x"]) for batch in pipeline) == 60
+        assert (pipeline.stats().num_batches, pipeline.stats().num_records) == (6, 60)
 
 
 @pytest.mark.parametrize("num_actors", [0, 2])
