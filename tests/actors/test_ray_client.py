@@ -28,7 +28,12 @@ from datarax_ray import Pipeline, RaySource
 from tests.actors.test_ray_client import BATCH, make, told
 from tests.waiting import until
 
-ray.init(sys.argv[1])
+for _ in range(3):
+    try:  # Ray's proxy starts a server for each client, which may die as it starts
+        ray.init(sys.argv[1])
+        break
+    except ConnectionAbortedError as error:
+        print(error)
 assert ray.util.client.ray.is_connected()
 digest = hashlib.sha256()
 with RaySource(make(sys.argv[2:]), num_actors=2, num_cpus=0.5, chunk_size=16, max_nbytes=2**12) as source:
