@@ -1,6 +1,7 @@
 """What is kept on disk of files behind URLs: each byte asked for once, never more than the limit, never other data."""
 
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -112,17 +113,48 @@ def test_the_disk_never_holds_more_than_the_limit(served, cache, limit):
     other.close()
 
 
-def test_with_room_for_half_half_is_asked_for_in_every_epoch(served, cache):
-    counts = []
-    for limit in (0, 2_100_000):
-        reader = reader_of(served, cache, limit)
-        epoch(reader)
-        served.count()
-        epoch(reader, 1)
-        epoch(reader, 2)
-        counts.append(served.count()[1])
-        reader.close()
-    assert 0.4 < counts[1] / counts[0] < 0.6
+def misses(epochs, room, evict):
+    """What a cache with room for so many records asks for in these epochs; evict says which one of it gives way, if
+    any does, given what is wanted now, what comes and when it was used: a model, of records alone.
+    """
+    wanted = [record for records in epochs for record in records]
+    kept, count = {}, 0
+    for at, record in enumerate(wanted):
+        count += record not in kept
+        kept[record] = at
+        if len(kept) > room:
+            del kept[evict(kept, wanted[at + 1 :])]
+    return count
+
+
+def used_last(kept, to_come):
+    """Belady's optimum: https://doi.org/10.1147/sj.52.0078."""
+    next_use = {record: at for at, record in reversed(list(enumerate(to_come)))}
+    return max(kept, key=lambda record: next_use.get(record, len(to_come)))
+
+
+def used_longest_ago(kept, to_come):
+    return min(kept, key=kept.__getitem__)
+
+
+def test_with_room_for_half_no_choice_asks_for_fewer_bytes(tmp_path, cache):
+    num_records, size, num_epochs = 120, 40_000, 4
+    (tmp_path / "data").mkdir()
+    write_file(tmp_path / "data" / "0.array_record", (noise(i, size) for i in range(num_records)))
+    served = HttpFiles(tmp_path / "data")
+    epochs = [np.random.default_rng(seed).permutation(num_records).tolist() for seed in range(num_epochs)]
+    limit = num_records * size // 2
+    remote = Remote(nbytes=0, gap_nbytes=0, cache_dir=str(cache), cache_nbytes=limit)
+    reader = ArrayRecordReader.of([f"{served.url}/0.array_record"], remote=remote)
+    served.count()
+    for record in itertools.chain(*epochs):
+        assert reader.read(np.array([record])) == [noise(record, size)]
+    nbytes = served.count()[1]
+    reader.close()
+    served.close()
+    optimum = size * misses(epochs, num_records // 2, used_last)
+    assert optimum == size * num_records * (1 + (num_epochs - 1) / 2)
+    assert optimum <= nbytes <= 1.1 * optimum < 0.9 * size * misses(epochs, num_records // 2, used_longest_ago)
 
 
 def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, cache):

@@ -4,8 +4,9 @@ Of each version of a file two files: NAME.pages, as long as it and sparse, and N
 is of, and in a byte for each page whether that is there. A page is written before it is said to be there, and one that
 is damaged all the same fails array_record's checksum, is forgotten and asked for anew: no order of kills, and no full
 disk, gives other data. Whatever changes is changed under the lock of the folder, which ends with its process. What was
-kept first stays; what gives way is what no process has open, of another version or another dataset, oldest first.
-Nothing else in the folder is touched.
+kept first stays: an epoch wants each page once, or a few times at one place, so that in any order it can find no more
+than what the disk holds when it begins (which is what Belady's optimum finds). What gives way is what no process has
+open, of another version or another dataset, oldest first. Nothing else in the folder is touched.
 """
 
 from __future__ import annotations
