@@ -126,22 +126,18 @@ class ReadRequest:
 
     def select(self, order: Order) -> tuple[Indices, Indices]:
         """The positions to read, ascending, and the record at each: two int64 arrays of one length."""
-        among = self.wanted.positions
-        if self.partitioning is not None and self.partitions is not None:
-            found = order.owned_positions(self.partitioning, self.partitions, self.start, self.stop)
+        among, partitions, partitioning = self.wanted.positions, self.partitions, self.partitioning
+        if partitioning is not None and partitions is not None:
+            found = order.owned_positions(partitioning, partitions, self.start, self.stop)
             if found is not None:
                 kept = slice(None) if among is None else among.contain(found[0])
                 return found[0][kept], found[1][kept]
         positions = np.arange(self.start, self.stop, dtype=np.int64)
         if among is not None:
             positions = positions[among.contain(positions)]
-        records = order.records(positions)
-        if self.partitioning is None or self.partitions is None:
-            return positions, records
-        owned = np.zeros(self.partitioning.num_partitions, bool)
-        owned[list(self.partitions)] = True
-        mine = owned[order.partitions_of(self.partitioning, records)]
-        return positions[mine], records[mine]
+        if partitioning is None or partitions is None:
+            return positions, order.records(positions)
+        return order.owned_among(partitioning, partitions, positions)
 
 
 def owners_in(

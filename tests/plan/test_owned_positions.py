@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.orders.order import Order
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
+from datarax_ray.plan.orders.order import Order, RunRecords
+from datarax_ray.plan.orders.owned_positions import MAX_HELD
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -17,37 +21,55 @@ ORDERS = {
     "global": order_of(50_001, seed=2**32 - 1, shuffle="global"),
     "grain's": order_of(40_000, seed=1, shuffle="global", rounds=4),
     "groups": order_of(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=30),
+    "small windows": order_of(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=4),
+    "blocks": order_of(50_001, seed=5, shuffle="block", block_size=100, window_blocks=50),
+    "a large block": order_of(50_001, seed=5, shuffle="block", block_size=7_000, window_blocks=2),
 }
+MIXED = {
+    "mixture": MixtureOrder(
+        Mixture((3, 5, 1, 7), 1), (*[ORDERS[name] for name in ("global", "groups", "blocks")], order_of(40_007))
+    ),
+    "since": MixtureOrder(
+        Mixture((5, 1), 3, WeightsStart(900, (700, 200), inside=1)),
+        (order_of(700, 1, "global"), order_of(50_001, 1, "global")),
+    ),
+}
+MIXED["nested"] = MixtureOrder(Mixture((2, 1), 9), (MIXED["mixture"], ORDERS["small windows"]))
+ALL: dict[str, Order] = ORDERS | MIXED
+
+
+def run_records(order: Order) -> RunRecords:
+    return tuple(map(run_records, order.orders)) if isinstance(order, MixtureOrder) else 64
 
 
 def requests(order: Order, size: int = 17_001, rows: TrainerPositions | None = None) -> list[ReadRequest]:
-    """Of all chunks of three epochs, for each of three owners."""
-    partitioning = order.partitioning(64)
+    """Of chunks one after the other, of three epochs if they are small, for each of three owners."""
+    partitioning = order.partitioning(run_records(order))
     owners = assign(partitioning, (0, 1, 2))
-    stop = 3 * order.num_records
+    begin = 900 if order is MIXED["since"] else 0
+    stop = min(3 * order.num_records, 250_000)
     return [
         ReadRequest(start, min(start + size, stop), partitioning, partitions, Wanted(rows))
-        for start in range(0, stop, size)
+        for start in range(begin, stop, size)
         for partitions in owners_in(order, partitioning, owners, start, min(start + size, stop)).values()
     ]
 
 
 def forwards(order: Order, request: ReadRequest) -> tuple[list[int], list[int]]:
-    """A plain loop over the positions."""
+    """Of all positions, those whose records are in the partitions."""
     assert request.partitioning is not None
     assert request.partitions is not None
     positions = np.arange(request.start, request.stop)
     if (rows := request.wanted.positions) is not None:
         positions = positions[rows.contain(positions)]
     records = order.records(positions)
-    runs = order.groups.of(records) if request.partitioning.by_group else records // request.partitioning.run_records
-    mine = [int(run) % request.partitioning.num_partitions in request.partitions for run in runs]
+    mine = np.isin(order.partitions_of(request.partitioning, records), request.partitions)
     return positions[mine].tolist(), records[mine].tolist()
 
 
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("name", ALL)
 def test_backwards_and_forwards_agree_at_every_chunk(name):
-    order = ORDERS[name]
+    order = ALL[name]
     num_backwards = 0
     for request in requests(order):
         want = forwards(order, request)
@@ -82,15 +104,32 @@ def test_a_chunk_of_the_last_position_alone():
 @pytest.mark.parametrize(
     "order",
     [
-        order_of(50_001, shuffle="block", block_size=64),
+        order_of(50_001, shuffle="block", block_size=20),  # a table for each window of 1,280
         order_of(8_000, shuffle="global"),  # a table, forwards as well
-        order_of(2**40, shuffle="global"),  # more than anyone remembers
+        order_of(2**40, shuffle="global"),  # half a million spans for each of three
     ],
 )
 def test_where_forwards_is_better_nothing_is_remembered(order):
     partitioning = order.partitioning(64)
     partitions = tuple(range(0, partitioning.num_partitions, 3))
     assert [order.owned_positions(partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
+
+
+@pytest.mark.parametrize("num_records", [2 * MAX_HELD, 6 * MAX_HELD + 12_345])
+def test_what_one_remembers_and_takes_to_find_it_does_not_grow_with_what_one_holds(num_records):
+    order = order_of(16 * num_records, seed=4, shuffle="global")
+    partitioning = order.partitioning(64)
+    partitions = tuple(range(7, partitioning.num_partitions, 16))
+    assert order.owned_positions(partitioning, partitions, 0, 1000) is None
+    far = 3 * order.num_records + order.num_records // 2
+    tracemalloc.start()
+    found = order.owned_positions(partitioning, partitions, far, far + 20_000)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found is not None
+    request = ReadRequest(far, far + 20_000, partitioning, partitions)
+    assert tuple(each.tolist() for each in found) == forwards(order, request)
+    assert most < 7 * 8 * MAX_HELD, "all that it holds would be six arrays of MAX_HELD"
 
 
 @pytest.mark.parametrize("order", [order_of(50_001), order_of(GROUPS.num_records, groups=GROUPS)])
@@ -102,6 +141,17 @@ def test_in_file_order_owners_look_at_their_own_runs_alone(order):
         assert tuple(each.tolist() for each in found) == forwards(order, request)
     for request in requests(order, order.num_records):  # whole epochs go forwards
         assert tuple(each.tolist() for each in request.select(order)) == forwards(order, request)
+
+
+@pytest.mark.parametrize("partitions", [(900, 901), (3, 900)])
+def test_of_a_small_component_most_owners_have_nothing(partitions):
+    large = order_of(200_000, shuffle="block", block_size=100)
+    order = MixtureOrder(Mixture((1, 1), 1), (large, order_of(5, shuffle="block")))
+    partitioning = order.partitioning((64, 64))
+    for start in (0, 10_000, 10_001, 399_900):
+        request = ReadRequest(start, start + 200, partitioning, partitions)
+        positions, records = request.select(order)
+        assert (positions.tolist(), records.tolist()) == forwards(order, request)
 
 
 def test_who_holds_nearly_everything_goes_forwards():

@@ -6,7 +6,7 @@ Files whose records are stored in groups are read a whole group at a time so.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,8 +15,8 @@ import numpy as np
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords
-from datarax_ray.plan.orders.owned_positions import Span, ranges
-from datarax_ray.plan.orders.record_groups import EpochGroups, slots
+from datarax_ray.plan.orders.owned_positions import Span, num_spans, ranges
+from datarax_ray.plan.orders.record_groups import slots
 
 # Blocks whose records are mixed with one another, unless an order says otherwise. 64 blocks of 256 records are 16,384
 # records: a batch of 1,024 holds records of nearly all of them, and a window of 4 KB records is the 64 MiB that a few
@@ -26,6 +26,10 @@ WINDOW_BLOCKS = 64
 _SMALL_WINDOW_NBYTES = 8 * 2**20
 # Likewise of one whose blocks are so large that fewer than WINDOW_BLOCKS must do: all of it is in memory, decoded.
 _LARGE_WINDOW_NBYTES = 256 * 2**20
+# Fewer records than these are mixed by the window's table, forwards: to walk back into so few takes as long.
+_SMALL_WINDOW = 2**12
+# Of an owner's records in a span of windows: 13 ms to find, and 1 MiB to remember.
+_HELD = 2**16
 # Between the seeds of windows: odd, and far from the 1 that lies between the seeds of epochs.
 _WINDOW_STRIDE = 0x9E3779B1
 
@@ -87,20 +91,31 @@ class BlockShuffle(EpochOrder):
 
     def permuted(self, offsets: Indices, seed: int) -> Indices:
         """Mixed within their windows, then put where their window's blocks are from."""
+        first, last = self._windows_of(offsets[[0, -1]], seed).tolist()
+        mixed = self._mix(offsets, self._begins(first, last, seed), seed, first)
         if self.groups is not None:
-            table = slots(self.groups, seed, self.rounds)
-            return table.records(self._mix(offsets, table.windows(self.window_blocks), seed))
-        window = self.window_blocks * self.block_size
-        first, last = int(offsets[0]) // window, int(offsets[-1]) // window
-        begins = np.minimum(np.arange(first, last + 2) * window, self.num_records)
-        return self._permute_blocks(self._mix(offsets, begins, seed, first), seed)
+            return slots(self.groups, seed, self.rounds).records(mixed)
+        return self._permute_blocks(mixed, seed)
 
-    def _mix(self, offsets: Indices, begins: Indices, seed: int, number: int = 0) -> Indices:
+    def _windows_of(self, offsets: Indices, seed: int) -> Indices:
+        """The number of the window of each offset of an epoch."""
+        if self.groups is None:
+            return offsets // (self.window_blocks * self.block_size)
+        begins = slots(self.groups, seed, self.rounds).windows(self.window_blocks)
+        return np.searchsorted(begins, offsets, side="right") - 1
+
+    def _begins(self, first: int, last: int, seed: int) -> Indices:
+        """The offsets at which the windows from first to last begin, and where that ends."""
+        if self.groups is None:
+            window = self.window_blocks * self.block_size
+            return np.minimum(np.arange(first, last + 2) * window, self.num_records)
+        return slots(self.groups, seed, self.rounds).windows(self.window_blocks)[first : last + 2]
+
+    def _mix(self, offsets: Indices, begins: Indices, seed: int, number: int) -> Indices:
         """Ascending offsets permuted within their windows [begins[i], begins[i + 1]); the first has this number."""
         mixed = np.empty_like(offsets)
-        first, last = np.searchsorted(begins, offsets[[0, -1]], side="right") - 1
-        cuts = np.searchsorted(offsets, begins[first : last + 2])
-        for index, start, stop in zip(range(int(first), int(last) + 1), cuts, cuts[1:], strict=False):
+        cuts = np.searchsorted(offsets, begins)
+        for index, (start, stop) in enumerate(itertools.pairwise(cuts)):
             begin, size = int(begins[index]), int(begins[index + 1] - begins[index])
             inner = _window_seed(seed, number + index)
             mixed[start:stop] = begin + cipher.permute(
@@ -109,59 +124,82 @@ class BlockShuffle(EpochOrder):
         return mixed
 
     def _permute_blocks(self, offsets: Indices, seed: int) -> Indices:
-        """Where an offset is when blocks are permuted and keep their records in order.
-
-        Slot j of the epoch holds block permute(j). All blocks have block_size records but the last of the data, which
-        stands in some slot: behind that slot, offsets lie `missing` records further on than slots of one size would.
-        """
-        num_blocks = -(-self.num_records // self.block_size)
-        missing = num_blocks * self.block_size - self.num_records
-        short = int(cipher.invert(np.array([num_blocks - 1]), num_blocks, seed=seed, rounds=self.rounds)[0])
+        """Where an offset is when blocks of one size are permuted and keep their records in order."""
+        num_blocks, missing, short = self._short(seed)
         end_of_short = (short + 1) * self.block_size - missing
         places, within = np.divmod(np.where(offsets < end_of_short, offsets, offsets + missing), self.block_size)
         return cipher.permute(places, num_blocks, seed=seed, rounds=self.rounds) * self.block_size + within
 
-    def _windows(self, start: int, stop: int) -> Iterator[tuple[int, EpochGroups, int, int]]:
-        """The windows [lo, hi) of groups that [start, stop) touches: (epoch, its groups, lo, hi) for each epoch."""
-        assert self.groups is not None
-        for epoch, *ends in self.in_epochs(start, stop):
-            table = slots(self.groups, self.epoch_seed(epoch), self.rounds)
-            lo, last = np.searchsorted(table.windows(self.window_blocks), ends, side="right").tolist()
-            yield epoch, table, lo - 1, last
+    def _short(self, seed: int) -> tuple[int, int, int]:
+        """How many blocks of one size there are, what the last of the data misses of it, and the slot of that one.
+
+        Slot j of the epoch holds block permute(j). Behind the slot of the short block, offsets lie `missing` records
+        further on than slots of one size would.
+        """
+        num_blocks = -(-self.num_records // self.block_size)
+        short = int(cipher.invert(np.array([num_blocks - 1]), num_blocks, seed=seed, rounds=self.rounds)[0])
+        return num_blocks, num_blocks * self.block_size - self.num_records, short
+
+    def _slots_in(self, begin: int, end: int, seed: int) -> tuple[Indices, Indices, Indices, Indices]:
+        """The slots that have some of the offsets [begin, end): block, begin and size of each, and its first record."""
+        ends = np.array([begin, end - 1])
+        if self.groups is not None:
+            table = slots(self.groups, seed, self.rounds)
+            first, last = table.finder.of(ends).tolist()
+            begins, blocks = table.begins[first : last + 2], table.order[first : last + 1]
+            return blocks, begins[:-1], np.diff(begins), begins[:-1] + table.shift[first : last + 1]
+        (num_blocks, missing, short), size = self._short(seed), self.block_size
+        first, last = ((ends + missing * (ends >= (short + 1) * size - missing)) // size).tolist()
+        places = np.arange(first, last + 1)
+        blocks = cipher.permute(places, num_blocks, seed=seed, rounds=self.rounds)
+        return blocks, places * size - missing * (places > short), size - missing * (places == short), blocks * size
 
     def touched(self, partitioning: Partitioning, start: int, stop: int) -> Sequence[int]:
         """Those of all groups of the windows; all partitions where blocks are of one size."""
         if self.groups is None:
             return super().touched(partitioning, start, stop)
-        size = self.window_blocks
-        groups = np.concatenate([table.order[lo * size : hi * size] for _, table, lo, hi in self._windows(start, stop)])
-        touched: list[int] = np.unique(groups % partitioning.num_partitions).tolist()
+        size, groups = self.window_blocks, []
+        for epoch, *ends in self.in_epochs(start, stop):
+            seed = self.epoch_seed(epoch)
+            first, last = self._windows_of(np.array(ends), seed).tolist()
+            groups.append(slots(self.groups, seed, self.rounds).order[first * size : (last + 1) * size])
+        touched: list[int] = np.unique(np.concatenate(groups) % partitioning.num_partitions).tolist()
         return touched
 
     def owned_positions(
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
-        groups, size = self.groups, self.window_blocks
-        if groups is None:
+        share = partitioning.share_of(partitions)
+        window = self.window_blocks * (self.num_records // len(self.groups) if self.groups else self.block_size)
+        if window < _SMALL_WINDOW or num_spans(window, share) != 1:  # else forwards, where a table serves a window
             return None
+        most = max(1, int(_HELD / (window * share)))  # windows of a span
 
         def held_in(span: Span) -> tuple[Indices, Indices]:
-            table, first = slots(groups, span.seed, self.rounds), span.number * size
-            window = np.arange(first, min(first + size, len(groups)))
-            mine = window[np.isin(table.order[window] % partitioning.num_partitions, partitions)]
-            sizes = table.begins[mine + 1] - table.begins[mine]
-            before = ranges(table.begins[mine], sizes)
-            places, records = before - table.begins[first], before + np.repeat(table.shift[mine], sizes)
-            seed = _window_seed(span.seed, span.number)
-            return cipher.invert(places, span.size, seed=seed, rounds=self.rounds), records
+            seed, first = span.seed, span.number * most
+            begins = self._begins(first, first + most - 1, seed)
+            begins = begins[: int(np.searchsorted(begins, self.num_records)) + 1]
+            blocks, at, sizes, records = self._slots_in(int(begins[0]), int(begins[-1]), seed)
+            mine = np.isin(blocks % partitioning.num_partitions, partitions)
+            at, ends, records = at[mine], (at + sizes)[mine], records[mine]
+            lo, hi = np.maximum(at, begins[0]), np.minimum(ends, begins[-1])
+            offsets = ranges(lo, hi - lo)
+            records = offsets + np.repeat(records - at, hi - lo)
+            which = np.repeat(np.arange(len(begins) - 1), np.diff(np.searchsorted(offsets, begins)))
+            seeds = [_window_seed(seed, number) for number in range(first, first + len(begins) - 1)]
+            places = offsets - begins[which]
+            places = cipher.invert_each(places, which, np.diff(begins), seeds, rounds=self.rounds)
+            return places + begins[which] - begins[0], records
 
         spans = []
-        for epoch, table, lo, hi in self._windows(start, stop):
-            begins = table.windows(size)[lo : hi + 1].tolist()
-            for number, (begin, end) in enumerate(itertools.pairwise(begins), lo):
-                spans.append(Span(epoch * self.num_records + begin, end - begin, self.epoch_seed(epoch), number))
-        share = partitioning.share_of(partitions)
-        return self._owned.find((partitioning, partitions), share, start, stop, spans, held_in)
+        for epoch, *ends in self.in_epochs(start, stop):
+            seed = self.epoch_seed(epoch)
+            first, last = (self._windows_of(np.array(ends), seed) // most).tolist()
+            for number in range(first, last + 1):
+                begins = self._begins(number * most, (number + 1) * most - 1, seed)
+                begin, size = int(begins[0]), int(begins[-1] - begins[0])
+                spans.append(Span(epoch * self.num_records + begin, size, seed, number))
+        return self._owned.find((partitioning, partitions), start, stop, spans, held_in)
 
 
 def _window_seed(seed: int, number: int) -> int:

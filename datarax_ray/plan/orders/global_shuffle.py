@@ -11,7 +11,7 @@ import numpy as np
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords
-from datarax_ray.plan.orders.owned_positions import Span, ranges
+from datarax_ray.plan.orders.owned_positions import Span, num_spans, strips
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,23 @@ class GlobalShuffle(EpochOrder):
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
         n, run = self.num_records, partitioning.run_records
+        count = num_spans(n, partitioning.share_of(partitions))
+        if n <= cipher.TABLE_LIMIT or count is None:  # forwards is a lookup
+            return None
+        size = -(-n // count)
 
         def held_in(span: Span) -> tuple[Indices, Indices]:
             starts = np.minimum(np.array(partitions, np.int64) * run, n)  # each partition is one run; some have none
-            records = ranges(starts, np.minimum(starts + run, n) - starts)
-            return cipher.invert(records, n, seed=span.seed, rounds=self.rounds), records
+            first, held = span.number * size, []
+            for records in strips(starts, np.minimum(starts + run, n) - starts):
+                offsets = cipher.invert(records, n, seed=span.seed, rounds=self.rounds) - first
+                inside = (offsets >= 0) & (offsets < span.size)
+                held.append((offsets[inside], records[inside]))
+            return np.concatenate([offsets for offsets, _ in held]), np.concatenate([records for _, records in held])
 
-        spans = (Span(epoch * n, n, self.epoch_seed(epoch)) for epoch, _, _ in self.in_epochs(start, stop))
-        share = partitioning.share_of(partitions)
-        return self._owned.find((partitioning, partitions), share, start, stop, spans, held_in)
+        spans = [
+            Span(epoch * n + number * size, min(size, n - number * size), self.epoch_seed(epoch), number)
+            for epoch, first, last in self.in_epochs(start, stop)
+            for number in range(first // size, last // size + 1)
+        ]
+        return self._owned.find((partitioning, partitions), start, stop, spans, held_in)

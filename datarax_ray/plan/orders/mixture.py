@@ -23,6 +23,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
+from datarax_ray.plan.orders.owned_positions import MAX_SHARE
 from datarax_ray.plan.state import StreamState, is_count, refuse_rest
 
 # Weights sum to at most 2**31, so that the product of two numbers below the sum fits in int64.
@@ -115,10 +116,17 @@ class Mixture:
         found = dict(_counts(_tree(self.weights, self.seed), max(0, position - begin)))
         return tuple(base[c] + found.get(c, 0) for c in range(len(self.weights)))
 
-    def position_of(self, component: int, own: int) -> int:
-        """Where a component's own position stands, counted from the origin; inverse of place."""
-        index = own - (0 if self.origin is None else self.origin.components[component])
-        return _position_of(_tree(self.weights, self.seed), component, index)
+    def position_of(self, component: int, own: Any) -> Any:
+        """Where a component's own position stands, from the origin on; inverse of place. own: an int, or int64 (k,)."""
+        begin, base = (0, 0) if self.origin is None else (self.origin.position, self.origin.components[component])
+        index = own - base
+        for node, is_left in reversed(_path(_tree(self.weights, self.seed), component)):
+            epochs, below = divmod(index, node.weight if is_left else node.total - node.weight)
+            if is_left:  # the smallest m with floor(((m + 1) * a + phase) / w) > below
+                index = epochs * node.total - (node.phase - (below + 1) * node.total) // node.weight - 1
+            else:  # the smallest m with m + 1 - floor(((m + 1) * a + phase) / w) > below
+                index = epochs * node.total + (below * node.total + node.phase) // (node.total - node.weight)
+        return index + begin
 
     def origin_at(self, position: int, is_inside: bool) -> WeightsStart:
         """Where other weights begin, when the stream stands here; is_inside: with part of this record delivered.
@@ -216,6 +224,27 @@ class MixtureOrder(Order):
             local = records[its] - self.bases[index]
             found[its] = self.orders[index].partitions_of(partitioning.components[index], local)
         return found
+
+    def owned_positions(
+        self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
+    ) -> tuple[Indices, Indices] | None:
+        """Of each component in its own positions, which are then found in the mixture."""
+        mixture, origin = self.mixture, self.mixture.origin
+        is_inside = origin is not None and start < origin.position  # in a record that began by other weights
+        if is_inside or partitioning.share_of(partitions) > MAX_SHARE:
+            return None
+        positions, records = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        parts = zip(self.orders, partitioning.components, mixture.counts(start), mixture.counts(stop), strict=True)
+        for index, (order, part, first, last) in enumerate(parts):
+            its = tuple(partition for partition in partitions if partition < part.num_partitions)
+            if first == last or not its:
+                continue
+            found = order.owned_positions(part, its, first, last)
+            own, its_records = found or order.owned_among(part, its, np.arange(first, last))
+            positions.append(mixture.position_of(index, own))
+            records.append(its_records + self.bases[index])
+        ascending = np.argsort(joined := np.concatenate(positions))
+        return joined[ascending], np.concatenate(records)[ascending]
 
     def since(self, origin: WeightsStart | None) -> Self:
         return self if origin is None else replace(self, mixture=replace(self.mixture, origin=origin))
@@ -351,14 +380,11 @@ def _counts(node: _Node | int, index: int) -> list[tuple[int, int]]:
     return _counts(node.left, lefts) + _counts(node.right, index - lefts)
 
 
-def _position_of(node: _Node | int, component: int, own: int) -> int:
-    """The index at which a component's record number `own` comes by, from the leaf up; -1 where it is not below."""
+def _path(node: _Node | int, component: int) -> list[tuple[_Node, bool]]:
+    """The nodes above a component, from the root on, each with whether it is on the left; [] too where it is none."""
     if isinstance(node, int):
-        return own if node == component else -1
-    if (below := _position_of(node.left, component, own)) >= 0:
-        # the smallest m with floor(((m + 1) * a + phase) / w) > below
-        return -(-((below + 1) * node.total - node.phase) // node.weight) - 1
-    if (below := _position_of(node.right, component, own)) >= 0:
-        # the smallest m with m + 1 - floor(((m + 1) * a + phase) / w) > below
-        return (below * node.total + node.phase) // (node.total - node.weight)
-    return -1
+        return []
+    for side, is_left in ((node.left, True), (node.right, False)):
+        if side == component or (below := _path(side, component)):
+            return [(node, is_left), *([] if side == component else below)]
+    return []

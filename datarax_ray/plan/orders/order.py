@@ -132,9 +132,19 @@ class Order(StatefulOrder, Protocol):
     ) -> tuple[Indices, Indices] | None:
         """The positions in [start, stop) whose records are in these partitions, ascending, and the records.
 
-        None where it is cheaper to compute the order of all positions, and keep those.
+        None where it is cheaper to compute the order of all positions, and keep those: see owned_among.
         """
         return None
+
+    def owned_among(
+        self, partitioning: Partitioning, partitions: tuple[int, ...], positions: Indices
+    ) -> tuple[Indices, Indices]:
+        """Those of the positions, int64 (k,), ascending, whose records are in these partitions, and the records."""
+        records = self.records(positions)
+        owned = np.zeros(partitioning.num_partitions, bool)
+        owned[list(partitions)] = True
+        mine = owned[self.partitions_of(partitioning, records)]
+        return positions[mine], records[mine]
 
 
 @dataclass(frozen=True)

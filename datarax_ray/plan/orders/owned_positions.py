@@ -1,32 +1,37 @@
 """The positions of the records that one owner holds, found by inverting the permutation for those records alone.
 
 The forward way computes the order of every position of a chunk and keeps one's own: 64 actors do all of it 64 times.
-Backwards each does its 64th, once for a span of positions that are permuted among themselves, and remembers it.
+Backwards each does its 64th, once for a span of positions, and remembers it. A span holds what may be remembered:
+positions that are permuted among themselves and hold more of the owner's records are several spans, for each of which
+it inverts them all, and keeps those that are in it.
 
 Legend: an offset counts the positions of a span; a place is an offset before the permutation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 
-# 32 MiB for the two arrays of a span, of which two are remembered; it takes half a second to make.
-_MAX_HELD = 2**21
+# Records of a span: 32 MiB for its two arrays; it takes half a second to make.
+MAX_HELD = 2**21
 # A chunk may lie across the border of two spans.
 _MAX_SPANS = 2
-_MAX_ASKED = 64
-# Forwards is as cheap for whoever holds nearly everything.
-_MAX_SHARE = 0.75
+# Owners that were asked for last. Who asks for what another one lost, or is late with, asks for it among its own.
+_MAX_ASKED = 4
+# Forwards is as cheap for whoever holds nearly everything, or would compute nearly as much.
+MAX_SHARE = 0.75
+# Records that are inverted at a time: what that takes is small beside what is remembered.
+_STRIP = 2**18
 
 
 class Span(NamedTuple):
-    """Positions [start, start + size), permuted among themselves. seed: of the epoch. number: of the window in it."""
+    """Positions [start, start + size). seed: of the epoch. number: of the span in it."""
 
     start: int
     size: int
@@ -34,11 +39,24 @@ class Span(NamedTuple):
     number: int = 0
 
 
+def num_spans(num_records: int, share: float) -> int | None:
+    """That positions which are permuted among themselves make, for the owner of this share of their records.
+
+    None where forwards is as cheap. So whatever the number of records and actors, an owner inverts the square root of
+    num_records / MAX_HELD times what it holds at the most.
+
+    >>> [num_spans(10**9, share) for share in (1 / 1024, 1 / 64, 1 / 2)]
+    [1, 8, None]
+    """
+    count = max(1, math.ceil(num_records * share / MAX_HELD))
+    return None if count * share > MAX_SHARE else count
+
+
 class OwnedPositions:
     """What owners hold of the spans of one order, remembered for those who ask again. Pickles without."""
 
     def __init__(self) -> None:
-        self._asked: dict[Hashable, None] = {}  # owners and spans, the last ones
+        self._asked: dict[Hashable, None] = {}
         self._held: dict[Hashable, tuple[Indices, Indices]] = {}  # ascending offsets, and the record at each
 
     def __reduce__(self) -> tuple[type[OwnedPositions], tuple[()]]:
@@ -47,44 +65,39 @@ class OwnedPositions:
     def find(
         self,
         owner: Hashable,
-        share: float,
         start: int,
         stop: int,
-        spans: Iterable[Span],
+        spans: Sequence[Span],
         held_in: Callable[[Span], tuple[Indices, Indices]],
     ) -> tuple[Indices, Indices] | None:
-        """See Order.owned_positions. share: of all records, that the owner holds. spans: those that [start, stop)
-        touches, in order. held_in: the offsets in a span of the owner's records, in any order, and the records.
+        """See Order.owned_positions. spans: those that [start, stop) touches, in order. held_in: the offsets in a span
+        of the owner's records, in any order, and the records.
 
-        None also where this owner was not asked for these positions before. A request that another owner lost is asked
-        once, and must not cost a table.
+        None also where this owner was not asked for of late. A request that another owner lost is asked once, and must
+        not cost a table.
         """
-        if share > _MAX_SHARE:
-            return None
-        keys = {span: (owner, span) for span in spans}
-        # of small spans the cipher has a table, and the forward way is a lookup
-        if any(span.size <= cipher.TABLE_LIMIT or span.size * share > _MAX_HELD for span in keys):
-            return None
-        if not all(key in self._asked for key in keys.values()):
-            _remember(self._asked, dict.fromkeys(keys.values()), _MAX_ASKED)
+        was_asked = owner in self._asked
+        _remember(self._asked, owner, None, _MAX_ASKED)
+        if not was_asked:
             return None
         found = []
-        for span, key in keys.items():
-            held = self._held.get(key)
+        for span in spans:
+            held = self._held.get((owner, span))
             if held is None:
                 offsets, records = held_in(span)
                 ascending = np.argsort(offsets)
                 held = offsets[ascending], records[ascending]
-                _remember(self._held, {key: held}, _MAX_SPANS)
+            _remember(self._held, (owner, span), held, _MAX_SPANS)
             offsets, records = held
             lo, hi = np.searchsorted(offsets, [start - span.start, stop - span.start])
             found.append((offsets[lo:hi] + span.start, records[lo:hi]))
         return np.concatenate([positions for positions, _ in found]), np.concatenate([records for _, records in found])
 
 
-def _remember(known: dict[Hashable, Any], more: dict[Any, Any], most: int) -> None:
-    """Add some, and forget the oldest. Threads may do so at the same time: each step is one of the interpreter's."""
-    known.update(more)
+def _remember(known: dict[Hashable, Any], key: Hashable, value: Any, most: int) -> None:
+    """Add one as the last, and forget the first. Threads may do so at once: each step is one of the interpreter's."""
+    known.pop(key, None)
+    known[key] = value
     for oldest in list(known.copy())[:-most]:
         known.pop(oldest, None)
 
@@ -97,3 +110,17 @@ def ranges(starts: Indices, sizes: Indices) -> Indices:
     """
     before = np.cumsum(sizes) - sizes
     return np.arange(int(sizes.sum()), dtype=np.int64) + np.repeat(starts - before, sizes)
+
+
+def strips(starts: Indices, sizes: Indices, most: int = _STRIP) -> Iterator[Indices]:
+    """What ranges gives, at most so many at a time; at least one array.
+
+    >>> [strip.tolist() for strip in strips(np.array([5, 0]), np.array([2, 3]), most=4)]
+    [[5, 6, 0, 1], [2]]
+    """
+    ends = np.cumsum(sizes)
+    for begin in range(0, max(1, int(ends[-1])), most):
+        lo = np.clip(begin - (ends - sizes), 0, sizes)
+        hi = np.clip(begin + most - (ends - sizes), 0, sizes)
+        some = lo < hi
+        yield ranges((starts + lo)[some], (hi - lo)[some])
