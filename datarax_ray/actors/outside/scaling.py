@@ -127,6 +127,9 @@ class Scaler:
     def _decide(self, now: float, num: int, wanted: int, waits: float, at_work: float, rate: float) -> Decision:
         """num: actors that run. wanted: these and those that do not, for whatever reason."""
         before, self._before = self._before, None
+        if not self.least <= wanted <= self.most:  # a person asked for so many, and does so no more
+            allowed = min(max(wanted, self.least), self.most)
+            return Decision(allowed, f"num_actors allows {self.least} to {self.most}")
         if waits < WAITS:
             self._num_calm = self._num_calm + 1 if waits <= NEVER_WAITS else 0
             return self._shrunk(num, wanted, at_work, rate)
@@ -181,7 +184,9 @@ class PoolScaler:
         self._scaler.waited(max(each.waited_s - last.waited_s for last, each in pairs))
         self._scaler.read(sum(each.read_s - last.read_s for last, each in pairs))
         self._scaler.used(sum(each.num_used - last.num_used for last, each in pairs))
-        decider = min(each.user for each in entries.values() if each.scales)
-        if seen.is_asked or entry.user != decider:
+        if seen.is_asked:  # or what was measured meanwhile would be one long period behind it
+            self._scaler.disturbed()
+            return None
+        if entry.user != min(each.user for each in entries.values() if each.scales):
             return None
         return self._scaler.tick(now, entry.num_running, entry.num_actors)

@@ -238,3 +238,26 @@ def test_a_persons_word_is_the_last() -> None:
     assert drivers.run(9) == {"aa": [], "bb": []}
     drivers.wish = Wish(None, "person", "u")
     assert drivers.run(9)["aa"]
+
+
+def test_what_was_measured_while_a_person_said_how_many_is_no_part_of_the_next_period() -> None:
+    drivers = Drivers()
+    drivers.run(2)
+    drivers.wish = Wish(2, "person", "t")
+    drivers.run(50)  # reading 0.8 of the time
+    drivers.wish = Wish(None, "person", "u")
+    assert drivers.run(1) == {"aa": [], "bb": []}, "it decides by 52 periods at once"
+    assert [decision.num_actors for decision in drivers.run(3)["aa"]] == [3]
+
+
+@pytest.mark.parametrize(("num_actors", "wanted"), [(100, 16), (1, 2)])
+def test_a_number_outside_of_the_range_is_left_once_the_program_decides_again(num_actors: int, wanted: int) -> None:
+    scaler, found = Scaler(2, 16), []
+    for period in range(4):
+        found.append(scaler.tick(period * PERIOD_S, num_actors, num_actors))
+        scaler.waited(0.9 * PERIOD_S)
+        scaler.used(100)
+        scaler.read(num_actors * PERIOD_S)
+    first = next(decision for decision in found if decision is not None)
+    assert first.num_actors == wanted
+    assert "num_actors allows 2 to 16" in first.reason
