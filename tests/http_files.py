@@ -33,8 +33,9 @@ class HttpFiles:
     """what: becomes of each request, by its number, from 1: "" is served well.
 
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
-    of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed. "whole": as of a
-    server without ranges. "bare": without ETag.
+    of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed. "short": gives the
+    first half of the range that was asked for, and says so. "whole": as of a server without ranges. "bare": without
+    ETag.
 
     num_requests, nbytes: that were served, bodies only. delay_s: before each answer.
     """
@@ -94,6 +95,8 @@ class HttpFiles:
             end = min(total, int(wanted[2]) + 1 if wanted[1] and wanted[2] else total)
             if begin >= total:
                 return answer.send_error(416)
+            if what == "short":
+                end -= (end - begin) // 2
             content = content[begin:end]
             answer.send_response(206)
             answer.send_header("Content-Range", f"bytes {begin}-{end - 1}/{total}")

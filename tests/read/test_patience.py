@@ -26,10 +26,17 @@ from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
+from datarax_ray.read.formats.text.reader import TextReader
+from datarax_ray.read.formats.text.syntax import CSV
+from datarax_ray.read.formats.tfrecord import TFRecordReader
+from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
 from datarax_ray.read.retry import is_transient, retried
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_files
+from tests.http_files import HttpFiles
 from tests.tables import write_tables
+from tests.tars import write_tars
+from tests.tfrecords import write_tfrecord
 
 
 @pytest.fixture(autouse=True)
@@ -424,3 +431,75 @@ def test_a_storage_error_of_a_transform_skips_no_element() -> None:
     description = IndexedStream(RandomAccessReader([1, 2, 3]), order_of(3), 1, (fetch,), "skip")
     with pytest.raises(StorageError, match="http://image: reading failed 6 times"):
         description.read(ReadRequest(0, 3))
+
+
+def reader_of(kind: str, folder: Path, root: str) -> Any:
+    """A reader of 50 records, of a file in the folder, which `root` names too."""
+    match kind:
+        case "tfrecord":
+            path = write_tfrecord(folder / "a.tfrecord", (record(i) for i in range(50)))
+            return TFRecordReader.of(f"{root}/{path.name}")
+        case "tar":
+            return WebDatasetReader.of(f"{root}/{write_tars(folder, [50])[0].name}")
+        case "parquet":
+            (path,) = write_tables(folder, [50], row_group=50)
+            return ParquetReader.of(f"{root}/{path.name}")
+        case _:
+            (folder / "a.csv").write_text("index\n" + "".join(f"{i}\n" for i in range(50)))
+            return TextReader.of(f"{root}/a.csv", CSV())
+
+
+def as_lists(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {name: as_lists(part) for name, part in found.items()}
+    return found.tolist() if isinstance(found, np.ndarray) else found
+
+
+@pytest.fixture
+def http(tmp_path: Path) -> Iterator[HttpFiles]:
+    server = HttpFiles(tmp_path)
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "tar", "parquet", "csv"])
+def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(
+    kind: str, tmp_path: Path, http: HttpFiles, waited: list[float]
+) -> None:
+    """As RFC 9110 allows it to, and as proxies do; fsspec hands on what came."""
+    want = as_lists(reader_of(kind, tmp_path, str(tmp_path)).read(np.arange(50)))
+    reader = reader_of(kind, tmp_path, http.url)
+    http.count()
+    http.what = lambda number: "short" if number <= 5 else ""  # to tell its size, it is asked twice before
+    assert str(as_lists(reader.read(np.arange(50)))) == str(want)
+    assert [wait >= 1 for wait in waited if wait] == [True]
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "tar", "parquet", "csv"])
+def test_a_server_that_always_gives_less_is_no_broken_record(kind: str, tmp_path: Path, http: HttpFiles) -> None:
+    reader = reader_of(kind, tmp_path, http.url)
+    reader.read(np.array([3]))
+    reader.close()
+    http.what = lambda number: "short"
+    with pytest.raises(StorageError, match=r"reading failed 6 times .* bytes came of"):
+        reader.read(np.arange(50))
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "tar", "parquet", "csv"])
+def test_a_file_behind_a_url_that_is_replaced_by_one_of_its_size_is_told(
+    kind: str, tmp_path: Path, http: HttpFiles
+) -> None:
+    reader = reader_of(kind, tmp_path, http.url)
+    reader.read(np.array([3]))
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    if kind in ("parquet", "csv"):  # all of it is in memory, as one group
+        assert len(as_lists(reader.read(np.array([4])))["index"]) == 1
+        reader.clear()
+    with pytest.raises(ValueError, match=r"changed while it was read: it had \(bytes, version\) .*ETag"):
+        reader.read(np.arange(50))
+    reader.close()

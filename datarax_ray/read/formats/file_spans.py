@@ -12,6 +12,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import retried
@@ -38,7 +39,7 @@ class _OpenFile:
     """raw: pyarrow's. seen: its stamp. num_readers: that read now. is_dropped: the last of them closes it."""
 
     raw: Any
-    seen: tuple[Any, Any]
+    seen: tuple[int | None, str]
     num_readers: int = 0
     is_dropped: bool = False
 
@@ -50,7 +51,7 @@ class FileSpans:
         self._filesystem = filesystem
         self._files = files
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
-        self._seen: dict[int, tuple[Any, Any]] = {}  # stamps of files that were found to be those indexed
+        self._seen: dict[int, tuple[int | None, str]] = {}  # stamps of files that were found to be those indexed
         self._lock = (
             ThreadLock()
         )  # of what is open, not of reading: pipelines over one source have threads of their own
@@ -77,12 +78,19 @@ class FileSpans:
             file = self._opened(index)
             file.num_readers += 1  # no other thread may close it meanwhile: its descriptor could be another file's then
         found: list[bytes] = []
+        short: ConnectionError | None = None
         try:
-            for run in np.split(spans, np.flatnonzero(spans[1:, 0] != spans[:-1, 1]) + 1):
-                begin, end = int(run[0, 0]), int(run[-1, 1])
-                held = file.raw.read_at(end - begin, begin)  # moves no position: Arrow's files allow it in any thread
-                found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
-            now = self._stamp(path)
+            try:
+                for run in np.split(spans, np.flatnonzero(spans[1:, 0] != spans[:-1, 1]) + 1):
+                    begin, end = int(run[0, 0]), int(run[-1, 1])
+                    held = read_whole(file.raw, begin, end)  # moves no position: Arrow's files allow it in any thread
+                    found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
+            except ConnectionError as error:
+                short = error
+            if (now := stamp_of(self._filesystem, path)) != file.seen:  # of a file that was cut, less comes for good
+                raise changed(path, file.seen, now)
+            if short is not None:
+                raise short
         except Exception:
             with self._lock:
                 if self._open.get(index) is file:
@@ -93,12 +101,6 @@ class FileSpans:
                 file.num_readers -= 1
                 if file.is_dropped and not file.num_readers:
                     file.raw.close()
-        if now != file.seen:
-            raise ValueError(
-                f"{path} changed while it was read: it had (bytes, time of change in ns) {file.seen}, and has {now}. "
-                "What it gives now may be cut, or of two files, so nothing of this read is taken. Put the original "
-                "back (by renaming, never in place) and go on from the last state, or make a new source."
-            )
         return found
 
     def _drop(self, index: int) -> None:
@@ -116,10 +118,10 @@ class FileSpans:
         while len(self._open) >= MAX_OPEN_FILES:
             self._drop(next(iter(self._open)))
         file = self._files[index]
-        seen = self._stamp(file.path)
+        seen = stamp_of(self._filesystem, file.path)
         raw = self._filesystem.open_input_file(file.path)
         try:
-            is_new = index not in self._seen or seen[1] is None  # of one size, only a time would tell it from another
+            is_new = index not in self._seen or not seen[1]  # of one size, only its version tells it from another
             if is_new and content_of(raw, raw.size()) != file.content:
                 raise ValueError(
                     f"{file.path} had {file.nbytes:,} bytes when the source was made, and has {raw.size():,} others "
@@ -132,15 +134,10 @@ class FileSpans:
         self._open[index] = _OpenFile(raw, self._seen.setdefault(index, seen))
         return self._open[index]
 
-    def _stamp(self, path: str) -> tuple[Any, Any]:
-        """Size, and time of change in ns where the filesystem tells one."""
-        info = self._filesystem.get_file_info(path)
-        return info.size, info.mtime_ns
-
 
 def content_of(raw: Any, nbytes: int) -> str:
     """A digest of some bytes of a file of this size (identity.contents). raw: it, opened by pyarrow."""
     content = hashlib.sha256()
     for start, stop in sampled_spans(nbytes, _TAIL_NBYTES):
-        content.update(raw.read_at(stop - start, start))
+        content.update(read_whole(raw, start, stop))
     return content.hexdigest()[:16]

@@ -45,6 +45,35 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
     return filesystem, tuple(file for text in texts for file in _expand(filesystem, text, suffixes))
 
 
+def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
+    """The size of a file, and what tells this state of it from others, a time of change or an ETag; "" for nothing."""
+    if (stamp := getattr(getattr(filesystem, "handler", None), "stamp", None)) is not None:
+        found: tuple[int, str] = stamp(path)
+        return found
+    info = filesystem.get_file_info(path)
+    return info.size, "" if info.mtime_ns is None else f"changed at {info.mtime_ns} ns"
+
+
+def changed(path: str, seen: tuple[int | None, str], now: tuple[int | None, str]) -> ValueError:
+    """The error for a file whose stamp is another one now than when it was opened."""
+    return ValueError(
+        f"{path} changed while it was read: it had (bytes, version) {seen}, and has {now}. What it gives now may be "
+        "cut, or of two files, so nothing of this read is taken. Put the original back (by renaming, never in place) "
+        "and go on from the last state, or make a new source."
+    )
+
+
+def read_whole(raw: Any, start: int, stop: int) -> bytes:
+    """The bytes [start, stop) of a file that pyarrow opened.
+
+    Raises: ConnectionError where fewer come, as a server, or a proxy, may give less than it was asked for.
+    """
+    found: bytes = raw.read_at(stop - start, start)
+    if len(found) < stop - start:
+        raise ConnectionError(f"{len(found):,} bytes came of {stop - start:,} from byte {start:,} on")
+    return found
+
+
 def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
     """The filesystem of the URLs, and their paths on it; the local one for paths."""
     from pyarrow import fs

@@ -8,6 +8,7 @@ from typing import Any
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileType, FSSpecHandler
 
+from datarax_ray.read.formats.remote.ranges import told_version
 from datarax_ray.read.retry import is_transient
 
 
@@ -23,6 +24,11 @@ class FsspecFiles(FSSpecHandler):
 
     def open_input_file(self, path: str) -> Any:
         return PythonFile(self.fs.open(path, mode="rb"), mode="r")
+
+    def stamp(self, path: str) -> tuple[int, str]:
+        """See filesystems.stamp_of: pyarrow asks fsspec for no ETag."""
+        info = self.fs.info(path)
+        return info["size"], told_version(info)
 
     def _info(self, path: str) -> Any:
         try:

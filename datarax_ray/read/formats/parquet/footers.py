@@ -10,7 +10,7 @@ from typing import Any
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
-from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.retry import retried
@@ -155,19 +155,19 @@ def _open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any
 
 def _stored_footer(raw: Any, nbytes: int) -> bytes:
     """The footer's bytes, with its length and the magic number behind it; the file's tail where no footer is."""
-    found: bytes = raw.read_at(min(nbytes, _TAIL_NBYTES), max(0, nbytes - _TAIL_NBYTES))
+    found = read_whole(raw, max(0, nbytes - _TAIL_NBYTES), nbytes)
     wanted = int.from_bytes(found[-8:-4], "little") + 8
     if found[-4:] not in _MAGIC or wanted > nbytes:  # where a file was cut, any number: up to 4 GiB of rows to read
         return found
-    return found[-wanted:] if wanted <= len(found) else raw.read_at(wanted, nbytes - wanted)
+    return found[-wanted:] if wanted <= len(found) else read_whole(raw, nbytes - wanted, nbytes)
 
 
 def _content(raw: Any, nbytes: int, stored: bytes) -> str:
     """See FileFooter.content. stored: the footer, which ends the file."""
     content = hashlib.sha256(stored)
     for start, stop in sampled_spans(nbytes, len(stored), _NUM_PAGES):
-        if (count := min(stop, nbytes - len(stored)) - start) > 0:
-            content.update(raw.read_at(count, start))
+        if (end := min(stop, nbytes - len(stored))) > start:
+            content.update(read_whole(raw, start, end))
     return content.hexdigest()[:16]
 
 

@@ -22,6 +22,7 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
+from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.footers import Footers, open_file, read_footers
 from datarax_ray.read.retry import is_transient, retried
@@ -138,14 +139,9 @@ class ParquetReader(GroupedRows):
                 raise
             opened, seen = self._file(file)
             table = self._from_memory(file, index, opened)
-        now = self.footers.filesystem.get_file_info(self.footers.files[file].path)
-        if (now.size, now.mtime_ns) != (seen.size, seen.mtime_ns):
-            raise ValueError(
-                f"{self.footers.files[file].path} changed while it was read: it had {seen.size} bytes, of "
-                f"{seen.mtime}, and has {now.size}, of {now.mtime}. What it gives now may be cut, or of two files, so "
-                "nothing of this read is taken. Put the original back (by renaming, never in place) and go on from the "
-                "last state, or make a new source."
-            )
+        path = self.footers.files[file].path
+        if (now := stamp_of(self.footers.filesystem, path)) != seen:
+            raise changed(path, seen, now)
         if isinstance(table, BrokenRowGroupError):
             raise table
         return table
@@ -165,7 +161,7 @@ class ParquetReader(GroupedRows):
         memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
         if 0 <= begin < end:  # else the footer is damaged, which has no checksum, and what it says is no place
             with self.footers.filesystem.open_input_file(path) as raw:
-                memory[begin:end] = raw.read_at(end - begin, begin).ljust(end - begin, b"\0")
+                memory[begin:end] = read_whole(raw, begin, end)
         try:
             held = parquet.ParquetFile(
                 pa.BufferReader(memory), metadata=opened.metadata, page_checksum_verification=True
@@ -182,7 +178,7 @@ class ParquetReader(GroupedRows):
         while len(self._open) >= _MAX_OPEN_FILES:
             self._shut(next(iter(self._open)))
         expected, filesystem = self.footers.files[file], self.footers.filesystem
-        seen = filesystem.get_file_info(expected.path)
+        seen = stamp_of(filesystem, expected.path)
         opened, found = open_file(filesystem, expected.path, self.footers.leaves)
         if found != expected:
             opened.close(force=True)
