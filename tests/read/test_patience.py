@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import datasets
 import numpy as np
+import PIL.Image
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
@@ -24,6 +26,8 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.arrow.dataset import DatasetReader, UndecodableError
+from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.formats.text.reader import TextReader
@@ -503,3 +507,35 @@ def test_a_file_behind_a_url_that_is_replaced_by_one_of_its_size_is_told(
     with pytest.raises(ValueError, match=r"changed while it was read: it had \(bytes, version\) .*ETag"):
         reader.read(np.arange(50))
     reader.close()
+
+
+def test_an_image_whose_server_is_busy_is_not_broken(tmp_path: Path, http: HttpFiles) -> None:
+    PIL.Image.new("RGB", (4, 3), (1, 2, 3)).save(tmp_path / "a.png")
+    dataset = datasets.Dataset.from_dict({"image": [f"{http.url}/a.png"]}).cast_column("image", datasets.Image())
+    reader = DatasetReader(dataset, "pictures")
+    http.what = lambda number: "503"
+    with pytest.raises(StorageError, match="column 'image' of pictures: reading failed 6 times"):
+        reader.read(np.array([0]))
+    busy = iter([True] * 3)
+    http.what = lambda number: "503" if next(busy, False) else ""
+    assert reader.read(np.array([0]))["image"][0, 0, 0].tolist() == [1, 2, 3]
+    http.what = lambda number: "404"
+    with pytest.raises(UndecodableError):
+        reader.read(np.array([0]))
+
+
+def test_a_folder_of_images_that_is_not_mounted_breaks_no_image(tmp_path: Path) -> None:
+    for name in ("cat/a.png", "cat/b.png", "dog/c.png"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.new("RGB", (4, 3), (1, 2, 3)).save(tmp_path / "data" / name)
+    reader = RandomAccessReader(ImageFolder(tmp_path / "data"))
+    stream = IndexedStream(reader, order_of(3, 0, "none"), 1, on_error="skip")
+    (tmp_path / "data/cat/b.png").unlink()
+    block = stream.read(ReadRequest(0, 3))
+    assert (block.positions.tolist(), [skip.position for skip in block.skipped]) == ([0, 2], [1])
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    for mount_point in (False, True):
+        with pytest.raises(StorageError, match=r"a\.png: its folder was there .* a mount is missing"):
+            stream.read(ReadRequest(0, 3))
+        if not mount_point:
+            (tmp_path / "data").mkdir()

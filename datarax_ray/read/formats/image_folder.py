@@ -12,6 +12,7 @@ import numpy as np
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.decode.image import DecodeImage
+from datarax_ray.read.errors import StorageError
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.identity.sampled_rows import spread
 
@@ -85,10 +86,18 @@ class ImageFolder(NamedArguments):
         return os.path.join(self.directory, os.fsdecode(bytes(self._names[index])))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Raises: ValueError with the file's path for what is no image."""
+        """Raises: ValueError with the file's path for what is no image; StorageError where its folder is not there."""
         path = self.path(index)
-        with open(path, "rb") as file:
-            encoded = file.read()
+        try:
+            with open(path, "rb") as file:
+                encoded = file.read()
+        except FileNotFoundError as error:
+            if os.path.isdir(os.path.dirname(path)):  # this image alone was taken away
+                raise
+            raise StorageError(
+                f"{path}: its folder was there when the source was made, and is not here: a mount is missing, or the "
+                "folder was moved. No image is broken by that, so none is left out"
+            ) from error
         try:
             return DecodeImage().map(encoded) | {"label": int(self._labels[index])}
         except ValueError as error:

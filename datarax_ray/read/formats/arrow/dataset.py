@@ -19,8 +19,10 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, map_leaves
+from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes, settle, without_pil
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
+from datarax_ray.read.retry import retried
 
 # Rows for the digest: of images of 100 KB, 25 MB to read, once.
 _NUM_SAMPLED = 256
@@ -66,7 +68,8 @@ class DatasetReader:
         records: int64 (k,), in [0, num_records), repeats allowed. Neighbouring rows of one Arrow batch, in their order,
         are read-only views of it.
 
-        Raises: UndecodableError for an image or JSON text that does not decode.
+        Raises: UndecodableError for an image or JSON text that does not decode; StorageError where that of which the
+        dataset has the URL cannot be read for long.
         """
         columns = self._stored(records)
         images = {}
@@ -118,8 +121,13 @@ class DatasetReader:
         return map_leaves(lambda column: column[where], columns)
 
     def _decode(self, key: str, values: np.ndarray) -> list[Any]:
-        try:
+        def decoded() -> list[Any]:
             return [without_pil(value) for value in self._features.decode_column(values.tolist(), key)]
+
+        try:
+            return retried(decoded, f"column {key!r} of {self._name}")
+        except StorageError:
+            raise
         except Exception as error:
             raise UndecodableError(f"column {key!r} does not decode: {error}") from error
 
