@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -158,3 +159,15 @@ def test_rows_unlike_the_first_are_an_error_with_the_remedy() -> None:
     given = HFShards(ragged, "test", ["tokens"]).run(0, 0, None).next()
     assert given is not None
     assert list(given[0]["tokens"][-1]) == [3]
+
+
+def test_a_file_of_the_same_size_is_known_by_what_it_holds_wherever_it_lies(tmp_path: Path) -> None:
+    found = []
+    for number, text in enumerate(['{"x": 1}\n{"x": 2}\n', '{"x": 1}\n{"x": 3}\n', '{"x": 1}\n{"x": 2}\n']):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "a.jsonl").write_text(text)
+        data = str(tmp_path / str(number) / "a.jsonl")
+        streamed = datasets.load_dataset("json", data_files=data, split="train", streaming=True)
+        found.append(HFShards(streamed, "data").fingerprint())
+    assert found[0] == found[2]
+    assert {key for key in found[0] if found[0][key] != found[1][key]} == {"content"}

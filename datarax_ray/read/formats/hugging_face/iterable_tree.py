@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.contents import head_and_content
 
 # Those whose state_dict was found to be exact behind every batch and every element, with datasets 5.2: a run from it
 # gives what was left, in plain reading and under map, filter and interleave (tests/read/test_hf_shards.py).
@@ -87,7 +89,8 @@ def tree_fingerprint(dataset: Any) -> dict[str, str]:
     """A digest of the files that are read, by name and size, and of what is done to their elements inside.
 
     And, where there are any, one of the wrappers of the functions that do it and one of what these use beside; see
-    code_fingerprint.
+    code_fingerprint. "content": of some bytes of the files on this machine, but of those that `datasets` itself writes:
+    where it keeps what it prepared, an .arrow file may name what was not the same there.
     """
     parts: list[Any] = []
     beside: dict[str, list[Any]] = {"wrappers": [], "used": []}
@@ -98,7 +101,10 @@ def tree_fingerprint(dataset: Any) -> dict[str, str]:
             if code is not None and name in code:
                 found.append(code.pop(name))
         parts.append([type(node).__name__, _plain(getattr(node, "kwargs", None)), code])
-    return {"digest": digest(parts)} | {name: digest(found) for name, found in beside.items() if found}
+    files = [path for path in files_of(dataset) if os.path.isfile(path) and not path.endswith(".arrow")]
+    contents = [content for _, content in inspect_all(head_and_content, files)] if files else []
+    told = beside | {"content": contents}
+    return {"digest": digest(parts)} | {name: digest(found) for name, found in told.items() if found}
 
 
 def files_of(dataset: Any) -> list[str]:
