@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from datarax_ray.read.errors import Skipped, SkippedError
 
+_PLACE = re.compile(r"(?P<file>.+)\[(?P<record>\d+)\]( \(row group \d+\))?", re.DOTALL)
 # The count and the file go on; the list and the log are for people.
 MAX_LISTED = 1000
 
@@ -140,12 +142,11 @@ def _check_path(path: Path) -> None:
 
 
 def _entry(skip: Skipped) -> dict[str, Any]:
-    name, _, rest = skip.where.rpartition("[")
-    is_indexed = bool(name) and rest.endswith("]") and rest[:-1].isdigit()
+    place = _PLACE.fullmatch(skip.where)
     return {
         "position": skip.position,
-        "file": name if is_indexed else skip.where,
-        "record": int(rest[:-1]) if is_indexed else None,
+        "file": place["file"] if place else skip.where,
+        "record": int(place["record"]) if place else None,
         "reason": skip.reason,
     }
 

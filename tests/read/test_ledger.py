@@ -24,6 +24,7 @@ from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import FailAt, decode
 
 BAD = [FailAt(13), FailAt(50), FailAt(51)]
+OF_A_GROUP = Skipped("a/b.parquet[17] (row group 3)", 7, "broken")
 TWO = (Skipped("a/b[0].array_record[17]", 5, "broken"), Skipped("Squares(9)", 6, "odd"))
 
 
@@ -41,6 +42,8 @@ def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
         {"position": 5, "file": "a/b[0].array_record", "record": 17, "reason": "broken"},
         {"position": 6, "file": "Squares(9)", "record": None, "reason": "odd"},
     ]
+    ledger.enter((OF_A_GROUP,))
+    assert listed(path)[2] == {"position": 7, "file": "a/b.parquet", "record": 17, "reason": "broken"}
 
 
 def test_going_back_strikes_out_what_comes_again_and_what_was_cut_off(tmp_path: Path) -> None:
