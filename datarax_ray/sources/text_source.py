@@ -119,8 +119,8 @@ class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
     the table of datarax_ray.read.formats.arrow.column_types.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing, files whose columns differ, or
-    whose first rows do not parse; RecordError from reading, for a row that does not parse or a transform that raises;
-    ValueError for a null that has no place, and for a file that was replaced or is changed while it is read.
+    of whose first rows most do not parse; RecordError from reading, for a row that does not parse or a transform that
+    raises; ValueError for a null that has no place, and for a file that was replaced or is changed while it is read.
     """
 
     config_type = CSVSourceConfig

@@ -206,6 +206,30 @@ def test_a_row_that_does_not_fit_the_first_ones_is_broken_alone(
         assert values(reader.read(np.array([good]))) == {"x": [1]}
 
 
+@pytest.mark.parametrize(
+    ("syntax", "text", "bad", "types"),
+    [
+        (CSV(), "x\n" + "1\n" * 900, "1,2\n", {}),
+        (CSV(), "x\n" + "1\n" * 900, "abc\n", {"x": "int64"}),
+        (JSONLines(), '{"x":1}\n' * 900, '{"x":\n', {}),
+        (JSONLines(), '{"x":1}\n' * 900, "[1]\n", {}),
+    ],
+)
+def test_a_row_among_the_first_that_does_not_parse_is_broken_alone_too(
+    tmp_path: Path, syntax: Any, text: str, bad: str, types: Any
+) -> None:
+    lines = text.splitlines(keepends=True)
+    for at in (3, 400):
+        lines.insert(at + syntax.has_header, bad)
+    reader = TextReader.of(write(tmp_path, "".join(lines), "a.jsonl"), syntax, column_types=types)
+    assert reader.num_records == 902
+    for at in (3, 400):
+        with pytest.raises(BrokenRowGroupError, match=rf"a\.jsonl\[{at}\]"):
+            reader.read(np.array([at]))
+        for good in (at - 1, at + 1):
+            assert values(reader.read(np.array([good]))) == {"x": [1]}
+
+
 def test_types_that_are_named_hold_for_all_rows(tmp_path: Path) -> None:
     path = write(tmp_path, "zip,x\n01234,1\n" + "1,2\n" * 5000 + "a,2.5\n")
     reader = TextReader.of(path, CSV(), column_types={"zip": "string", "x": pa.float32()})

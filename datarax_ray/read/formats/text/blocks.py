@@ -15,7 +15,7 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
-from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
 from datarax_ray.read.retry import retried
@@ -27,6 +27,7 @@ _BLOCK_NBYTES = 4 * 2**20
 _MIN_BLOCK_NBYTES = 4096
 _BLOCKS_PER_FILE = 64
 _TYPED_NBYTES = 4 * 2**20  # of the first file, by which types are inferred
+_MAX_BROKEN = 100  # among these; a file with more is told of at once, and each that is looked for costs some parsing
 _NO_UTF_8 = "; it is not UTF-8. Convert it, as by `iconv -f latin1 -t utf-8`"
 _MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never closed: each read looks through all of it
 
@@ -62,8 +63,8 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     column_types: Arrow's, or their names, of columns whose type is not to be inferred.
 
     Raises: FileNotFoundError; ValueError for what is no such text (all are listed), for files whose columns differ, for
-    types of columns that there are not, for what no inferred type holds as it is (text that is no UTF-8, integers that
-    are no int64), and where there is no row in all files together.
+    types of columns that there are not, for first rows of which most do not parse, for what no inferred type holds as
+    it is (text that is no UTF-8, integers that are no int64), and where there is no row in all files together.
     """
     filesystem, found = retried(lambda: find_on(paths, filesystem, syntax.suffixes), f"{paths} while it was looked up")
 
@@ -139,9 +140,7 @@ def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes,
     begin = at = len(BOM) if raw.read_at(min(nbytes, len(BOM)), 0) == BOM else 0
     data = b""
     while at < nbytes:
-        part = raw.read_at(min(step, nbytes - at), at)
-        if not part:
-            raise ValueError(f"it ended at byte {at:,} of {nbytes:,} while it was scanned")
+        part = read_whole(raw, at, min(at + step, nbytes))
         at, data = at + len(part), data + part
         rows = syntax.rows(data, at == nbytes)
         if len(rows):
@@ -161,13 +160,12 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
 
     def read() -> bytes:
         with filesystem.open_input_file(file.path) as raw:
-            found: bytes = raw.read_at(end - begin, begin)
-            return found
+            return read_whole(raw, begin, end)
 
     data = retried(read, file.path)
     given = {name: _type_of(name, kind) for name, kind in column_types.items()}
     try:
-        inferred = syntax.parse(data, file.names, None)
+        data, inferred = _parsed(data, file.names, syntax, None)
         _refuse_other_values(file.path, data, file.names, syntax, inferred.schema, given)
         schema = pa.schema([(field.name, given.pop(field.name, field.type)) for field in inferred.schema])
         if given and file.names:
@@ -177,7 +175,7 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
             )
         for name, kind in given.items():  # that the first objects lack
             schema = schema.append(pa.field(name, kind))
-        return schema, inferred if schema == inferred.schema else syntax.parse(data, file.names, schema)
+        return schema, inferred if schema == inferred.schema else _parsed(data, file.names, syntax, schema)[1]
     except UnicodeDecodeError as error:  # of Arrow's names, which it does not look at
         raise ValueError(f"{file.path}: the name of a field is not to be read: {error}{_NO_UTF_8}") from error
     except pa.ArrowException as error:
@@ -187,6 +185,33 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
         ) from error
+
+
+def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) -> tuple[bytes, Any]:
+    """The rows that parse, and their table: others are broken when they are read, and tell nothing of the columns.
+
+    Raises: pyarrow.ArrowInvalid where most do not, or they do not together.
+    """
+    import pyarrow as pa
+
+    try:
+        return data, syntax.parse(data, names, schema)
+    except pa.ArrowException:
+        rows = [data[start:stop] for start, stop in syntax.rows(data, True).tolist()]
+    kept: list[bytes] = []
+    waiting, num_broken, most = [(0, len(rows))], 0, min(_MAX_BROKEN, len(rows) // 2)
+    while waiting and num_broken <= most:
+        begin, end = waiting.pop()
+        part = b"\n".join(rows[begin:end])
+        try:
+            syntax.parse(part, names, schema)
+            kept.append(part)
+        except pa.ArrowException:
+            num_broken += end - begin == 1
+            middle = (begin + end) // 2
+            waiting += [(middle, end), (begin, middle)] if begin < middle else []
+    data = b"\n".join(kept) if num_broken <= most else data
+    return data, syntax.parse(data, names, schema)
 
 
 def _type_of(name: str, kind: Any) -> Any:
