@@ -48,7 +48,7 @@ def run(seed: int, checkpoint_dir: Path | None, out: Console) -> None:
         source = train_source(seed)
         num_batches = math.ceil(NUM_EPOCHS * len(source) / BATCH_SIZE)
         half = num_batches // 2
-        out.print(f"[bold]{len(source):,} handwritten digits[/] in {num_files(source)} ArrayRecord files")
+        out.print(f"[bold]{len(source):,} handwritten digits[/] in {num_files(source)} ArrayRecord files", markup=True)
         out.print(f"{NUM_EPOCHS} shuffled epochs are {num_batches} batches of {BATCH_SIZE}. Starting a local Ray ...")
         stack.enter_context(local_ray())
 
@@ -143,7 +143,7 @@ def compare(expected: list[str], found: list[str], number: int, who: str, out: C
         raise RuntimeError(
             f"{line} ({len(found)} came). Every batch should be; please report this with the seed and `pip freeze`."
         )
-    out.print(f"[green]ok[/]  {line}")
+    out.print(f"[green]ok[/]  {line}", markup=True)
 
 
 def judge(training: Training, out: Console) -> None:
@@ -155,7 +155,7 @@ def judge(training: Training, out: Console) -> None:
     line = f"accuracy on {len(source)} test images: {accuracy:.1%}"
     if accuracy < MIN_ACCURACY:
         raise RuntimeError(f"{line}; below {MIN_ACCURACY:.0%} the model was not trained, or not restored.")
-    out.print(f"[green]ok[/]  {line}")
+    out.print(f"[green]ok[/]  {line}", markup=True)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from datarax_ray.cli.screen import stopped_by
@@ -168,7 +167,7 @@ def _element_table(columns: Any) -> Table:
             facts = (type(value).__name__, "", shown(value))
         else:
             facts = (str(array.dtype), str(value.shape), np.array2string(value, threshold=16))
-        table.add_row(*(escape(" ".join(text.split())) for text in (".".join(path) or "(alone)", *facts)))
+        table.add_row(*(" ".join(text.split()) for text in (".".join(path) or "(alone)", *facts)))
     return table
 
 

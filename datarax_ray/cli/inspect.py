@@ -72,7 +72,10 @@ def _decoded(elements: list[Any]) -> tuple[list[Any], str]:
     if found is None:
         return elements, ""
     decoder = found()
-    return [decoder.map(element) for element in elements], found.__name__
+    try:
+        return [decoder.map(element) for element in elements], found.__name__
+    except (ValueError, ImportError):  # a guess: a list in JSON is no element, and OpenCV may be missing
+        return elements, ""
 
 
 def _fields(elements: list[Any]) -> dict[str, list[Any]]:

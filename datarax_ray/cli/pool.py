@@ -186,4 +186,4 @@ def _drivers(entries: list[Entry]) -> str:
 
 
 def _print_json(out: Console, value: Any) -> None:
-    out.print(json.dumps(value, indent=2), markup=False, soft_wrap=True)
+    out.print(json.dumps(value, indent=2), soft_wrap=True)

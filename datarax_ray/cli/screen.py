@@ -14,8 +14,9 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# without markup: of data and paths nobody knows what stands in brackets, and [/INST] would end the command
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 
 def stopped_by(end: BaseException) -> tuple[str, int]:

@@ -73,3 +73,17 @@ def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_p
     assert "[1, 2]" in done.stdout
     done = command("inspect", tmp_path / "absent")
     assert (done.returncode, "absent" in done.stderr) == (1, True)
+
+
+def test_text_in_brackets_is_shown_as_it_is(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "[b]").mkdir()
+    (tmp_path / "[b]/a.jsonl").write_text('{"text": "[INST] [b]hi[/b] [/INST]"}\n')
+    done = command("inspect", tmp_path / "[b]" / "a.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "[INST] [b]hi[/b] [/INST]" in done.stdout
+
+
+def test_records_that_only_look_like_an_encoding_are_shown_as_they_are(tmp_path: Path) -> None:
+    found = told(write_file(tmp_path / "a.array_record", [b'{"x": 1}', b"[1, 2]"]))
+    assert "decoder" not in found
+    assert fields(found)[""][1][1] == "b'[1, 2]'"
