@@ -7,6 +7,7 @@ import pytest
 from pyarrow import fs
 
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.paths import find as find_array_record
 
 SUFFIXES = (".parquet", ".pq")
 
@@ -39,6 +40,39 @@ def test_a_directory_gives_its_data_files_sorted_also_below_it(directory):
 def test_a_glob_gives_every_file_that_it_matches_sorted(directory):
     assert names(find_on(f"{directory}/*.p*", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
     assert names(find_on(f"{directory}/sub/*", None, SUFFIXES)) == ["_tmp.parquet", "c.pq"]
+
+
+@pytest.mark.parametrize("filesystem", [None, fsspec.filesystem("file")])
+def test_a_glob_goes_into_no_hidden_directory_that_it_does_not_name(directory, filesystem):
+    (directory / ".cache").mkdir()
+    (directory / ".cache/y.parquet").write_bytes(b"x")
+    found = find_on(f"{directory}/**/*.parquet", filesystem, SUFFIXES)
+    assert names(found) == ["x.parquet", "a.parquet", "b.parquet", "_tmp.parquet"]
+    assert names(find_on(f"{directory}/.c*/*.parquet", filesystem, SUFFIXES)) == ["y.parquet"]
+    assert names(find_on(f"{directory}/.*.parquet", filesystem, SUFFIXES)) == [".h.parquet"]
+
+
+@pytest.mark.parametrize("find", [lambda paths: find_on(paths, None, SUFFIXES)[1], find_array_record])
+@pytest.mark.parametrize("pattern", ["", "/**/*.pq*"])
+def test_a_link_to_a_directory_above_it_is_refused_and_one_to_another_is_said(tmp_path, caplog, find, pattern):
+    """pyarrow and Python's glob follow both, the first one forty times."""
+    if find is find_array_record and not pattern:
+        pytest.skip("it searches no directories below one")
+    (tmp_path / "2020").mkdir()
+    (tmp_path / "2020/a.pq.array_record").touch()
+    (tmp_path / "2020/a.pq").touch()
+    (tmp_path / "latest").symlink_to("2020")
+    assert len(find(f"{tmp_path}{pattern}")) == (4 if pattern else 2)
+    assert f"{tmp_path}/latest is {tmp_path}/2020, by a link" in caplog.text.replace(
+        f"{tmp_path}/2020 is {tmp_path}/latest", f"{tmp_path}/latest is {tmp_path}/2020"
+    )
+    (tmp_path / "latest").unlink()
+    caplog.clear()
+    find(f"{tmp_path}{pattern}")
+    assert "by a link" not in caplog.text
+    (tmp_path / "2020/above").symlink_to("..")
+    with pytest.raises(ValueError, match=r"2020 is .*2020, by a link to a directory that it is in"):
+        find(f"{tmp_path}{pattern}")
 
 
 def test_directories_that_a_glob_matches_are_said_to_be_left_out(directory, caplog):

@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import check_ordered
+from datarax_ray.read.formats.paths import check_links, check_ordered
+from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.ranges import shown
 
 logger = logging.getLogger("datarax_ray")
@@ -111,11 +112,11 @@ def _is_pyarrow(filesystem: Any) -> bool:
 
 
 def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str]:
-    from pyarrow.fs import FileSelector, FileType
+    from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 
     info = filesystem.get_file_info(path)
     if info.type == FileType.File:
-        yield path
+        found = [path]
     elif info.type == FileType.Directory:
         entries = filesystem.get_file_info(FileSelector(path, recursive=True))
         names = [entry.path for entry in entries if entry.type == FileType.File]
@@ -148,14 +149,15 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
                 ", ".join("*" + suffix for suffix in suffixes),
                 first,
             )
-        yield from found
     elif glob.has_magic(path):
         found = _glob(filesystem, path)
         if not found:
             raise FileNotFoundError(f"{shown(path)}: no file matches this glob on {filesystem.type_name}")
-        yield from found
     else:
         raise FileNotFoundError(f"{shown(path)}: no such file or directory on {filesystem.type_name}")
+    if isinstance(filesystem, LocalFileSystem):
+        check_links(found)
+    yield from found
 
 
 def _advice(filesystem: Any, path: str) -> str:
@@ -173,7 +175,7 @@ def _glob(filesystem: Any, path: str) -> list[str]:
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     found = ArrowFSWrapper(filesystem).glob(path, detail=True)
-    found = {name: info for name, info in found.items() if not name.rpartition("/")[2].startswith(".")}  # as in a shell
+    found = {name: info for name, info in found.items() if not is_hidden(name, path)}
     folders = sorted(name for name, info in found.items() if info["type"] == "directory")
     if folders and "**" not in path:  # which goes into them
         logger.warning(

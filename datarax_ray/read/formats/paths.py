@@ -83,6 +83,31 @@ def for_people(paths: Any) -> Any:
     return shown(name) if isinstance(name, str) and "://" in name else paths
 
 
+def check_links(files: Iterable[str]) -> None:
+    """Look whether links lead to one directory of these files, found on this machine, in several ways.
+
+    Raises: ValueError for a link to a directory that it is in: the files would come dozens of times. Where one leads to
+    another directory of these, they come twice, which is a warning.
+    """
+    ways: dict[str, str] = {}
+    twice = []
+    for folder in dict.fromkeys(map(os.path.dirname, files)):
+        other = ways.setdefault(os.path.realpath(folder), folder)
+        if other != folder and os.path.commonpath([folder, other]) in (folder, other):
+            raise ValueError(
+                f"{max(folder, other, key=len)} is {min(folder, other, key=len)}, by a link to a directory that it is "
+                "in, so its files would come again and again; remove the link, or give a list of directories"
+            )
+        twice += [(other, folder)] * (other != folder)
+    if twice:
+        logger.warning(
+            "%s is %s, by a link, and the records of both are read; remove the link, or give a list of directories to "
+            "have them once (%d directories are there twice).",
+            *twice[0],
+            len(twice),
+        )
+
+
 def are_told(paths: Any) -> bool:
     """Whether nothing is to be looked at to tell that these are ArrayRecord: a URL or a slice, all of such a name."""
     named = paths if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
@@ -131,6 +156,7 @@ def _from_path(path: str) -> Iterator[FileSlice]:
             raise FileNotFoundError(f"{path}: no file matches this glob (seen from {os.getcwd()})")
         if "**" not in path:  # which goes into them
             _tell_folders(path, filter(os.path.isdir, matching))
+        check_links(found)
         yield from map(FileSlice, found)
     else:
         raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")

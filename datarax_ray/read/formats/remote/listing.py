@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+from fnmatch import fnmatchcase
 from re import Pattern
 from typing import Any
 
@@ -20,6 +21,17 @@ from datarax_ray.read.formats.remote.ranges import (
 logger = logging.getLogger("datarax_ray")
 
 _REMOTE = Remote()
+
+
+def is_hidden(name: str, pattern: str) -> bool:
+    """Whether a shell's glob leaves a name out: a part of it begins with ".", and no part of the pattern names that.
+
+    >>> is_hidden("data/.cache/a", "data/**"), is_hidden("data/.cache/a", "data/.c*/a")
+    (True, False)
+    """
+    named = [part for part in pattern.split("/") if part.startswith(".")]
+    hidden = [part for part in name.split("/") if part.startswith(".")]
+    return not all(any(fnmatchcase(part, each) for each in named) for part in hidden)
 
 
 def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> dict[str, str]:
@@ -54,7 +66,7 @@ def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> dict[str,
         return {url: ""}
     versions = {info["name"]: listed_version(url, info) for info in infos}
     names = sorted(info["name"] for info in infos if info["type"] == "file")
-    names = [name for name in names if not name.rpartition("/")[2].startswith(".")]
+    names = [name for name in names if not is_hidden(name, path)]
     found = [name for name in names if is_glob or named.search(name.rpartition("/")[2])]
     if not found and is_glob:
         raise FileNotFoundError(f"{shown(url)}: no file matches this glob")
