@@ -191,6 +191,13 @@ class Consumer:
             if finish is not None and not consumed.is_end:
                 batch = finish(batch)
             self.commit(leg, consumed, consumed.skipped)
+        except StopIteration as error:  # the end of the stream is a delivery
+            leg.fail()
+            raise RuntimeError(
+                "StopIteration was raised where a batch was made: by a stage that calls next() on what has no more, "
+                "say, or as another thread closed what makes the batches. The loop would have ended as if the stream "
+                "were over. Nothing was handed out; give next() a default, or look where it was raised"
+            ) from error
         except BaseException:
             leg.fail()
             raise

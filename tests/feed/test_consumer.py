@@ -225,6 +225,31 @@ def elsewhere_by_a_handler(consumer: Consumer) -> None:
     consumer.go_to(Consumed(at(9)))
 
 
+def test_what_raises_stop_iteration_is_no_end_of_the_stream(recorded: Recorded) -> None:
+    """Or a loop would be over with no word, as by a stage that calls next() on an iterator that has no more."""
+    stream = Stream()
+    assert recorded.take(stream) == WHOLE[0]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="StopIteration was raised where a batch was made: by a stage that"):
+            recorded.take(stream, finish=lambda _: next(iter(())))
+    assert recorded.consumer.consumed == Consumed(at(3))
+    assert recorded.rest(stream) == WHOLE[1:]
+
+
+def test_a_session_that_another_thread_closes_before_it_is_asked_is_no_end_of_the_stream(recorded: Recorded) -> None:
+    closed = Stream()
+
+    def begin(consumed: Consumed) -> Reading:
+        session = closed.begin(consumed)
+        recorded.consumer.go_to(Consumed(at(9)))
+        session.close(None)
+        return session
+
+    with pytest.raises(RuntimeError, match="or as another thread closed what makes the batches"):
+        recorded.consumer.take("batches", begin)
+    assert recorded.rest(Stream()) == WHOLE[3:]
+
+
 def elsewhere_by_a_thread(consumer: Consumer) -> None:
     thread = threading.Thread(target=elsewhere_by_a_handler, args=(consumer,))
     thread.start()
