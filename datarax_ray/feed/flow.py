@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.homes import may_read
 from datarax_ray.read.block import Block, timed
-from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.forked import lock_of
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -92,12 +92,28 @@ class Pool:
         logger.warning(said)
 
 
-def reading(description: Stream) -> ThreadLock:
-    """What to hold while this value reads in this process: its transforms may write to arrays that they hold, and what
-    reads it beside a stream (another stream, or who asks for single elements) does so in another thread.
+@contextlib.contextmanager
+def reading(description: Stream) -> Iterator[None]:
+    """What to hold while this value reads in this process: its transforms may write to arrays that they hold, and who
+    reads it beside a stream (another stream, or who asks for single elements), or another one with one of its
+    transforms (one list of them for training and evaluation), does so in another thread.
     """
-    lock: ThreadLock = vars(description).setdefault("_reading", ThreadLock())
-    return lock
+    if (locks := vars(description).get("_reading")) is None:
+        # in one order for all, or two would wait for each other
+        found = {id(part): part for part in _parts(description)}
+        locks = vars(description).setdefault("_reading", [lock_of(found[key]) for key in sorted(found)])
+    with contextlib.ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(lock)
+        yield
+
+
+def _parts(description: Any) -> Iterator[Any]:
+    """The objects that read a stream, and those of a user's that make its elements; of a mixture, of all components."""
+    for each in getattr(description, "components", ()):
+        yield from _parts(each)
+    yield getattr(description, "reader", description)
+    yield from getattr(description, "transforms", ())
 
 
 class LocalPool(Pool):

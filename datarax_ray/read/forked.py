@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import Any
 
 
@@ -41,6 +42,19 @@ class ThreadLock:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
+
+
+_FINDING = ThreadLock()
+_LOCKS: weakref.WeakValueDictionary[int, ThreadLock] = weakref.WeakValueDictionary()  # by the id of what each is of
+
+
+def lock_of(value: Any) -> ThreadLock:
+    """The lock of an object, the same for all who have that: for code of a user's, which others may run as well.
+
+    Who asks keeps both, the object and its lock.
+    """
+    with _FINDING:
+        return _LOCKS.setdefault(id(value), ThreadLock())
 
 
 class OneProcess:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from datarax_ray import Pipeline
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
-from tests.data import Squares
+from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
+from tests.data import Squares, stored_index
 
 N = 10**6
 FAR = N // 2
@@ -79,3 +79,61 @@ def test_a_handler_that_asks_for_a_batch_in_the_middle_of_a_step_is_refused_and_
         signal.signal(signal.SIGUSR2, before)
     (message,) = said
     assert message.startswith("a signal's handler asked for a batch")
+
+
+class Alone:
+    """A transform that says whether a second thread came into it while a first one was in it."""
+
+    def __init__(self) -> None:
+        self.entered, self.met = threading.Event(), threading.Event()
+        self.inside: list[None] = []
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if self.inside:
+            self.met.set()
+        self.inside.append(None)
+        if not self.entered.is_set():
+            self.entered.set()
+            self.met.wait(0.5)
+        self.inside.pop()
+        return element
+
+    def fingerprint(self) -> str:
+        return "alone"
+
+
+def squares(*transforms: Any, seed: int = 0) -> RandomAccessSource:
+    return RandomAccessSource(RandomAccessSourceConfig(seed=seed), Squares(N), transforms=transforms)
+
+
+@pytest.mark.parametrize("other", ["another source", "its copy", "a component", "a mixture with others"])
+def test_a_transform_that_two_sources_have_is_run_by_one_thread_at_a_time(other: str) -> None:
+    """As of training and evaluation: one with a scratch array would give the rows of either to the other."""
+    alone = Alone()
+    one = squares(alone)
+    if other == "another source":
+        two: Any = squares(stored_index, alone, seed=1)
+    elif other == "its copy":
+        two = one.copy()
+    elif other == "a component":
+        two = MixtureSource([one, squares()], weights=[1, 1])
+    else:
+        one, two = MixtureSource([squares(), one]), MixtureSource([squares(), MixtureSource([squares(alone)])])
+    with Pipeline(source=one, batch_size=4) as first, Pipeline(source=two, batch_size=4) as second:
+        thread = threading.Thread(target=first.step)
+        thread.start()
+        assert alone.entered.wait(60.0)
+        second.step()
+        thread.join()
+    assert not alone.met.is_set()
+
+
+def test_a_transform_that_takes_from_another_pipeline_does_not_wait_for_it_for_ever() -> None:
+    """That one reads in a thread of its own, and has other transforms."""
+    with pipeline(Squares(N)) as others:
+
+        def beside(element: dict[str, Any]) -> dict[str, Any]:
+            return element | {"other": others.step()["index"][0]}
+
+        with Pipeline(source=squares(beside), batch_size=4, on_host=True) as going:
+            assert going.step()["other"].tolist() == [0, 1, 2, 3]
