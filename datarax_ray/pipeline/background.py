@@ -2,6 +2,9 @@
 
 One worker takes one item after the other, so what it returns is in order, and an error comes in its place. The thread
 is a daemon: a program that ends, or is interrupted, does not wait long for an item that nobody will use.
+
+A signal's handler may raise between any two steps of Python, also of a Condition's, which then keeps its lock for ever:
+the other thread would wait for that. So what one thread waits for and another one sets is an Occurrence here.
 """
 
 from __future__ import annotations
@@ -13,9 +16,8 @@ import queue
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.forked import check_not_forked
@@ -28,51 +30,102 @@ _EXIT_S = 1.0
 _OPEN: weakref.WeakSet[BackgroundIterator[Any]] = weakref.WeakSet()
 
 
+class Occurrence:
+    """What happens once, and is waited for: as threading.Event, but that who waits may be interrupted at any step, and
+    who sets it waits for nobody.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._until = threading.Lock()
+        self._until.acquire()
+
+    def set(self) -> None:
+        """Once, by one thread."""
+        self.is_set = True  # first: who is interrupted as it has the lock may keep it
+        self._until.release()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Returns whether it has happened. timeout_s: None for as long as it takes."""
+        if not self.is_set and self._until.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            self._until.release()  # for others that wait
+        return self.is_set
+
+
+class _Item(Occurrence, Generic[T]):
+    """One that is to be made: it has happened once it is, or error was raised in its place."""
+
+    is_asked = False
+    made: T | None = None
+    error: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.set()
+
+
+@dataclass
+class Cancelled:
+    """Set once nobody wants more items, for a generator that waits and can look."""
+
+    is_set: bool = False
+
+
 class BackgroundIterator(Generic[T]):
     """One run through a generator whose last item says itself that it is the last.
 
     ahead: items made while one is in use; 0 for none, then an item is made when it is asked for.
-    cancelled: set when nobody wants more items, for a generator that waits and can look.
     """
 
-    def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: threading.Event | None = None) -> None:
+    def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: Cancelled | None = None) -> None:
         self._made_in = os.getpid()
         self._items = items
         self._ahead = ahead
-        self._cancelled = cancelled or threading.Event()
-        self._asked: queue.SimpleQueue[Future[T | None] | None] = queue.SimpleQueue()
+        self._cancelled = cancelled or Cancelled()
+        self._asked: queue.SimpleQueue[_Item[T] | None] = queue.SimpleQueue()
         self._at_end: Callable[[], None] | None = None
-        self._is_over = threading.Event()
+        self._is_over = Occurrence()
         self._lock = threading.Lock()
-        self._pending: deque[Future[T | None]] = deque()
+        self._pending: list[_Item[T]] = []
         _OPEN.add(self)
         threading.Thread(target=self._work, name="datarax_ray-prefetch", daemon=True).start()
 
     def next(self) -> T:
-        """The next item, or the error that came in its place.
+        """The next item, or the error that came in its place. Where the wait is interrupted, the next is still that.
 
         Raises: RuntimeError once it is closed; ForkedError in a process without its thread.
         """
+        made = self.look()
+        self.taken()
+        return made
+
+    def look(self) -> T:
+        """As next, but that it is still the next one, until it is told to be taken."""
         check_not_forked(self._made_in, "what makes the batches")
-        while len(self._pending) < max(1, self._ahead):
-            self._submit()
-        item = self._pending[0].result()  # it stays in line where the wait is interrupted
-        self._pending.popleft()
-        if item is None:
+        self._ask_for(max(1, self._ahead))
+        item = self._pending[0]
+        item.wait()
+        if item.error is not None:
+            raise item.error
+        if item.made is None:
             raise RuntimeError("the stream has ended before")
         if self._ahead:  # begin the next before the caller is busy with this one
-            self._submit()
-        return item
+            self._ask_for(self._ahead + 1)
+        return item.made
+
+    def taken(self) -> None:
+        """Event: the item is the caller's. One step, which no signal comes between."""
+        self._pending = self._pending[1:]
 
     @property
     def is_waiting(self) -> bool:
         """Whether the next item is still being made."""
-        return bool(self._pending) and not self._pending[0].done()
+        return bool(self._pending) and not self._pending[0].is_set
 
     def cancel(self) -> None:
         """Drop what was made ahead, as `close` does, and wait for nothing."""
         if os.getpid() == self._made_in:
-            self._cancelled.set()
+            self._cancelled.is_set = True
             self._asked.put(None)
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> bool:
@@ -86,37 +139,43 @@ class BackgroundIterator(Generic[T]):
         self.cancel()
         is_over = self._is_over.wait(timeout_s)
         with self._lock:
-            is_over = is_over or self._is_over.is_set()
+            is_over = is_over or self._is_over.is_set
             if not is_over:
                 self._at_end = then
         if is_over and then is not None:
             then()
         return is_over
 
-    def _submit(self) -> None:
-        future: Future[T | None] = Future()
-        self._pending.append(future)
-        self._asked.put(future)
-        if self._cancelled.is_set():  # by another thread, or a signal's handler: it may stand behind the end
+    def _ask_for(self, num_items: int) -> None:
+        """Have so many in line. After an interrupt the next call asks for what was not, for one perhaps twice."""
+        while len(self._pending) < num_items:
+            self._pending = [*self._pending, _Item()]
+        for item in self._pending:
+            if not item.is_asked:
+                self._asked.put(item)
+                item.is_asked = True
+        if self._cancelled.is_set:  # by another thread, or a signal's handler: they may stand behind the end
             self._refuse()
 
     def _refuse(self) -> None:
         """Answer what is asked for and that nobody makes. No lock, which a signal's handler would wait for."""
         with contextlib.suppress(queue.Empty):
             while True:
-                if (future := self._asked.get_nowait()) is not None:
-                    future.set_exception(_closed())
+                if (item := self._asked.get_nowait()) is not None and not item.is_set:
+                    item.fail(_closed())
         self._asked.put(None)
 
     def _work(self) -> None:
-        while (future := self._asked.get()) is not None:
-            try:
-                if self._cancelled.is_set():
-                    raise _closed()
-                future.set_result(next(self._items, None))
-            except BaseException as error:  # raised where the item is asked for
-                future.set_exception(error)
-            del future  # or it keeps its item until the next one is asked for
+        while (item := self._asked.get()) is not None:
+            if not item.is_set:
+                try:
+                    if self._cancelled.is_set:
+                        raise _closed()
+                    item.made = next(self._items, None)
+                    item.set()
+                except BaseException as error:  # raised where the item is asked for
+                    item.fail(error)
+            del item  # or it keeps what was made until the next one is asked for
         try:
             self._items.close()
         finally:

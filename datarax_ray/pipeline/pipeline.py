@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -22,7 +21,7 @@ from datarax_ray.feed.origins import Origin, origins, replayed
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline.page import page
-from datarax_ray.pipeline.background import BackgroundIterator
+from datarax_ray.pipeline.background import BackgroundIterator, Cancelled
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK
 from datarax_ray.pipeline.producing import BatchProducer, Source
@@ -440,8 +439,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         settings = JaxSettings.of_this_thread()
 
         def begin(consumed: Consumed) -> BackgroundIterator[Delivery]:
-            cancelled = threading.Event()
-            items = self._maker.batches(consumed, prepare, settings, cancelled.is_set)
+            cancelled = Cancelled()
+            items = self._maker.batches(consumed, prepare, settings, lambda: cancelled.is_set)
             return BackgroundIterator(items, self._prefetch, cancelled)
 
         return (prepare, settings), begin

@@ -123,16 +123,19 @@ class DevicePrefetcher(Closing):
                 self._host = _HostBatches(self._iterable)
             self._ahead = BackgroundIterator(self._host.on_device(JaxSettings.of_this_thread()), self._size)
         try:
-            made = self._ahead.next()
+            made = self._ahead.look()
         except Exception:
             self._end_thread()
             if self._host is not None and not self._host.has_waiting and hasattr(self._iterable, "get_state"):
                 self._host = None  # the iterable failed; another iterator goes on where that stands
             raise
-        self._consumed = _Made(None, made.state, made.is_last)
+        consumed = _Made(None, made.state, made.is_last)
         if made.is_last:
+            self._consumed = consumed
             self._stop()
             raise StopIteration
+        self._ahead.taken()  # from here on nothing is called: what is interrupted has neither moved nor lost a batch
+        self._consumed = consumed
         return made.batch
 
     def get_state(self) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,6 +301,44 @@ class TestErrors:
                 next(batches)
             assert iterable.num_closed == 0
         assert iterable.num_closed == 1
+
+
+class TestInterrupts:
+    @pytest.mark.parametrize("size", [0, 1, 3])
+    def test_at_whatever_step_one_comes_no_batch_is_lost_or_comes_twice_and_nobody_waits_for_ever(
+        self, size: int
+    ) -> None:
+        """A handler raises between any two steps of the thread that asks; the one that makes batches goes on."""
+        given = ({"number": np.array([index], object)} for index in range(10**6))  # on the host, where all is
+        batches = prefetch_to_device(given, size)
+        found, is_armed = [next(batches)["number"][0]], False
+        draw = random.Random(size)
+
+        def interrupt(*_: Any) -> None:
+            if is_armed:
+                raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            for _ in range(300):
+                batch: Any = None
+                try:
+                    is_armed = True
+                    signal.setitimer(signal.ITIMER_REAL, 10 ** draw.uniform(-5, -2.7))
+                    for batch in batches:  # what comes is had in one step
+                        found.append(batch["number"][0])
+                except KeyboardInterrupt:
+                    is_armed = False
+                if batch is not None and batch["number"][0] != found[-1]:
+                    found.append(batch["number"][0])
+            assert found == list(range(len(found)))
+            closing = threading.Thread(target=batches.close, daemon=True)
+            closing.start()
+            closing.join(20)
+            assert not closing.is_alive()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
 
 class TestClosing:
