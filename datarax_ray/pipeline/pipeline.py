@@ -44,6 +44,8 @@ logger = logging.getLogger("datarax_ray")
 _JAX = OneProcess("JAX")
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
+# What decides the batches: it is taken once, when the pipeline is made.
+_FIXED = frozenset({"source", "batch_size", "drop_remainder", "pad_remainder", "packing", "sharding"})
 
 
 class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -136,6 +138,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._timings = Timings()
         self.batch_size = self._options.batch_size
         self.drop_remainder, self.pad_remainder = self._options.drop_remainder, self._options.pad_remainder
+        try:
+            self._has_gaps = not source.describe().order.num_records
+        except TypeError:  # of a stream of shards
+            self._has_gaps = True
         self._check_sharding(0)
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
@@ -146,6 +152,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         # copies it nor puts an old one back.
         self._consumer = Consumer(getattr(source, "skip_options", COUNT_ALONE), is_listing=index == 0)
         self._made_in = os.getpid()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises: AttributeError for what decides the batches: they would stay as they are, and states tell another."""
+        if name in _FIXED and vars(self).get(name, value) != value:
+            raise AttributeError(
+                f"{name} of a Pipeline cannot be set: it is {vars(self)[name]!r}, and batches are made by that, so "
+                f"{value!r} would only stand in its states. Close it, make another Pipeline, and go on from the state "
+                f"of this one: set_state(state, allow_drift=({name!r},)) where it says that this differs"
+            )
+        super().__setattr__(name, value)
 
     @classmethod
     def from_dag(
@@ -310,11 +326,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def _num_records(self, before: int, after: int) -> int:
         """Of a batch; of a stream of shards, whose positions leave gaps, as of a full one."""
-        try:
-            _ = self.source.describe().order.num_records
-        except TypeError:
-            return self.batch_size
-        return after - before
+        return self.batch_size if self._has_gaps else after - before
 
     def _next(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not

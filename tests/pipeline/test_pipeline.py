@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.packing import FirstFitPack
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
@@ -215,6 +216,21 @@ class TestStages:
         with pytest.raises(TypeError, match=r"stage 1_function \(.*scale\) returned None"):
             linear.scan(lambda batch: None, length=1)
 
+    @pytest.mark.parametrize("num_modules", [0, 1])
+    def test_a_stage_that_raises_stop_iteration_does_not_end_the_loop_as_if_all_were_well(
+        self, files: list[Path], num_modules: int
+    ) -> None:
+        def first_missing(batch: Any) -> Any:
+            return next(batch for name in batch if name == "absent")
+
+        with make(files, options={"stages": [Dropped()] * num_modules + [first_missing]}) as pipeline:
+            with pytest.raises(RuntimeError, match="StopIteration") as raised:
+                for _ in pipeline:
+                    pass
+            notes = getattr(raised.value.__cause__, "__notes__", [])
+            assert any("first_missing" in note for note in notes)
+            assert pipeline.position == 0
+
     def test_a_stage_that_writes_to_itself_is_refused(self, files: list[Path]) -> None:
         class Normalised(nnx.Module):
             def __init__(self) -> None:
@@ -401,6 +417,27 @@ class TestStages:
             describe, batches = want.source.describe, want.source.batches
 
         assert indices(Pipeline(source=Own(), batch_size=32)) == indices(want)
+
+    def test_what_decides_its_batches_cannot_be_set_once_it_is_made(self, files: list[Path]) -> None:
+        """Or they would go on as before, and the state say what was set: another stream's."""
+        pipeline = make(files)
+        before = pipeline.get_state()
+        given: dict[str, Any] = {
+            "batch_size": 64,
+            "drop_remainder": True,
+            "pad_remainder": True,
+            "packing": FirstFitPack(8, "values"),
+            "sharding": None,
+            "source": make(files, seed=7).source,
+        }
+        for name, value in given.items():
+            was = getattr(pipeline, name)
+            if name != "sharding":
+                with pytest.raises(AttributeError, match=f"{name} of a Pipeline cannot be set.*make another Pipeline"):
+                    setattr(pipeline, name, value)
+            assert getattr(pipeline, name) is was
+        pipeline.batch_size = pipeline.batch_size  # as NNX does where it puts a module together again
+        assert pipeline.get_state() == before
 
     def test_what_is_no_source_is_refused(self) -> None:
         with pytest.raises(TypeError, match="got list"):
