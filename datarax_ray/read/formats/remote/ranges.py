@@ -420,11 +420,11 @@ async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_
     data = await call("cat_file", path, start=start, end=stop)
     client.invalidate_cache(client._parent(path))
     info = await call("info", path)
-    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", told_version(info), data)
+    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", _told_version(info), data)
 
 
-# What filesystems say of a file that tells it from another; all that one says, since none says everything.
-_TELLING = (
+# What filesystems say of a file that tells it from another, the surest first; none says everything.
+TELLING = (
     *("etag", "ETag", "generation", "version", "blob_id"),
     *("mtime", "last_modified", "LastModified", "Last-Modified", "created"),
 )
@@ -443,12 +443,11 @@ def listed_version(url: str, info: Mapping[str, Any]) -> str:
         case "gs" | "gcs":
             return str(info.get("generation") or "")
         case _:
-            return told_version(info)
+            return _told_version(info)
 
 
-def told_version(info: Mapping[str, Any]) -> str:
-    """What a filesystem says of this state of a file; "" where it says nothing."""
-    return ", ".join(f"{name} {info[name]}" for name in _TELLING if info.get(name) is not None)
+def _told_version(info: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {info[name]}" for name in TELLING if info.get(name) is not None)
 
 
 _GETTERS: dict[str, Getter] = {
