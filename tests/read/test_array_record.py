@@ -20,6 +20,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.formats import array_record
 from datarax_ray.read.formats.array_record import ArrayRecordReader, OpenFiles, reading
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests import oracle
@@ -517,16 +518,17 @@ def test_readers_are_made_while_others_open_files(grouped):
 SIDE = 40_000
 
 
-def of_side(count, seed, odd=()):
+def of_side(count, seed, odd=(), side=SIDE):
     """Records of SIDE bytes, but those at `odd`."""
     bytes_of = np.random.default_rng(seed).bytes
-    return [bytes_of(SIDE - (index in odd)) for index in range(count)]
+    return [bytes_of(side - (index in odd)) for index in range(count)]
 
 
+@pytest.mark.parametrize("side", [8, array_record._CACHED_NBYTES // 3, SIDE])
 @pytest.mark.parametrize("odd", [(), (0,), (9,)])
-def test_large_records_of_one_size_come_in_one_array_as_they_are(tmp_path, odd):
-    parts = [of_side(5, 0), of_side(7, 1, [index - 5 for index in odd if index >= 5]), of_side(0, 2), of_side(4, 3)]
-    parts[0] = of_side(5, 0, odd)
+def test_records_of_one_size_come_in_one_array_as_they_are(tmp_path, odd, side):
+    parts = [of_side(5, 0, odd, side), of_side(7, 1, [index - 5 for index in odd if index >= 5], side)]
+    parts += [of_side(0, 2), of_side(4, 3, (), side)]
     want = [each for part in parts for each in part]
     paths = [write_file(tmp_path / f"{index}.array_record", part) for index, part in enumerate(parts)]
     reader = ArrayRecordReader.of(paths)
@@ -540,6 +542,17 @@ def test_large_records_of_one_size_come_in_one_array_as_they_are(tmp_path, odd):
     if not odd:
         assert kinds == {FixedRecords}
         assert found.rows.flags.writeable
+    reader.close()
+
+
+def test_records_of_one_size_come_as_they_are_in_long_runs_with_gaps_and_some_twice(tmp_path):
+    want = of_side(3000, 5, side=8)
+    reader = ArrayRecordReader.of(write_file(tmp_path / "a.array_record", want))
+    run = np.arange(500, 2500)
+    as_long = np.concatenate([run[:700], run[699:-1]])  # one twice
+    gap = np.concatenate([run[:700], run[699:1500], run[1501:]])  # as many as from first to last
+    for asked in (run, run[::-1], as_long, gap):
+        assert list(reader.read_rows(asked)) == [want[index] for index in asked.tolist()]
     reader.close()
 
 
