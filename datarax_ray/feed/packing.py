@@ -15,7 +15,7 @@ import numpy as np
 from datarax_ray.feed.batches import HostBatch, Intake, Pieces
 from datarax_ray.feed.row_selection import rows_of_tail
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.packing import Packing, Placer, padding, segments
+from datarax_ray.plan.packing import Packing, Placer, segments
 from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.runs import NO_RUNS, joined_runs
 from datarax_ray.plan.state import StreamState
@@ -320,7 +320,7 @@ class PackedBatcher:
         for name, buffer in self._buffers.items():
             rows = buffer.reshape(self._batch_size, seq_len, *buffer.shape[1:])[lo:hi]
             if (used[lo:hi] < seq_len).any():
-                rows[ids == 0] = padding(packing)[name]
+                rows[ids == 0] = packing.padding[name]
             if (first := packing.first_token(name)) is not None:
                 rows[(ids > 0) & (places == 0)] = first
             columns |= {name: rows, f"{name}_segment_ids": ids, f"{name}_positions": places}
@@ -335,7 +335,7 @@ class PackedBatcher:
 
     def _check_fill(self, like: Columns) -> None:
         fill: list[tuple[str, str, int | None]] = [
-            (name, "pad_id", value) for name, value in padding(self._packing).items()
+            (name, "pad_id", value) for name, value in self._packing.padding.items()
         ]
         fill += [(name, "bos_token_id", self._packing.first_token(name)) for name in like]
         for name, what, value in fill:

@@ -31,7 +31,7 @@ from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag, named_arguments, whole
-from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, Packing
+from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
@@ -108,7 +108,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             stages = [stages]
         if stages is not None and (isinstance(stages, str) or not isinstance(stages, Iterable)):
             raise TypeError(f"stages is one stage or a list of them, got {stages!r}")
-        if packing is not None and not isinstance(packing, ConcatThenSplit | FirstFitPack):
+        if packing is not None and not isinstance(packing, Packing):
             raise TypeError(f"packing is a ConcatThenSplit(seq_len, fields) or FirstFitPack(...), got {packing!r}")
         if rngs is not None and not callable(rngs):
             raise TypeError(f"rngs is an nnx.Rngs, got {rngs!r}; write nnx.Rngs(0)")

@@ -20,7 +20,6 @@ from datarax_ray.pipeline.scan import FedBatch
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import by_rows, check_sharding, merge_host, spans_processes, to_device
-from datarax_ray.plan.packing import padding
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
@@ -94,7 +93,7 @@ class BatchProducer:
                 is_first = False
                 if options.pad_remainder:
                     rows = num_rows_in(options.rows.full)
-                    fill = {} if options.packing is None else padding(options.packing)
+                    fill = {} if options.packing is None else options.packing.padding
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied(), making.lap("placing"):
                     batch = prepare(host_batch)

@@ -5,6 +5,7 @@ Legend: a batch is `rows` rows of seq_len tokens, in one flat line; a piece is w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
@@ -50,45 +51,66 @@ class Placer(Protocol):
         ...
 
 
-class Packing(Protocol):
-    """How documents are made rows of seq_len tokens. Immutable; pickles."""
+@dataclass(frozen=True)
+class Packing(NamedArguments, ABC):
+    """How documents are made rows of seq_len tokens. Pickles.
 
-    # What an offset in a record counts; a state of one kind of stream is of no use to another.
+    fields: one name, or several whose values have one length in each element; other fields are left out. pad_id: what
+    fills a row where there is no token, for all fields or by name. unit: what an offset in a record counts; a state of
+    one kind of stream is of no use to another.
+    """
+
+    seq_len: int
+    fields: tuple[str, ...] | str = ("tokens",)
+    pad_id: int | Mapping[str, int] = 0
+
     unit: ClassVar[Unit]
 
-    @property
-    def seq_len(self) -> int: ...
+    def __post_init__(self) -> None:
+        seq_len = whole("seq_len", self.seq_len, f"; write {type(self).__name__}(seq_len, fields)")
+        object.__setattr__(self, "seq_len", seq_len)
+        object.__setattr__(self, "fields", _names(self.fields))
+        if seq_len < 1:
+            raise ValueError(f"seq_len must be at least 1, got {seq_len}")
+        if not self.fields or len(set(self.fields)) < len(self.fields):
+            raise ValueError(f"fields must be one or more different names, got {self.fields!r}")
+        made = {f"{name}_{kind}" for name in self.fields for kind in ("segment_ids", "positions")}
+        if clash := made & set(self.fields):
+            raise ValueError(f"packing makes fields {sorted(clash)} of its own; give the elements' fields other names")
+        if isinstance(self.pad_id, Mapping) and (unknown := set(self.pad_id) - set(self.fields)):
+            raise ValueError(f"pad_id names {sorted(unknown)}, and the fields are {list(self.fields)}")
 
     @property
-    def fields(self) -> tuple[str, ...] | str: ...
-
-    @property
-    def pad_id(self) -> int | Mapping[str, int]: ...
-
-    @property
+    @abstractmethod
     def documents(self) -> DocumentSpec:
         """What actors are to make of elements."""
-        ...
 
+    @abstractmethod
     def unit_sizes(self, lengths: Indices) -> Indices:
         """How many units documents of these lengths count for: int64 (k,) both."""
-        ...
+
+    @abstractmethod
+    def placer(self, rows: int) -> Placer:
+        """What packs a batch of so many rows."""
 
     def first_token(self, name: str) -> int | None:
         """What replaces the first token of each piece of a field; None for nothing."""
-        ...
+        return None
 
-    def placer(self, rows: int) -> Placer:
-        """What packs a batch of so many rows."""
-        ...
+    @property
+    def padding(self) -> dict[str, int]:
+        """What fills each field where there is no token."""
+        pad = self.pad_id
+        return {name: pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in _names(self.fields)}
 
     def settings(self) -> dict[str, Any]:
         """What the rows depend on, in plain values."""
-        ...
+        pad_id = {name: _plain(value) for name, value in self.padding.items()}
+        return {"seq_len": self.seq_len, "fields": list(self.fields), "pad_id": pad_id}
 
 
 @dataclass(frozen=True)
-class ConcatThenSplit(NamedArguments):
+class ConcatThenSplit(Packing):
     """Documents end to end, cut every seq_len tokens. A document may begin in one row and go on in the next.
 
     Equal to a flat_map into tokens and batches of batch_size * seq_len of them, so a stream stands at a record and a
@@ -104,16 +126,13 @@ class ConcatThenSplit(NamedArguments):
     Source: Grain's ConcatThenSplitIterDataset; bos_token_id is its REPLACE_FIRST_TOKEN_WITH_BOS.
     """
 
-    seq_len: int
-    fields: tuple[str, ...] | str = ("tokens",)
-    pad_id: int | Mapping[str, int] = 0
     bos_token_id: int | None = None
     bos_fields: tuple[str, ...] | str | None = None
 
     unit: ClassVar[Unit] = "tokens"
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         if self.bos_fields is not None and self.bos_token_id is None:
             raise ValueError(f"bos_fields={self.bos_fields!r} has no use without bos_token_id")
         chosen = () if self.bos_token_id is None else self.fields[:1] if self.bos_fields is None else self.bos_fields
@@ -135,16 +154,12 @@ class ConcatThenSplit(NamedArguments):
         return ConcatPlacer(rows, self.seq_len)
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "kind": "concat_then_split",
-            **_common(self),
-            "bos_token_id": _plain(self.bos_token_id),
-            "bos_fields": list(self.bos_fields or ()),
-        }
+        bos = {"bos_token_id": _plain(self.bos_token_id), "bos_fields": list(self.bos_fields or ())}
+        return {"kind": "concat_then_split"} | super().settings() | bos
 
 
 @dataclass(frozen=True)
-class FirstFitPack(NamedArguments):
+class FirstFitPack(Packing):
     """Whole documents, each in the first row of the batch that has room for it; rows are padded at their end.
 
     Where a document fits in no row the batch is complete, and the next begins with it: a stream stands before a record.
@@ -156,15 +171,12 @@ class FirstFitPack(NamedArguments):
     Source: Grain's FirstFitPackIterDataset with num_packing_bins = batch_size and shuffle_bins=False.
     """
 
-    seq_len: int
-    fields: tuple[str, ...] | str = ("tokens",)
-    pad_id: int | Mapping[str, int] = 0
     too_long: TooLong = "raise"
 
     unit: ClassVar[Unit] = "documents"
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         if self.too_long not in ("raise", "truncate", "split"):
             raise ValueError(f"too_long must be 'raise', 'truncate' or 'split', got {self.too_long!r}")
 
@@ -175,20 +187,11 @@ class FirstFitPack(NamedArguments):
     def unit_sizes(self, lengths: Indices) -> Indices:
         return np.ones_like(lengths)
 
-    def first_token(self, name: str) -> int | None:
-        return None
-
     def placer(self, rows: int) -> Placer:
         return FirstFitPlacer(rows, self.seq_len)
 
     def settings(self) -> dict[str, Any]:
-        return {"kind": "first_fit", **_common(self), "too_long": self.too_long}
-
-
-def padding(packing: Packing) -> dict[str, int]:
-    """What fills each field where there is no token."""
-    pad = packing.pad_id
-    return {name: pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in _names(packing.fields)}
+        return {"kind": "first_fit"} | super().settings() | {"too_long": self.too_long}
 
 
 @dataclass
@@ -264,22 +267,6 @@ def segments(starts: Indices, used: Indices, seq_len: int) -> tuple[NDArray[np.i
     return ids, (column - begins) * is_token
 
 
-def _check(packing: Any) -> None:
-    seq_len = whole("seq_len", packing.seq_len, f"; write {type(packing).__name__}(seq_len, fields)")
-    object.__setattr__(packing, "seq_len", seq_len)
-    object.__setattr__(packing, "fields", _names(packing.fields))
-    if packing.seq_len < 1:
-        raise ValueError(f"seq_len must be at least 1, got {packing.seq_len}")
-    if not packing.fields or len(set(packing.fields)) < len(packing.fields):
-        raise ValueError(f"fields must be one or more different names, got {packing.fields!r}")
-    made = {f"{name}_{kind}" for name in packing.fields for kind in ("segment_ids", "positions")}
-    if clash := made & set(packing.fields):
-        raise ValueError(f"packing makes fields {sorted(clash)} of its own; give the elements' fields other names")
-    pad = packing.pad_id
-    if isinstance(pad, Mapping) and (unknown := set(pad) - set(packing.fields)):
-        raise ValueError(f"pad_id names {sorted(unknown)}, and the fields are {list(packing.fields)}")
-
-
 def _plain(value: Any) -> Any:
     """A NumPy number as Python's: settings are JSON."""
     return value.item() if isinstance(value, np.generic) else value
@@ -287,8 +274,3 @@ def _plain(value: Any) -> Any:
 
 def _names(fields: str | Iterable[str]) -> tuple[str, ...]:
     return (fields,) if isinstance(fields, str) else tuple(fields)
-
-
-def _common(packing: Packing) -> dict[str, Any]:
-    pad_id = {name: _plain(value) for name, value in padding(packing).items()}
-    return {"seq_len": packing.seq_len, "fields": list(packing.fields), "pad_id": pad_id}
