@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from datarax_ray.plan.homes import by_home
 from datarax_ray.plan.orders.mixture import WeightsStart
-from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning, RunRecords
-from datarax_ray.plan.partitions import ReadRequest, owners_in, smallest_run
+from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning
+from datarax_ray.plan.partitions import ReadRequest, owners_in
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
 from datarax_ray.plan.state import Extra, StreamState
@@ -146,9 +146,9 @@ class EmptyEpochs:
 class RecordScheduler:
     """Deals positions of an order over records: each actor gets those whose record is in its partitions.
 
-    stop: None for an endless stream. wanted: of every position. origin: where the weights of a mixture begin to hold,
-    None for the beginning. first_size: see ChunkLimits. drops_alike: see EmptyEpochs. is_kept: whether actors keep what
-    they have decoded for later reads, so that nobody else should decode it too.
+    start: a state, or a position. stop: None for an endless stream. wanted: of every position. first_size: see
+    ChunkLimits. drops_alike: see EmptyEpochs. is_kept: whether actors keep what they have decoded for later reads, so
+    that nobody else should decode it too.
     """
 
     def __init__(
@@ -156,14 +156,16 @@ class RecordScheduler:
         order: Order,
         partitioning: Partitioning,
         *,
-        start: int,
+        start: int | StreamState,
         stop: int | None,
         wanted: Wanted = EVERYTHING,
-        origin: WeightsStart | None = None,
         first_size: int = 2**62,
         drops_alike: bool = True,
         is_kept: bool = False,
     ) -> None:
+        start = StreamState.at(start)
+        origin = start.extra
+        assert origin is None or isinstance(origin, WeightsStart)
         self.partitioning = partitioning
         self.limits = ChunkLimits(
             min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62),
@@ -175,38 +177,11 @@ class RecordScheduler:
             homes=order.home_nodes,
         )
         self._order = order.since(origin)
-        self._next = start
+        self._next = self._last_element = start.position
         self._stop = stop
         self._wanted = wanted
         self._origin = origin
-        self._last_element = start
         self._empty = EmptyEpochs(drops_alike)
-
-    @classmethod
-    def of(
-        cls,
-        order: Order,
-        run_records: RunRecords,
-        start: StreamState,
-        stop: int | None,
-        wanted: Wanted,
-        *,
-        drops_alike: bool,
-        is_kept: bool = False,
-    ) -> Self:
-        """What deals a stream of this order from a state on. run_records: that one actor should read in a row."""
-        assert start.extra is None or isinstance(start.extra, WeightsStart)
-        return cls(
-            order,
-            order.partitioning(run_records),
-            start=start.position,
-            stop=stop,
-            wanted=wanted,
-            origin=start.extra,
-            first_size=smallest_run(run_records),
-            drops_alike=drops_alike,
-            is_kept=is_kept,
-        )
 
     def fit(self, num_actors: int) -> None:
         if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are

@@ -22,6 +22,7 @@ from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
 from datarax_ray.plan.scheduling import MAX_PART_ROWS, NUM_PIECES, Chunk, ChunkLimits, EmptyEpochs
+from datarax_ray.plan.state import StreamState
 
 
 @dataclass
@@ -51,38 +52,39 @@ class _Epoch:
 class ShardScheduler:
     """Deals positions of an order over shards: each actor gets those of its shards.
 
-    known: what a state says of the shards at start; None to read them from their beginning. max_actors: see
-    ChunkLimits. The others are as a RecordScheduler's.
+    max_actors: see ChunkLimits. The others are as a RecordScheduler's.
     """
 
     def __init__(
         self,
         order: InterleavedOrder,
         *,
-        start: int,
+        start: int | StreamState,
         stop: int | None,
         wanted: Wanted = EVERYTHING,
-        known: ShardCursors | None = None,
         max_actors: int | None = None,
         drops_alike: bool = True,
     ) -> None:
+        start = StreamState.at(start)
+        position, known = start.position, start.extra
+        assert known is None or isinstance(known, ShardCursors)
         self.partitioning = Partitioning(1, order.num_shards)
         self.limits = ChunkLimits(
             max_part_size=MAX_PART_ROWS, max_actors=max_actors, is_aligned=wanted.sharing is not None
         )
         self._order = order
-        self._next = start
+        self._next = position
         self._stop = stop
         self._wanted = wanted
         # What was heard, to deal by; and what was delivered, to save: a state knows nothing of what was read ahead.
-        number = start // EPOCH_POSITIONS
+        number = position // EPOCH_POSITIONS
         self._heard = {number: self._new_epoch(number, known)}
         self._delivered = self._new_epoch(number, known)
         self._arrived: dict[int, list[ShardEnd]] = {}  # by the start of their chunk
-        self._saved = [(start, known)]  # what states say from a position on; ascending
+        self._saved = [(position, known)]  # what states say from a position on; ascending
         self._empty = EmptyEpochs(drops_alike)
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
-        self._has_elements = start % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
+        self._has_elements = position % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
 
     def fit(self, num_actors: int) -> None:
         """Nothing: a shard is read forwards by one actor."""

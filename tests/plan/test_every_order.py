@@ -178,7 +178,7 @@ def test_few_positions_behind_new_weights_are_asked_of_those_who_have_them():
     partitioning = order.partitioning(run_records(order))
     owners = assign(partitioning, range(7))
     origin = WeightsStart(40, (30, 4, 6), inside=1)
-    scheduler = RecordScheduler(order, partitioning, start=39, stop=None, origin=origin)
+    scheduler = RecordScheduler(order, partitioning, start=StreamState(39, extra=origin), stop=None)
     found = []
     for _ in range(50):
         requests = [request for _, request in scheduler.next_chunk(4, owners).requests]

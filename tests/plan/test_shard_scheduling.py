@@ -20,11 +20,11 @@ OWNERS = (7, 8, 7)  # of shards
 
 def scheduler(num_shards=2, turn_size=2, *, start=0, stop=None, rest=None, **options):
     order = InterleavedOrder(num_shards, turn_size)
-    return ShardScheduler(order, start=start, stop=stop, known=known(order, start, rest), **options)
+    return ShardScheduler(order, start=state(order, start, rest), stop=stop, **options)
 
 
-def known(order, start, rest):
-    return order.extra_in(rest or {}, StreamState(start), {})
+def state(order, start, rest):
+    return StreamState(start, extra=order.extra_in(rest or {}, StreamState(start), {}))
 
 
 def answer(*shards):
@@ -136,7 +136,7 @@ def test_what_is_known_of_one_epoch_is_not_taken_for_another():
 )
 def test_a_rest_that_is_none_is_refused(rest, message):
     with pytest.raises(ValueError, match=message):
-        known(InterleavedOrder(2, 2), 8 - 3, rest)
+        state(InterleavedOrder(2, 2), 8 - 3, rest)
 
 
 def test_a_request_is_split_by_position_into_requests_for_the_shards_that_have_any_there():
@@ -216,8 +216,8 @@ class Scheduler:
         self.begin(0, None)
 
     def begin(self, start, rest):
-        extra = known(self.order, start, rest)
-        self.scheduler = ShardScheduler(self.order, start=start, stop=self.num_epochs * E, known=extra)
+        begin = state(self.order, start, rest)
+        self.scheduler = ShardScheduler(self.order, start=begin, stop=self.num_epochs * E)
         self.window = Window(self.scheduler, chunk_size=self.chunk_size, max_nbytes=self.max_nbytes)
         self.window.reassign(self.actors)
         self.start = start

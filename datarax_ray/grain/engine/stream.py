@@ -73,8 +73,15 @@ class SampledStream:
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         run_records = run_of(self.reader, _MAX_RUN_RECORDS)
-        # operations are told the sampler's index, and Grain looks for ever
-        return RecordScheduler.of(self.order, run_records, start, stop, wanted, drops_alike=False)
+        return RecordScheduler(
+            self.order,
+            self.order.partitioning(run_records),
+            start=start,
+            stop=stop,
+            wanted=wanted,
+            first_size=run_records,
+            drops_alike=False,  # operations are told the sampler's index, and Grain looks for ever
+        )
 
     def names(self, request: ReadRequest) -> list[str]:
         """None: to say which records they are, the sampler would be asked again."""

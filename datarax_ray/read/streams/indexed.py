@@ -13,7 +13,7 @@ from datarax_ray.plan.homes import HomedOrder, Homes
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import EpochOrder, Order
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.partitions import ReadRequest, smallest_run
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
@@ -50,12 +50,13 @@ def names_of(records: Indices, locate: Callable[[int], str]) -> list[str]:
 
 def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
     """What deals a stream of records, in this order, from a state on."""
-    return RecordScheduler.of(
+    return RecordScheduler(
         order,
-        stream.run_records,
-        start,
-        stop,
-        wanted,
+        order.partitioning(stream.run_records),
+        start=start,
+        stop=stop,
+        wanted=wanted,
+        first_size=smallest_run(stream.run_records),
         drops_alike=stream.drops_alike(wanted.documents is not None),
         is_kept=stream.is_kept,
     )

@@ -12,7 +12,6 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.interleaved import (
     EPOCH_POSITIONS,
     InterleavedOrder,
-    ShardCursors,
     ShardEnd,
     ShardReadRequest,
 )
@@ -65,13 +64,11 @@ class InterleavedStream(ElementStream):
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> ShardScheduler:
         """What deals it from this state on; see Stream.scheduler."""
-        assert start.extra is None or isinstance(start.extra, ShardCursors)
         return ShardScheduler(
             self.order,
-            start=start.position,
+            start=start,
             stop=stop,
             wanted=wanted,
-            known=start.extra,
             max_actors=self.max_actors,
             drops_alike=self.drops_alike(wanted.documents is not None),
         )
