@@ -20,90 +20,61 @@ _MAX_SHOWN = 200  # characters of a value in an error; what is saved is shorter
 _MAX_LISTED = 20  # settings that changed; a damaged state may have thousands
 _MAX_DEPTH = 16  # no source's settings nest half as deep
 
+
+def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
+    """What is said of the code that makes elements or batches: of transforms, or stages."""
+    differ, allow = f"the remaining {made} would be made differently", f"pass allow_drift=('{one}s',) if the change is"
+    return {
+        f"{one}s": (differ, f"Restore the old code, or {allow} meant."),
+        f"{one}s.held": (
+            f"{differ}, unless this is a cache that the {one} fills itself",
+            f"Restore the old value, make the {one} anew, or leave its cache out by a method fingerprint() -> str that "
+            f"says what decides the {made}; or {allow} meant.",
+        ),
+        f"{one}s.used": (
+            f"{differ}, unless this decides nothing of them (what is logged, say)",
+            f"Set the old value, or {allow} meant or decides nothing. An object that is called may say what decides "
+            f"the {made} by a method fingerprint() -> str.",
+        ),
+    }
+
+
+_NEW_RUN = "Set the old value, or start a new run."
+_ON_PURPOSE = "Set the old value, or pass allow_drift=('{}',) to {} on purpose."
+_ORDER = ("records would be repeated and others never seen", _NEW_RUN)
+_REMAINDER = "the last batch would be another"
+
 # For each setting: what would follow from going on, and what to do. A prefix covers what lies under it.
 _CONSEQUENCES = {
-    "files": (
-        "resuming would skip or repeat records",
-        "Point the source to the original files, or start a new run.",
-    ),
-    "order.num_epochs": (
-        "the stream would end elsewhere",
-        "Set the old value, or pass allow_drift=('order.num_epochs',) to end it there on purpose.",
-    ),
-    "order": (
-        "records would be repeated and others never seen",
-        "Set the old value, or start a new run.",
-    ),
+    "files": ("resuming would skip or repeat records", "Point the source to the original files, or start a new run."),
+    "order": _ORDER,
+    "order.num_epochs": ("the stream would end elsewhere", _ON_PURPOSE.format("order.num_epochs", "end it there")),
+    "mixture": _ORDER,
     "mixture.weights": (
         "the components would go on elsewhere: records would be repeated and others never seen",
         "Set the old weights, or give MixtureSource allow_new_weights=True to go on with the new ones from here.",
     ),
-    "mixture.length": (
-        "the stream would end elsewhere",
-        "Set the old value, or pass allow_drift=('mixture.length',) to end it there on purpose.",
-    ),
-    "mixture": (
-        "records would be repeated and others never seen",
-        "Set the old value, or start a new run.",
-    ),
+    "mixture.length": ("the stream would end elsewhere", _ON_PURPOSE.format("mixture.length", "end it there")),
     "components": (
         "a component of the mixture would not go on as it was",
         "Set its old data, order, transforms and on_error, or start a new run.",
     ),
     "batch_size": (
         "every later batch would hold other rows",
-        "Set the old value, or pass allow_drift=('batch_size',) to go on from the same record on purpose.",
+        _ON_PURPOSE.format("batch_size", "go on from the same record"),
     ),
-    "drop_remainder": (
-        "the last batch would be another",
-        "Set the old value, or pass allow_drift=('drop_remainder',) to change it on purpose.",
-    ),
-    "pad_remainder": (
-        "the last batch would be another",
-        "Set the old value, or pass allow_drift=('pad_remainder',) to change it on purpose.",
-    ),
-    "packing": (
-        "later rows would hold other tokens",
-        "Set the old value, or pass allow_drift=('packing',) to go on from the same token on purpose.",
-    ),
-    "transforms.held": (
-        "the remaining elements would be made differently, unless this is a cache that the transform fills itself",
-        "Restore the old value, make the transform anew, or leave its cache out by a method fingerprint() -> str that "
-        "says what decides the elements; or pass allow_drift=('transforms',) if the change is meant.",
-    ),
-    "transforms.used": (
-        "the remaining elements would be made differently, unless this decides nothing of them (what is logged, say)",
-        "Set the old value, or pass allow_drift=('transforms',) if the change is meant or decides nothing. An object "
-        "that is called may say what decides the elements by a method fingerprint() -> str.",
-    ),
-    "stages.used": (
-        "the remaining batches would be made differently, unless this decides nothing of them (what is logged, say)",
-        "Set the old value, or pass allow_drift=('stages',) if the change is meant or decides nothing. An object "
-        "that is called may say what decides the batches by a method fingerprint() -> str.",
-    ),
-    "stages.held": (
-        "the remaining batches would be made differently, unless this is a cache that the stage fills itself",
-        "Restore the old value, make the stage anew, or leave its cache out by a method fingerprint() -> str that says "
-        "what decides the batches; or pass allow_drift=('stages',) if the change is meant.",
-    ),
-    "transforms": (
-        "the remaining elements would be made differently",
-        "Restore the old code, or pass allow_drift=('transforms',) if the change is meant.",
-    ),
-    "stages": (
-        "the remaining batches would be made differently",
-        "Restore the old code, or pass allow_drift=('stages',) if the change is meant.",
-    ),
-    "on_error": (
-        "broken records would be treated differently",
-        "Set the old value, or pass allow_drift=('on_error',) to change it on purpose.",
-    ),
+    "drop_remainder": (_REMAINDER, _ON_PURPOSE.format("drop_remainder", "change it")),
+    "pad_remainder": (_REMAINDER, _ON_PURPOSE.format("pad_remainder", "change it")),
+    "packing": ("later rows would hold other tokens", _ON_PURPOSE.format("packing", "go on from the same token")),
+    **_of_code("transform", "elements"),
+    **_of_code("stage", "batches"),
+    "on_error": ("broken records would be treated differently", _ON_PURPOSE.format("on_error", "change it")),
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
 _LATER_OF_CODE = {"wrappers", "held", "used", "each"}
-_UNKNOWN = ("the stream would not be the same", "Set the old value, or start a new run.")
+_UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
 class DriftError(ValueError):
