@@ -104,16 +104,20 @@ class Keeper:
             if is_first and len(seen.entries) == 1 and seen.wish is not None:  # made to a pool that was, by this name
                 head.delete(wish_key(entry.pool))
                 return seen, None
-            if self._room is not None and (num_actors := grown(entry, seen, self._room, head.nodes())) is not None:
-                wish = Wish(num_actors, "cluster", secrets.token_hex(4), "the cluster has room for more")
-            elif (
-                self._scaler is not None and (decision := self._scaler.tick(time.monotonic(), entry, seen)) is not None
-            ):
-                if decision.num_actors == entry.num_actors:
-                    logger.info("reader actors: stay %d; %s", entry.num_actors, decision.reason)
-                    return seen, seen.wish
-                wish = Wish(decision.num_actors, "driver", secrets.token_hex(4), decision.reason)
-            else:
+            wish = self._own_wish(entry, seen, head)
+            if wish is None:
                 return seen, seen.wish
             head.put(wish_key(entry.pool), to_json(wish))
             return seen, wish
+
+    def _own_wish(self, entry: Entry, seen: PoolSeen, head: Head) -> Wish | None:
+        """What this driver makes all of the pool's follow, where it is the one that decides; None for nothing new."""
+        token = secrets.token_hex(4)
+        if self._room is not None and (num_actors := grown(entry, seen, self._room, head.nodes())) is not None:
+            return Wish(num_actors, "cluster", token, "the cluster has room for more")
+        decision = None if self._scaler is None else self._scaler.tick(time.monotonic(), entry, seen)
+        if decision is not None and decision.num_actors != entry.num_actors:
+            return Wish(decision.num_actors, "driver", token, decision.reason)
+        if decision is not None:
+            logger.info("reader actors: stay %d; %s", entry.num_actors, decision.reason)
+        return None
