@@ -11,13 +11,8 @@ from datarax_ray.actors.lifecycle import Thresholds
 
 @dataclass(frozen=True)
 class ActorOptions:
-    """How actors are made and placed. num_cpus: that one reserves. resources, label_selector: where it may run.
+    """How actors are made and placed: RaySource's arguments of these names.
 
-    name: shares the actors between drivers that give the same name in the same Ray namespace (the trainers of one job);
-    they end with the last of these, or with the driver that made them, from which the others recover. linger_s: with a
-    name, that they outlive their last driver by so many seconds, and any of them; inf until they are stopped.
-    start_timeout_s: how long to wait for an actor where none runs. request_timeout_s: how long an actor may be at one
-    request before it is taken for hung, ended and replaced. thresholds: how patient to be with actors otherwise.
     nodes: ids of those that have the data, where these are some: actor i runs on number i % len(nodes), while that is
     there, so that each has one.
 
@@ -45,3 +40,9 @@ class ActorOptions:
                 f"linger_s={self.linger_s:g} keeps the actors for drivers that come later, who find them by their "
                 "name; give a name as well"
             )
+
+    @property
+    def reserves(self) -> dict[str, float]:
+        """What one actor reserves of each of Ray's resources."""
+        each = {"CPU": self.num_cpus, **(self.resources or {})}
+        return each if self.memory is None else each | {"memory": self.memory}

@@ -31,7 +31,7 @@ from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.outside.keeper import Keeper
 from datarax_ray.actors.outside.measures import Measures
 from datarax_ray.actors.outside.scaling import PoolScaler, Scaler
-from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Wish, room_of
+from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Room, Wish
 from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.trial import Trial
@@ -113,7 +113,8 @@ class RayPool(Pool):
             least=max(1, len(options.nodes)),
             scales=scaler is not None,
         )
-        room = room_of(options.num_cpus, options.resources, options.memory, options.label_selector) if follows else None
+        each = options.reserves | {"CPU": max(options.num_cpus, 1.0)}
+        room = Room(each, options.label_selector or {}) if follows else None
         self._measures = Measures()
         limits = options.thresholds
         period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)

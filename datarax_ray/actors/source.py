@@ -52,7 +52,8 @@ class RaySource(NamedArguments, Source, Closing):
     even part; None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for
     each driver and 40 % of all nodes' for all of them.
     resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
-    one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes.
+    one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes,
+    or with the driver that made them, from which the others recover.
     linger_s: with a name, that the actors live on for so many seconds after the last of these, inf until `datarax-ray
     pool stop`, and outlive the driver that made them: for jobs one after the other, and several at once (a sweep),
     which read once as long as they are no further apart than the 128 MiB that an actor then keeps.

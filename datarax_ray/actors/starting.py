@@ -140,9 +140,7 @@ def _lacking(num_actors: int, options: ActorOptions) -> str | None:
     labels = dict(options.label_selector or {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
     free = ray.available_resources()
-    each = {"CPU": options.num_cpus, **(options.resources or {})}
-    if options.memory is not None:
-        each["memory"] = options.memory
+    each = options.reserves
     if has_room(nodes, {} if labels else free, each, num_actors):
         return None
     named = ", ".join(

@@ -185,17 +185,6 @@ class Room:
         return max(num_actors, min(most, num_actors + room))
 
 
-def room_of(
-    num_cpus: float,
-    resources: Mapping[str, float] | None,
-    memory: float | None,
-    labels: Mapping[str, str] | None,
-) -> Room:
-    """What an actor takes that is made with these options of Ray's."""
-    each = {"CPU": max(num_cpus, 1.0), **(resources or {})}
-    return Room(each if memory is None else each | {"memory": memory}, labels or {})
-
-
 def grown(entry: Entry, seen: PoolSeen, room: Room, nodes: Iterable[Node]) -> int | None:
     """How many actors a pool is to have because its cluster has grown; None to leave it as it is.
 

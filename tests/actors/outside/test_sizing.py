@@ -6,18 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from datarax_ray.actors.outside.sizing import (
-    GONE_S,
-    Entry,
-    Node,
-    PoolSeen,
-    Room,
-    Wish,
-    grown,
-    room_of,
-    to_json,
-    wish_key,
-)
+from datarax_ray.actors.outside.sizing import GONE_S, Entry, Node, PoolSeen, Room, Wish, grown, to_json, wish_key
 
 ONE = Entry("team", "train/1", "0f", "aa", "01", "host", 7, "one per CPU", 3, {"10.0.0.1": 3}, at=100.0)
 TWO = replace(ONE, user="bb", pid=8)
@@ -59,7 +48,7 @@ def test_a_pool_whose_actors_wait_for_room_asks_for_no_more_of_it() -> None:
 
 
 def test_only_nodes_that_its_actors_may_run_on_count() -> None:
-    room = room_of(2.0, {"disk": 1}, None, {"role": "cpu"})
+    room = Room({"CPU": 2.0, "disk": 1}, {"role": "cpu"})
     labelled = Node({"CPU": 16.0, "disk": 4}, {"CPU": 16.0, "disk": 2}, {"role": "cpu"})
     assert grown(ONE, PoolSeen((ONE,)), room, [EIGHT, labelled]) == 5
 
