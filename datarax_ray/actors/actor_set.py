@@ -38,12 +38,11 @@ from datarax_ray.actors.lifecycle import (
     TellNoStart,
     TellReturn,
 )
-from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.ray_log_filter import silence
 from datarax_ray.actors.reader_actor import whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.start_quorum import StartQuorum
-from datarax_ray.actors.starting import Actor, let_go, start_actor, when_others_start, why_none
+from datarax_ray.actors.starting import Actor, ActorOptions, let_go, start_actor, when_others_start, why_none
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.load_balance import LoadBalance

@@ -8,14 +8,12 @@ each. A pool is used by several threads; none waits for longer than a moment whi
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import logging
 import math
 import os
 import socket
 import time
-import types
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,14 +24,15 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullErro
 
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
+from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
 from datarax_ray.actors.exit_reason import first_line
-from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.outside.keeper import Keeper
 from datarax_ray.actors.outside.measures import Measures
 from datarax_ray.actors.outside.scaling import PoolScaler, Scaler
 from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Room, Wish
-from datarax_ray.actors.reader_actor import DescriptionLostError, Handed, whole
+from datarax_ray.actors.reader_actor import Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
+from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Arrived, Lost, Pool
@@ -43,17 +42,11 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import Homes
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
-from datarax_ray.read.identity.referenced_globals import imported_in
-from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
+from datarax_ray.read.identity.same_code import OtherCodeError
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
-# Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
-_MAX_INLINE_NBYTES = 16 * 2**10
-# Up to here every actor has a description of its own, so that transforms may write to the arrays that they hold, as in
-# one process; the arrays of a larger one are shared by the actors of a node, who can only read them.
-_MAX_OWN_NBYTES = 16 * 2**20
 # What actors that live say within.
 _ANSWER_S = 5.0
 # A look at 64 parts in flight takes 0.2 ms; bringing 16 MB from another node 15 ms and more.
@@ -78,8 +71,8 @@ class RayPool(Pool):
         follows: bool = False,
     ) -> None:
         self._connection = Connection()
-        self._description: ray.ObjectRef | bytes | None
-        self._description, code = _put(description)
+        self._description: Boxed | None
+        self._description, code = boxed(description)
         self._is_closed = False
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
@@ -484,42 +477,3 @@ def _no_room(part: Part, error: Exception) -> str:
         "RaySource's max_nbytes (of all blocks in flight), free disk for Ray to spill to, or give the nodes a larger "
         "object_store_memory; `ray memory` lists what else is in the store. The last state that was saved goes on."
     )
-
-
-def _put(description: Stream) -> tuple[ray.ObjectRef | bytes, Code]:
-    """What requests carry: the description itself where it is small, else where it is; and what code it imports.
-
-    A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
-    """
-    try:
-        with io.BytesIO() as file:
-            pickler = _Pickler(file)
-            pickler.dump(description)
-            pickled = file.getvalue()
-        code = code_of(pickler.modules)
-        if len(pickled) <= _MAX_INLINE_NBYTES:
-            return pickled, code
-        return ray.put(pickled if len(pickled) <= _MAX_OWN_NBYTES else description), code
-    except TypeError as error:
-        error.add_note(
-            "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
-            "make them where they are first used, in the transform's call."
-        )
-        raise
-
-
-class _Pickler(ray.cloudpickle.CloudPickler):
-    """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.modules: set[str] = set()
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, types.ModuleType):
-            self.modules.add(value.__name__)
-        elif isinstance(value, type | types.FunctionType):
-            self.modules.add(str(value.__module__))
-        if isinstance(value, types.FunctionType):  # of the script, say, which travels without what it imports
-            self.modules.update(imported_in(value))
-        return super().reducer_override(value)

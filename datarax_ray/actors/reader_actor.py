@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import math
 import os
-import pickle
 import resource
 import threading
 import time
@@ -18,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import ObjectLostError, ObjectStoreFullError, OutOfDiskError
+from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
+from datarax_ray.actors.description import Boxed, DescriptionLostError, pickled, unboxed
 from datarax_ray.actors.outside.lease import Lease
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
@@ -64,10 +64,6 @@ def whole(answer: Any, timeout_s: float) -> Any:
     return ray.get(answer.ref, timeout=timeout_s) if isinstance(answer, Handed) else answer
 
 
-class DescriptionLostError(RuntimeError):
-    """What describes the stream did not come to this actor. Nothing that the user's code raises is one."""
-
-
 class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
@@ -99,16 +95,16 @@ class ReaderActor:
 
     def read(
         self,
-        boxed: list[ray.ObjectRef | bytes],
+        boxes: list[Boxed],
         request: ReadRequest,
         trial: Trial | None = None,
         token: Hashable = None,
     ) -> Block | Handed:
         """The block that the request asks for, or where it is; a pure function of the request.
 
-        boxed: a list with the IndexedStream pickled, or a reference to it; taken with the first call, kept from then
-        on. Not given to the constructor: what fails there kills the actor and is retried, what fails in a call comes to
-        the caller. trial: how to try what may end this process; None to read it here. token: see forget.
+        boxes: a list with the description; taken with the first call, kept from then on. Not given to the constructor:
+        what fails there kills the actor and is retried, what fails in a call comes to the caller. trial: how to try
+        what may end this process; None to read it here. token: see forget.
 
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each request
         in flight, where the driver raises it once, when the stream comes to it.
@@ -125,13 +121,13 @@ class ReaderActor:
                 if self._has_ended:
                     raise RuntimeError("this actor has ended")  # nobody waits for it any more
                 if self._description is None:
-                    self._description = _unboxed(boxed)
+                    self._description = unboxed(boxes[0])
                 stream: Any = self._description
                 while self._expected:
                     stream.expect(self._expected.popleft())
                 make = partial(timed, self._description.read)
                 if trial is not None:
-                    make = partial(try_to_read, partial(_pickled, boxed), self._description, trial)
+                    make = partial(try_to_read, partial(pickled, boxes[0]), self._description, trial)
                 answer = self._shared.answer(request, make, _hand)
         except DescriptionLostError:
             raise  # the driver asks again
@@ -235,26 +231,6 @@ def _hand(block: Block) -> Block | Handed:
         return Handed(ray.put(block), len(block.positions), block.nbytes)
     except (ObjectStoreFullError, OutOfDiskError):
         return block
-
-
-def _unboxed(boxed: list[ray.ObjectRef | bytes]) -> Any:
-    """The description, unpickled. Raises: DescriptionLostError; what unpickling raises."""
-    given = boxed[0]
-    if not isinstance(given, bytes):
-        try:
-            given = ray.get(given)
-        except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
-            raise DescriptionLostError(str(error)) from None
-    return pickle.loads(given) if isinstance(given, bytes) else given
-
-
-def _pickled(boxed: list[ray.ObjectRef | bytes]) -> bytes:
-    """The description as it came: what has read may hold open files, which do not travel."""
-    given = boxed[0]
-    if not isinstance(given, bytes):
-        given = ray.cloudpickle.dumps(_unboxed(boxed))
-    assert isinstance(given, bytes)
-    return given
 
 
 def keep_freed_memory() -> None:

@@ -18,10 +18,10 @@ import ray
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
 from datarax_ray.actors.lifecycle import Thresholds
-from datarax_ray.actors.options import ActorOptions
 from datarax_ray.actors.outside.scaling import Scaler, limits
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
+from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES, Bound
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions

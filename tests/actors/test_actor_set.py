@@ -11,7 +11,7 @@ import ray
 from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet
 from datarax_ray.actors.lifecycle import Kill, Start, Thresholds
-from datarax_ray.actors.options import ActorOptions
+from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.read.identity.same_code import Code
 
 HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))

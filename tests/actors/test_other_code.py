@@ -20,8 +20,8 @@ from ray.cluster_utils import Cluster
 
 import datarax_ray
 from datarax_ray import RaySource
+from datarax_ray.actors.description import boxed
 from datarax_ray.actors.lifecycle import Thresholds
-from datarax_ray.actors.pool import _put
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.identity.same_code import OtherCodeError, code_of
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -201,5 +201,5 @@ def test_code_that_a_function_of_the_script_imports_is_compared(tmp_path: Path, 
     monkeypatch.syspath_prepend(tmp_path)
     script: dict[str, Any] = {"__name__": "__main__"}
     exec("def scale(x):\n    from later_of import FACTOR\n    return x * FACTOR\n", script)
-    _, code = _put([script["scale"]])  # type: ignore[arg-type]
+    _, code = boxed([script["scale"]])  # type: ignore[arg-type]
     assert "later_of" in code.each

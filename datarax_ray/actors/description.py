@@ -1,0 +1,83 @@
+"""How a description travels to the actors: in every request where it is small, else as one object that these name."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from typing import Any, TypeAlias
+
+import ray
+from ray.exceptions import ObjectLostError
+
+from datarax_ray.read.identity.referenced_globals import imported_in
+from datarax_ray.read.identity.same_code import Code, code_of
+from datarax_ray.read.stream import Stream
+
+# Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
+_MAX_INLINE_NBYTES = 16 * 2**10
+# Up to here every actor has a description of its own, so that transforms may write to the arrays that they hold, as in
+# one process; the arrays of a larger one are shared by the actors of a node, who can only read them.
+_MAX_OWN_NBYTES = 16 * 2**20
+
+# A description pickled, or where it is: pickled, or as it is.
+Boxed: TypeAlias = "ray.ObjectRef | bytes"
+
+
+class DescriptionLostError(RuntimeError):
+    """What describes the stream did not come to this actor. Nothing that the user's code raises is one."""
+
+
+def boxed(description: Stream) -> tuple[Boxed, Code]:
+    """What requests carry of a description, and what code it imports.
+
+    A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
+    """
+    try:
+        with io.BytesIO() as file:
+            pickler = _Pickler(file)
+            pickler.dump(description)
+            found = file.getvalue()
+        code = code_of(pickler.modules)
+        if len(found) <= _MAX_INLINE_NBYTES:
+            return found, code
+        return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code
+    except TypeError as error:
+        error.add_note(
+            "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
+            "make them where they are first used, in the transform's call."
+        )
+        raise
+
+
+def unboxed(box: Boxed) -> Any:
+    """The description. Raises: DescriptionLostError; what unpickling raises."""
+    if not isinstance(box, bytes):
+        try:
+            box = ray.get(box)
+        except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
+            raise DescriptionLostError(str(error)) from None
+    return pickle.loads(box) if isinstance(box, bytes) else box
+
+
+def pickled(box: Boxed) -> bytes:
+    """The description as it came, pickled: what has read may hold open files, which do not travel."""
+    found: bytes = box if isinstance(box, bytes) else ray.cloudpickle.dumps(unboxed(box))
+    return found
+
+
+class _Pickler(ray.cloudpickle.CloudPickler):
+    """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, types.ModuleType):
+            self.modules.add(value.__name__)
+        elif isinstance(value, type | types.FunctionType):
+            self.modules.add(str(value.__module__))
+        if isinstance(value, types.FunctionType):  # of the script, say, which travels without what it imports
+            self.modules.update(imported_in(value))
+        return super().reducer_override(value)
