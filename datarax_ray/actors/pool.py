@@ -39,7 +39,7 @@ from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.plan.homes import Homes
+from datarax_ray.plan.homes import HomeQuorum, Homes
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
 from datarax_ray.read.identity.same_code import OtherCodeError
@@ -82,10 +82,9 @@ class RayPool(Pool):
         self._set = ActorSet(num_actors, options, identity, code, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._waited_s, self._read_s, self._num_used = 0.0, 0.0, 0  # see Entry
-        self._homes: Homes | None = getattr(description, "homes", None)
+        homes: Homes | None = getattr(description, "homes", None)
+        self._homes = None if homes is None else HomeQuorum(homes, options.start_timeout_s)
         self._reads_ahead = getattr(description, "reads_ahead", False)
-        self._start_timeout_s = options.start_timeout_s
-        self._lacks_since: float | None = None  # since when no actor is at some home
         self._bound, self._begun_with = bound, scaler.most if scaler else num_actors
         self._num_trainers = self._num_drivers = 1
         self._program = None if follows or scaler is not None else num_actors
@@ -135,38 +134,18 @@ class RayPool(Pool):
                 ray.wait(pings, num_returns=1, timeout=POLL_S)
         else:
             time.sleep(POLL_S)
-        if ready:
-            self._check_homes(missing)
+        if ready and self._homes is not None:
+            with self._connection.waiting():
+                alive = frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
+            self._homes.check(missing, alive, time.monotonic())
         return ()
 
     def _lacks(self, actors: tuple[int, ...]) -> list[int]:
-        """The homes (see plan.homes) that none of these actors is at."""
+        """The homes that none of these actors is at."""
         if self._homes is None:
             return []
         nodes = self._set.nodes
-        missing = self._homes.without(frozenset(nodes[actor] for actor in actors if actor in nodes))
-        if not missing:
-            self._lacks_since = None
-        return missing
-
-    def _check_homes(self, missing: list[int]) -> None:
-        """Raise RuntimeError where files are on nodes that are gone for ever, or have no actor for too long."""
-        assert self._homes is not None
-        with self._connection.waiting():
-            alive = frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
-        now = time.monotonic()
-        self._lacks_since = now if self._lacks_since is None else self._lacks_since
-        gone = [home for home in missing if not self._homes.nodes[home] & alive]
-        if gone or now - self._lacks_since > self._start_timeout_s:
-            home = (gone or missing)[0]
-            files = ", ".join(self._homes.names[home])
-            nodes = ", ".join(node[:12] for node in sorted(self._homes.nodes[home]))
-            state = "gone" if gone else f"without a running actor for {self._start_timeout_s:g} s"
-            raise RuntimeError(
-                f"{files} (and perhaps more) are on node {nodes} alone, which is {state}: nobody can read their "
-                "records, and the stream does not go on without them. Bring the node back with its files, or copy "
-                "these to another one, and start again with files_on_nodes(...): the last state that was saved goes on"
-            )
+        return self._homes.missing(frozenset(nodes[actor] for actor in actors if actor in nodes))
 
     def _resize(self, num_actors: int, reason: str) -> tuple[int, ...]:
         """Have so many actors. Returns the ids of those that are started or ended."""

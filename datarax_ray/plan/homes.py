@@ -50,6 +50,42 @@ class Homes:
         return [home for home, has in enumerate(self.nodes) if not has & nodes]
 
 
+class HomeQuorum:
+    """Decides whether those who read have all files, where each lies on some nodes alone. Times are of any clock.
+
+    timeout_s: how long to wait for an actor where some have none.
+    """
+
+    def __init__(self, homes: Homes, timeout_s: float) -> None:
+        self._homes = homes
+        self._timeout_s = timeout_s
+        self._missing_since: float | None = None
+
+    def missing(self, nodes: frozenset[str]) -> list[int]:
+        """Event: there are actors on these nodes. The homes that are none of them."""
+        missing = self._homes.without(nodes)
+        if not missing:
+            self._missing_since = None
+        return missing
+
+    def check(self, missing: list[int], alive: frozenset[str], now: float) -> None:
+        """Event: these are still missing, and these nodes are there. Raises: RuntimeError where a home of them is on
+        nodes that are gone for ever, or has had no actor for too long.
+        """
+        self._missing_since = now if self._missing_since is None else self._missing_since
+        gone = [home for home in missing if not self._homes.nodes[home] & alive]
+        if gone or now - self._missing_since > self._timeout_s:
+            home = (gone or missing)[0]
+            files = ", ".join(self._homes.names[home])
+            nodes = ", ".join(node[:12] for node in sorted(self._homes.nodes[home]))
+            state = "gone" if gone else f"without a running actor for {self._timeout_s:g} s"
+            raise RuntimeError(
+                f"{files} (and perhaps more) are on node {nodes} alone, which is {state}: nobody can read their "
+                "records, and the stream does not go on without them. Bring the node back with its files, or copy "
+                "these to another one, and start again with files_on_nodes(...): the last state that was saved goes on"
+            )
+
+
 @dataclass(frozen=True)
 class HomedOrder(Order):
     """An order, whose partitions hold records of one home each: as many of every home, one behind the other."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.window import Window
-from datarax_ray.plan.homes import HomedOrder, Homes, assign_at_home, may_read
+from datarax_ray.plan.homes import HomedOrder, HomeQuorum, Homes, assign_at_home, may_read
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, owners_in
@@ -74,3 +74,16 @@ def test_what_a_lost_node_was_asked_for_can_be_read_by_those_who_have_it():
     again = window.asks()
     assert {part.actor for part in again} == {1, 2}
     assert all(may_read(part.request, nodes, {1: "b", 2: "c"}[part.actor]) for part in again)
+
+
+def test_a_home_without_an_actor_is_waited_for_and_one_that_is_gone_is_not():
+    quorum = HomeQuorum(Homes((0, 5), (0, 1), (frozenset("a"), frozenset("b")), (("x",), ("y",))), 10.0)
+    missing = quorum.missing(frozenset("a"))
+    for now in (50.0, 60.0):
+        quorum.check(missing, frozenset("ab"), now)
+    with pytest.raises(RuntimeError, match=r"^y .*on node b alone, which is without a running actor for 10 s: "):
+        quorum.check(missing, frozenset("ab"), 60.5)
+    assert quorum.missing(frozenset("ab")) == []
+    quorum.check(missing, frozenset("ab"), 61.0)  # it waits anew
+    with pytest.raises(RuntimeError, match="on node b alone, which is gone"):
+        quorum.check(missing, frozenset("a"), 61.0)
