@@ -18,6 +18,7 @@ from datarax_ray.feed.batches import HostBatch, Pieces
 from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.stream import Stream
 
@@ -47,11 +48,10 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
 
     Raises: IndexError where the stream ends before it; TypeError, ValueError for what is no step.
     """
-    if _rows_are_positions(description, options):
-        begin, end = _bounds(description, start, options, _checked("step", step))
-        positions = np.arange(begin, end, dtype=np.int64)
-        records = description.locations(positions, start.extra)
-        return [Origin(row, record, begin + row) for row, record in enumerate(records)]
+    if rows_are_positions(description, options):
+        positions = _positions(description, start, options, _checked("step", step))
+        records = description.locations(np.arange(positions.start, positions.stop, dtype=np.int64), start.extra)
+        return [Origin(row, *of) for row, of in enumerate(zip(records, positions, strict=True))]
     read = partial(batches, description, LocalPool(description))
     (batch,) = replayed(description, read, start, options, step, step + 1)
     if batch.pieces is not None:
@@ -77,8 +77,8 @@ def replayed(
     if stop <= first:
         raise ValueError(f"steps [{first}, {stop}) are none")
     number = 0
-    if _rows_are_positions(description, options):
-        start, number = start.moved(_bounds(description, start, options, first)[0]), first
+    if rows_are_positions(description, options):
+        start, number = start.moved(_positions(description, start, options, first).start), first
     alone = replace(options, process_index=0, process_count=1, share=None)
     with closing(read(start, alone)) as found:
         for batch in found:
@@ -91,20 +91,17 @@ def replayed(
         raise _no_step(first, number)
 
 
-def _rows_are_positions(description: Stream, options: StreamOptions) -> bool:
+def rows_are_positions(description: Stream, options: StreamOptions) -> bool:
+    """Whether every position gives one row, so that batches can be counted before they are read."""
     return options.packing is None and description.yields.is_one_to_one
 
 
-def _bounds(description: Stream, start: StreamState, options: StreamOptions, step: int) -> tuple[int, int]:
-    """The positions [begin, end) of a batch, where every position gives one row."""
-    size, stop = options.batch_size, description.stop
-    begin = start.position + step * size
-    if stop is not None:
-        left = max(0, stop - start.position)
-        count = left // size if options.drop_remainder else -(-left // size)
-        if step >= count:
-            raise _no_step(step, count)
-    return begin, begin + size if stop is None else min(begin + size, stop)
+def _positions(description: Stream, start: StreamState, options: StreamOptions, step: int) -> range:
+    """Those of a batch, where every position gives one row."""
+    counted = CountedBatches(start.position, description.stop, options.batch_size, options.drop_remainder)
+    if not (found := counted.positions(step)):
+        raise _no_step(step, counted.num_batches or 0)
+    return found
 
 
 def _no_step(step: int, count: int) -> IndexError:

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
-from datarax_ray.feed.origins import Origin, origins, replayed
+from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_positions
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline.page import page
@@ -32,6 +32,7 @@ from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag, named_arguments, whole
 from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
@@ -225,15 +226,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: TypeError where nobody knows: the stream is endless, or what is in a batch is found out by reading.
         """
-        stop = self.source.describe().stop
-        if stop is None:
+        description = self.source.describe()
+        found = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).num_batches
+        if found is None:
             raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; say num_epochs")
-        if not self._rows_are_positions:
+        if not rows_are_positions(description, self._options):
             raise TypeError(
                 "how many batches there are is known once they were read: there are filters, flat_map, "
                 "on_error='skip', packing or a stream. Count them as they come"
             )
-        return stop // self.batch_size if self.drop_remainder else -(-stop // self.batch_size)
+        return found
 
     def locate(self, step: int, state: Mapping[str, Any] | None = None) -> list[Origin]:
         """Which file and record each row of a batch came from, by row of the global batch; the position does not move.
@@ -351,21 +353,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         self._check_usable()
         description = self.source.describe()
-        first = batch * self.batch_size
-        end = description.stop
-        size = self.batch_size if end is None else max(0, min(self.batch_size, end - first))
-        if self.drop_remainder and size < self.batch_size:
-            size = 0
-        if batch < 0 or not 0 <= start < stop <= size:
-            size = size if batch >= 0 else 0
-            raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {size} rows")
-        if not self._rows_are_positions:
+        rows = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).positions(batch)
+        if not 0 <= start < stop <= len(rows):
+            raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {len(rows)} rows")
+        if not rows_are_positions(description, self._options):
             raise ValueError(
                 "which records are the rows of a batch is known here only once those before it were read: there are "
                 "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
             )
-        at = StreamState.at(first + start)._replace(extra=self._consumer.consumed.state.extra)
-        stream = self.source.batches(at, StreamOptions(stop - start, stop=first + stop))
+        at = StreamState.at(rows.start + start)._replace(extra=self._consumer.consumed.state.extra)
+        stream = self.source.batches(at, StreamOptions(stop - start, stop=rows.start + stop))
         with contextlib.closing(stream):
             return next(stream).columns
 
@@ -402,9 +399,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise ValueError(f"length must be at least 1, got {length}")
         if self._on_host:
             raise ValueError("scan runs on the device, and with on_host=True batches stay on the host; iterate")
-        left = self._num_full_left()
-        if left is not None and left < length:
-            raise self._too_few(left, length)
+        description = self.source.describe()
+        if rows_are_positions(description, self._options):
+            full = CountedBatches(self.position, description.stop, self.batch_size, drops=not self.pad_remainder)
+            if (left := full.num_batches) is not None and left < length:
+                raise self._too_few(left, length)
         if shared := self._stages.shared_with(tuple(modules)):
             raise ValueError(
                 f"the variables {', '.join(shared)} of modules are those of a stage, too: the steps would change them, "
@@ -531,11 +530,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             }
         )
 
-    @property
-    def _rows_are_positions(self) -> bool:
-        """Whether every position gives one row, so that batches can be counted before they are read."""
-        return self.packing is None and self.source.describe().yields.is_one_to_one
-
     def _check_sharding(self, start: int) -> None:
         rows = self._options.rows
         check_sharding(self.sharding, rows, self.batch_size, "a batch")
@@ -543,18 +537,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             check_shape(self.sharding, (self.batch_size, self.packing.seq_len), "a batch of packed rows")
         description = self.source.describe()
         may_be_short = not self.drop_remainder and not self.pad_remainder
-        if description.stop is not None and self._rows_are_positions and may_be_short:
+        if description.stop is not None and rows_are_positions(description, self._options) and may_be_short:
             remainder = max(0, description.stop - start) % self.batch_size
             if remainder:
                 check_sharding(self.sharding, rows, remainder, "the last batch")
-
-    def _num_full_left(self) -> int | None:
-        """Batches of full size up to the end of the stream; None where there is none, or filters hide the number."""
-        description = self.source.describe()
-        if description.stop is None or not self._rows_are_positions:
-            return None
-        left = max(0, description.stop - self.position)
-        return -(-left // self.batch_size) if self.pad_remainder else left // self.batch_size
 
     def _too_few(self, left: int, length: int) -> ValueError:
         return ValueError(

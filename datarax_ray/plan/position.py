@@ -65,6 +65,37 @@ def pieces(start: int, stop: int, count: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
+@dataclass(frozen=True)
+class CountedBatches:
+    """The batches of `size` rows from a position on, where every position gives one row. stop: None for an endless
+    stream. drops: whether a short last one is left out.
+
+    >>> batches = CountedBatches(2, 10, size=3)
+    >>> batches.num_batches, batches.positions(2), len(batches.positions(3))
+    (3, range(8, 10), 0)
+    """
+
+    start: int
+    stop: int | None
+    size: int
+    drops: bool = False
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many there are; None where they do not end."""
+        if self.stop is None:
+            return None
+        left = max(0, self.stop - self.start)
+        return left // self.size if self.drops else -(-left // self.size)
+
+    def positions(self, number: int) -> range:
+        """Those of the batch of this number, counted from 0; none where there is no such batch."""
+        begin = self.start + number * self.size
+        end = begin + self.size if self.stop is None else min(begin + self.size, self.stop)
+        is_one = number >= 0 and not (self.drops and end - begin < self.size)
+        return range(begin, end if is_one else begin)
+
+
 def ordinals(positions: Indices) -> Indices:
     """The place of each position among its equals. positions: int64 (k,), ascending. Returns int64 (k,).
 
