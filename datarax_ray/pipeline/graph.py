@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,27 @@ class StageGraph:
     nodes: dict[str, Any]
     edges: dict[str, tuple[str, ...]]
     sink: str | None
+
+    @classmethod
+    def of(
+        cls,
+        stages: Sequence[Any] | Any | None,
+        nodes: Mapping[str, Any] | None,
+        edges: Mapping[str, Sequence[str]] | None,
+        sink: str | None,
+    ) -> StageGraph:
+        """What a user gave: stages in a row, one alone, or nodes, edges and sink. Raises: TypeError, ValueError."""
+        if stages is not None and (nodes is not None or edges is not None or sink is not None):
+            raise ValueError("give stages, or nodes, edges and sink, not both")
+        if nodes is None:
+            if callable(stages):  # a module, too
+                stages = [stages]
+            if stages is not None and (isinstance(stages, str) or not isinstance(stages, Iterable)):
+                raise TypeError(f"stages is one stage or a list of them, got {stages!r}")
+            return cls.linear(list(stages or ()))
+        if sink is None:
+            raise ValueError("a graph of stages needs sink, the name of the node whose output is the batch")
+        return cls.dag(nodes, edges or {}, sink)
 
     @classmethod
     def linear(cls, stages: Sequence[Any]) -> StageGraph:

@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -96,8 +96,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         edges: Mapping[str, Sequence[str]] | None = None,
         sink: str | None = None,
     ) -> None:
-        if stages is not None and (nodes is not None or edges is not None or sink is not None):
-            raise ValueError("give stages, or nodes, edges and sink, not both")
         if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
             remedy = "; load(paths) makes one of files" if isinstance(source, str | os.PathLike) else ""
             raise TypeError(
@@ -105,10 +103,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             )
         if isinstance(source, type):
             raise TypeError(f"source is the class {source.__name__}; give an instance of it")
-        if callable(stages):  # a module, too
-            stages = [stages]
-        if stages is not None and (isinstance(stages, str) or not isinstance(stages, Iterable)):
-            raise TypeError(f"stages is one stage or a list of them, got {stages!r}")
+        graph = StageGraph.of(stages, nodes, edges, sink)
         if packing is not None and not isinstance(packing, Packing):
             raise TypeError(f"packing is a ConcatThenSplit(seq_len, fields) or FirstFitPack(...), got {packing!r}")
         if rngs is not None and not callable(rngs):
@@ -118,14 +113,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         prefetch = whole("prefetch", prefetch, ", of batches made ahead; 0 for none")
         if prefetch < 0:
             raise ValueError(f"prefetch must be at least 0, got {prefetch}")
-        if on_host and (stages or nodes):
+        if on_host and graph.nodes:
             raise ValueError("stages run on the device, and with on_host=True batches stay on the host; leave out one")
-        if nodes is None:
-            graph = StageGraph.linear(list(stages or ()))
-        elif sink is None:
-            raise ValueError("a graph of stages needs sink, the name of the node whose output is the batch")
-        else:
-            graph = StageGraph.dag(nodes, edges or {}, sink)
         _JAX.check()
         self.source = source
         self.rngs = rngs
