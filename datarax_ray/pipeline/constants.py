@@ -16,7 +16,7 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.identity.referenced_globals import is_users
+from datarax_ray.read.identity.referenced_globals import cells, code_objects, is_users
 from datarax_ray.sources.base.tracing import HostModule
 
 _MAX_SEEN = 1000  # values on the way to them, and an end where a program holds much
@@ -152,11 +152,8 @@ def _loads(function: Any) -> frozenset[str]:
 def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
     """The globals, and the attributes, that a code and those in it name."""
     names, attributes = [], set()
-    waiting = [code]
-    while waiting:
-        found = waiting.pop()
-        waiting += (constant for constant in found.co_consts if isinstance(constant, types.CodeType))
-        for step in dis.get_instructions(found):
+    for inner in code_objects(code):
+        for step in dis.get_instructions(inner):
             if step.opname == "LOAD_GLOBAL":
                 names.append(step.argval)
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
@@ -165,11 +162,7 @@ def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
+    yield from cells(function).items()
     for name in _names(function.__code__)[0]:
         if name in function.__globals__:
             yield name, function.__globals__[name]

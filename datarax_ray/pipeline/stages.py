@@ -249,9 +249,7 @@ def _check_parameters(name: str, stage: Any, num_inputs: int) -> None:
     """Raise TypeError for a stage that asks for more, or takes less, than it will be given."""
     if _is_operator(stage) and num_inputs == 1:
         return
-    try:
-        signature = inspect.signature(stage)
-    except (TypeError, ValueError):  # builtins without a signature
+    if (signature := _signature(stage)) is None:
         return
     keys = {"keys": None} if "keys" in signature.parameters else {}
     try:
@@ -263,10 +261,14 @@ def _check_parameters(name: str, stage: Any, num_inputs: int) -> None:
 
 
 def _takes_keys(stage: Any) -> bool:
+    return (signature := _signature(stage)) is not None and "keys" in signature.parameters
+
+
+def _signature(stage: Any) -> inspect.Signature | None:
     try:
-        return "keys" in inspect.signature(stage).parameters
-    except (TypeError, ValueError):  # builtins without a signature
-        return False
+        return inspect.signature(stage)
+    except (TypeError, ValueError):  # of a builtin, which has none
+        return None
 
 
 def words(positions: Any) -> np.ndarray:
