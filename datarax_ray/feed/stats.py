@@ -50,9 +50,9 @@ class PipelineStats:
     that the trainer waited for a batch; the rest is its own.
     making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
     "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes on
-    their way, where that is known apart), "reading" (files, and decompression), "memory" (what
-    cacheable=True keeps), each transform by name, "stacking". actors: what each did, by id; {} where it is read in this
-    process. num_actors: how many there are meant to be; 0 in this process.
+    their way, where that is known apart), "reading" (files, decompression, and what has no name of its own), "memory"
+    (what cacheable=True keeps), each transform by name, "stacking". actors: what each did, by id; {} where it is read
+    in this process. num_actors: how many there are meant to be; 0 in this process.
     """
 
     num_batches: int

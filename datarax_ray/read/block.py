@@ -41,9 +41,9 @@ class Block:
     out. failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
     ...). selected: which rows of all columns these hold, as runs (see plan.runs); None for all. whole_nbytes: what all
-    columns take, where these hold none. learned: what reading told of the stream, for who
-    schedules it: ShardEnds, where it is read by shards. read_s: what reading it took, 0 where that was not
-    measured, spent: on what, and read_at: when that ended, as time.time() has it there; no part of what the block is.
+    columns take, where these hold none. learned: what reading told of the stream, for who schedules it: ShardEnds,
+    where it is read by shards. spent: what reading it took, in seconds by what they went into; {} where that was not
+    measured. read_at: when that ended, as time.time() has it there. Neither is a part of what the block is.
     """
 
     positions: Indices
@@ -55,7 +55,6 @@ class Block:
     selected: Indices | None = None
     whole_nbytes: int = 0
     learned: tuple[Any, ...] = ()
-    read_s: float = field(default=0.0, compare=False)
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
     read_at: float = field(default=0.0, compare=False)
     nbytes: int = field(init=False)
@@ -63,13 +62,17 @@ class Block:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nbytes", 0 if self.columns is None else nbytes(self.columns))
 
+    @property
+    def read_s(self) -> float:
+        """What reading it took; 0 where that was not measured."""
+        return sum(self.spent.values())
+
 
 def timed(read: Callable[[Any], Block], request: Any) -> Block:
     """The block that `read` gives for the request, with the time that took."""
-    begin = time.perf_counter()
-    with counted() as laps:
+    with counted() as laps, laps.lap("reading"):
         block = read(request)
-    return replace(block, read_s=time.perf_counter() - begin, spent=laps.spent, read_at=time.time())
+    return replace(block, spent=laps.spent, read_at=time.time())
 
 
 def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | None) -> Block:

@@ -109,7 +109,6 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
         skipped=(),
         lengths=lengths,
         selected=runs,
-        read_s=0.0,
         spent={},
     )
 

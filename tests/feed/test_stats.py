@@ -73,8 +73,8 @@ def test_what_is_counted_is_what_happened() -> None:
     batch(2.0, 1.0)
     batch(0.5, 1.0)
     spent = {"reading": 2.0, "crop": 1.0}
-    timings.arrived(1, Block(np.arange(10), {"x": np.zeros((10, 4), np.uint8)}, read_s=3.0, spent=spent))
-    timings.arrived(1, Block(np.arange(5), None, whole_nbytes=7, read_s=1.0, spent={"reading": 1.0}))
+    timings.arrived(1, Block(np.arange(10), {"x": np.zeros((10, 4), np.uint8)}, spent=spent))
+    timings.arrived(1, Block(np.arange(5), None, whole_nbytes=7, spent={"reading": 1.0}))
     assert timings.stats(2) == PipelineStats(
         num_batches=3,
         num_records=30,

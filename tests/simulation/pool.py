@@ -170,7 +170,7 @@ class SimulatedPool(Pool):
             positions = np.broadcast_to(np.int64(0), (round(flight.num_records),))
             read_s = flight.read_at - flight.begun_at
             self._balance.read(flight.part.actor, len(positions), read_s, self._ready)
-            return Arrived(flight.part, Block(positions, None, whole_nbytes=max(1, nbytes), read_s=read_s))
+            return Arrived(flight.part, Block(positions, None, whole_nbytes=max(1, nbytes), spent={"reading": read_s}))
         return None
 
     def lost(self, sent: Mapping[Part, Flight]) -> Sequence[Lost]:
