@@ -7,7 +7,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datarax_ray.feed.backups import Ask, Backups
@@ -140,6 +140,16 @@ class LocalPool(Pool):
         return self._description.read(request)
 
 
+@dataclass
+class _Place:
+    """A part of a chunk that has not come. asked: as the window has asked for it. sent: to whom it was sent, one actor
+    or a second one too (see feed.backups), with what to receive it by.
+    """
+
+    asked: Part
+    sent: dict[Part, Any] = field(default_factory=dict)
+
+
 class Flow:
     """One window over a pool, turned by hand: `poll`, then take what is ready, or `receive` where nothing is.
 
@@ -162,9 +172,8 @@ class Flow:
         self._asked_of: Any = None
         self._homes = window.scheduler.limits.homes
         self._is_owned = False  # whether there is somebody to ask, whatever it is
-        self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, what has not come
+        self._places: defaultdict[int, dict[int, _Place]] = defaultdict(dict)  # of each chunk, by the index of the part
         self._backups = Backups()
-        self._copies: dict[tuple[int, int], tuple[Part, Part]] = {}  # what the window asked for, and the copy of it
         self._left: dict[Part, Any] = {}  # what actors may be at for nobody
         self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
         self._opinions = Opinions()
@@ -207,8 +216,8 @@ class Flow:
             self._backups.read(part, now)
             if part in self._left:
                 self._hear_out(part)
-            elif part in self._sent[part.chunk]:  # of two that are read at once, one is dropped
-                self._drop_others(part)
+            elif (place := self._places[part.chunk].get(part.index)) is not None and part in place.sent:
+                self._drop_others(place, part)  # of two that are read at once, one is dropped
         if self._lose_others():
             return True
         if self._window.scheduler.limits.is_anywhere:
@@ -240,7 +249,7 @@ class Flow:
 
     def release(self) -> None:
         """The first chunk is done with."""
-        self._sent.pop(self._window.head_number, None)
+        self._places.pop(self._window.head_number, None)
         self._window.release()
 
     def close(self) -> None:
@@ -248,31 +257,30 @@ class Flow:
         self._pool.discard(self._all_sent())
 
     def _send(self, part: Part) -> None:
+        place = self._places[part.chunk].setdefault(part.index, _Place(part))
         # an actor that is at the very same for nobody is at it for somebody again
-        self._sent[part.chunk][part] = self._left.pop(part, None) or self._pool.send(part)
+        place.sent[part] = self._left.pop(part, None) or self._pool.send(part)
         # a part in doubt is for the node that was named, and no other
         self._backups.sent(part, self._clock(), is_fixed=part in self._opinions)
 
     def _ask_another(self, ask: Ask) -> None:
-        part, copy = ask.part, ask.copy
-        if ask.is_begun:
-            self._copies[part.chunk, part.index] = part, copy
-        else:
-            self._pool.discard({part: self._sent[part.chunk].pop(part)})
+        part, copy, place = ask.part, ask.copy, self._places[ask.part.chunk][ask.part.index]
+        if not ask.is_begun:
+            self._pool.discard({part: place.sent.pop(part)})
             self._backups.dropped(part)
-            if (part.chunk, part.index) in self._copies:
-                first, _ = self._copies[part.chunk, part.index]
-                self._copies[part.chunk, part.index] = first, copy
-            else:
+            if place.asked == part:
                 self._window.moved(part, copy)
+                place.asked = copy
         self._send(copy)
 
     def _all_sent(self) -> dict[Part, Any]:
-        return {part: handle for sent in (*self._sent.values(), self._left) for part, handle in sent.items()}
+        places = (place.sent for chunk in self._places.values() for place in chunk.values())
+        return {part: handle for sent in (*places, self._left) for part, handle in sent.items()}
 
     def _going(self) -> dict[Part, Any]:
         """The parts of the first chunk that are on their way."""
-        return self._sent[self._window.head_number] if self._window.num_open else {}
+        places = self._places[self._window.head_number].values() if self._window.num_open else ()
+        return {part: handle for place in places for part, handle in place.sent.items()}
 
     def _lose(self, loss: Lost) -> None:
         part = loss.part
@@ -281,9 +289,10 @@ class Flow:
             del self._left[part]
             self._backups.lost(part)
             return
-        del self._sent[part.chunk][part]
+        place = self._places[part.chunk][part.index]
+        del place.sent[part]
         self._backups.lost(part)
-        if any(each in self._sent[part.chunk] for each in self._copies.get((part.chunk, part.index), ())):
+        if place.sent:
             return  # another one is at it
         asked = self._settle(part)
         whole = self._opinions.lost(part)
@@ -298,9 +307,10 @@ class Flow:
 
     def _settle(self, part: Part) -> Part:
         """The part as the window has asked for it, which is over. Whoever is asked for it is so no more."""
-        self._drop_others(part)
+        place = self._places[part.chunk].pop(part.index)
+        self._drop_others(place, part)
         self._backups.over(part)
-        return self._copies.pop((part.chunk, part.index), (part,))[0]
+        return place.asked
 
     def _hear_out(self, part: Part) -> None:
         """What was read for nobody says how fast its actor is."""
@@ -309,19 +319,17 @@ class Flow:
             self._pool.receive(sent)
         self._pool.discard(sent)
 
-    def _drop_others(self, part: Part) -> None:
-        """The part is read. Whoever else is asked for it is so no more."""
-        asked, sent = self._copies.get((part.chunk, part.index), ()), self._sent[part.chunk]
-        for each in asked:
-            if each != part and each in sent:
-                handle = sent.pop(each)
-                if self._backups.dropped(each):
-                    self._left[each] = handle  # it cannot be ended, and until it is read its actor has no time
-                else:
-                    self._pool.discard({each: handle})
+    def _drop_others(self, place: _Place, part: Part) -> None:
+        """Whoever is asked for it, but this one, is so no more."""
+        for each in [each for each in place.sent if each != part]:
+            handle = place.sent.pop(each)
+            if self._backups.dropped(each):
+                self._left[each] = handle  # it cannot be ended, and until it is read its actor has no time
+            else:
+                self._pool.discard({each: handle})
 
     def _arrive(self, event: Arrived) -> None:
-        del self._sent[event.part.chunk][event.part]
+        del self._places[event.part.chunk][event.part.index].sent[event.part]
         self._backups.read(event.part, self._clock())
         self._timings.arrived(event.part.actor, event.block)
         asked = self._settle(event.part)
@@ -352,9 +360,10 @@ class Flow:
         that is behind it would end others as well.
         """
         for part in self._window.failed(chunk, failed.failure_position):
-            self._settle(part)
-            if part in self._sent[chunk]:
-                self._backups.dropped(part)
-                self._pool.discard({part: self._sent[chunk].pop(part)})
+            if (place := self._places[chunk].pop(part.index, None)) is not None:  # or it waits to be asked again
+                for each in place.sent:
+                    self._backups.lost(each)
+                self._pool.discard(place.sent)
+                self._backups.over(part)
             self._opinions.lost(part)
             self._arrived.append((part, replace(failed, positions=failed.positions[:0], columns=None, skipped=())))
