@@ -25,7 +25,7 @@ from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES, Bound
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions
-from datarax_ray.plan.arguments import NamedArguments
+from datarax_ray.plan.arguments import NamedArguments, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import Stream
@@ -211,16 +211,14 @@ class RaySource(NamedArguments, Source, Closing):
 
         Raises: ValueError for fewer than 1.
         """
-        _check_at_least_one("num_actors", num_actors)
-        return self._actors.add(num_actors)
+        return self._actors.add(whole("num_actors", num_actors, least=1))
 
     def remove_actors(self, num_actors: int) -> tuple[int, ...]:
         """End actors while streams run, the newest first; the others take their shares. Returns their ids.
 
         Raises: ValueError for fewer than 1, or where none would be left.
         """
-        _check_at_least_one("num_actors", num_actors)
-        return self._actors.remove(num_actors)
+        return self._actors.remove(whole("num_actors", num_actors, least=1))
 
     def rebalance(self) -> dict[int, float]:
         """Let every actor own as much as it was measured to read, now; it happens by itself where one stays slow.
@@ -271,11 +269,6 @@ def _closer(pool: RayPool) -> Callable[[], None]:
             alive.close()
 
     return close
-
-
-def _check_at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 def _default_num_actors(num_cpus: float) -> int:

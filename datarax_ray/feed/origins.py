@@ -24,6 +24,7 @@ from datarax_ray.read.stream import Stream
 
 # Gives the batches of a stream from a state on: Source.batches.
 Batches = Callable[[StreamState, StreamOptions], Generator[HostBatch, None, object]]
+_COUNTED = "; batches are counted from 0"
 
 
 class Origin(NamedTuple):
@@ -48,8 +49,9 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
 
     Raises: IndexError where the stream ends before it; TypeError, ValueError for what is no step.
     """
+    step = whole("step", step, _COUNTED, least=0)
     if rows_are_positions(description, options):
-        positions = _positions(description, start, options, _checked("step", step))
+        positions = _positions(description, start, options, step)
         records = description.locations(np.arange(positions.start, positions.stop, dtype=np.int64), start.extra)
         return [Origin(row, *of) for row, of in enumerate(zip(records, positions, strict=True))]
     read = partial(batches, description, LocalPool(description))
@@ -73,7 +75,7 @@ def replayed(
 
     Raises: IndexError where the stream ends before the first; TypeError, ValueError for what are no steps.
     """
-    first, stop = _checked("first", first), _checked("stop", stop)
+    first, stop = (whole(name, step, _COUNTED, least=0) for name, step in (("first", first), ("stop", stop)))
     if stop <= first:
         raise ValueError(f"steps [{first}, {stop}) are none")
     number = 0
@@ -106,13 +108,6 @@ def _positions(description: Stream, start: StreamState, options: StreamOptions, 
 
 def _no_step(step: int, count: int) -> IndexError:
     return IndexError(f"there is no batch {step}: from there on the stream has {count}, counted from 0")
-
-
-def _checked(name: str, step: int) -> int:
-    step = whole(name, step, "; batches are counted from 0")
-    if step < 0:
-        raise ValueError(f"{name} must be at least 0, got {step}")
-    return step
 
 
 def _of_pieces(pieces: Pieces, records: list[str], seq_len: int) -> Iterator[Origin]:

@@ -110,9 +110,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise TypeError(f"rngs is an nnx.Rngs, got {rngs!r}; write nnx.Rngs(0)")
         if drop_remainder and pad_remainder:
             raise ValueError("a short last batch is left out (drop_remainder) or filled up (pad_remainder), not both")
-        prefetch = whole("prefetch", prefetch, ", of batches made ahead; 0 for none")
-        if prefetch < 0:
-            raise ValueError(f"prefetch must be at least 0, got {prefetch}")
+        prefetch = whole("prefetch", prefetch, ", of batches made ahead; 0 for none", least=0)
         if on_host and graph.nodes:
             raise ValueError("stages run on the device, and with on_host=True batches stay on the host; leave out one")
         _JAX.check()
@@ -381,11 +379,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         source raises, as from iteration, with a note which batch it was.
         """
         self._check_usable()
-        length = whole("length", length)
+        length = whole("length", length, least=1)
         if isinstance(modules, nnx.Module):
             modules = (modules,)
-        if length < 1:
-            raise ValueError(f"length must be at least 1, got {length}")
         if self._on_host:
             raise ValueError("scan runs on the device, and with on_host=True batches stay on the host; iterate")
         description = self.source.describe()

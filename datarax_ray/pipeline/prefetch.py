@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.settings import JaxSettings
-from datarax_ray.plan.arguments import named_arguments
+from datarax_ray.plan.arguments import named_arguments, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.sources.base.device import put
 
@@ -31,9 +31,7 @@ def prefetch_to_device(iterable: Iterable[Any], size: int = 2) -> DevicePrefetch
     asked for again, by the same iterator, or another one where the iterable has a state. RuntimeError from then on
     where that is a generator, which ends with its error.
     """
-    if size < 0:
-        raise ValueError(f"size must be at least 0, got {size}")
-    return DevicePrefetcher(iterable, size)
+    return DevicePrefetcher(iterable, whole("size", size, least=0))
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,20 @@ _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
 
-def whole(name: str, value: Any, remedy: str = "") -> int:
-    """The number as a plain int: NumPy's are not JSON, and a state holds them. Raises: TypeError for anything else.
+def whole(name: str, value: Any, remedy: str = "", *, least: int | None = None) -> int:
+    """The number as a plain int: NumPy's are not JSON, and a state holds them.
 
-    remedy: the end of the sentence.
+    remedy: the end of the sentence. Raises: TypeError for anything else; ValueError for less than `least`.
     """
     try:
-        if not isinstance(value, bool):  # True is a slip for another argument
-            return operator.index(value)
+        found = None if isinstance(value, bool) else operator.index(value)  # True is a slip for another argument
     except TypeError:
-        pass  # told below
-    raise TypeError(f"{name} is a whole number, got {value!r}{remedy}")
+        found = None
+    if found is None:
+        raise TypeError(f"{name} is a whole number, got {value!r}{remedy}")
+    if least is not None and found < least:
+        raise ValueError(f"{name} must be at least {least}, got {found}")
+    return found
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:

@@ -67,11 +67,9 @@ class Packing(NamedArguments, ABC):
     unit: ClassVar[Unit]
 
     def __post_init__(self) -> None:
-        seq_len = whole("seq_len", self.seq_len, f"; write {type(self).__name__}(seq_len, fields)")
+        seq_len = whole("seq_len", self.seq_len, f"; write {type(self).__name__}(seq_len, fields)", least=1)
         object.__setattr__(self, "seq_len", seq_len)
         object.__setattr__(self, "fields", _names(self.fields))
-        if seq_len < 1:
-            raise ValueError(f"seq_len must be at least 1, got {seq_len}")
         if not self.fields or len(set(self.fields)) < len(self.fields):
             raise ValueError(f"fields must be one or more different names, got {self.fields!r}")
         made = {f"{name}_{kind}" for name in self.fields for kind in ("segment_ids", "positions")}
