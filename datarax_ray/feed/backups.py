@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 
 from datarax_ray.feed.window import Part
 
-# Times what requests take, before one takes long: that of a hundredth of all where noise has a sigma of 0.3. And at
-# least so long: a look at what is read may be 0.02 s old.
+# A request takes long when it takes so many times what requests usually take (where noise has a sigma of 0.3 one in a
+# hundred does), and at least so many seconds: a look at what is read may be 0.02 s old.
 LATE, MIN_LATE_S = 2.0, 0.2
-# What another actor must do sooner by, or asking it (1 ms, and files that it may have to open) is not worth it.
+# Another actor must be this much sooner, or asking it (1 ms, and files that it may have to open) is not worth it.
 MIN_GAIN_S = 0.1
-# Of those that stand in line at one actor, looked at at a time: thousands of actors have 16 each.
+# How many that stand in line at one actor are looked at at a time: thousands of actors have 16 each.
 MAX_SEEN = 4
-# Readings that the average of what requests take is over, about.
+# The average of what requests take is over about so many readings.
 NUM_READINGS = 64
 
 

@@ -52,18 +52,20 @@ class Pool:
         return (0,)
 
     def nodes(self) -> Mapping[int, str]:
-        """Where each of those is that may be asked: all that run, first those of which most is to be hoped."""
+        """The node of each actor that may be asked: all that run, the most promising first."""
         return {}
 
     def blame(self, node: str, reason: str) -> None:
         """This node failed at what another one could read."""
 
     def allowance(self) -> float:
-        """How much of its bounds in bytes a window may use now: 1.0, less where other drivers have some of it."""
+        """What a window may use of its bound in bytes now: 1.0 for all, less where other drivers read with the actors
+        too, more where there are more actors than when it began.
+        """
         return 1.0
 
     def weights(self) -> Mapping[int, float]:
-        """How much an actor should own of what is even, for those of which that is not 1.0."""
+        """Of an even share, how much each actor should own; those that should own just that are left out."""
         return {}
 
     def send(self, part: Part) -> Any:
@@ -74,15 +76,15 @@ class Pool:
         raise NotImplementedError
 
     def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
-        """Those of these parts that are known to be lost now. Does not wait."""
+        """The parts that are known to be lost by now. Does not wait."""
         return ()
 
     def ended(self, sent: Mapping[Part, Any]) -> Sequence[Part]:
-        """Those of these parts that are known to be read, and were not told of before. Does not wait."""
+        """The parts that are known to be read by now, each told once. Does not wait."""
         return ()
 
     def used(self, block: Block) -> None:
-        """Of what was received, this is of use to the stream: nobody else's is for the same part."""
+        """The stream takes this block, and no other for the same part."""
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
         """Forget these parts, sent and not received."""

@@ -17,7 +17,7 @@ from datarax_ray.feed.window import Part
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 
-# That one part is asked of: two say what a record is; where all of a request fails, a third may have what two have not.
+# One part is asked of so many: two say what a record is; where all of a request fails, a third may have what two lack.
 MAX_NODES = 3
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datarax_ray.feed.window import Part
 from datarax_ray.read.stream import Stream
 
-# Of the wait from one report to the next: a wait of a day is told 12 times, not 3,000.
+# Each report comes after so many times the wait of the last one: a wait of a day is told 12 times, not 3,000.
 BACKOFF = 2.0
 _MAX_NAMED = 4  # parts: a line is for people
 

@@ -17,8 +17,8 @@ from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
 from datarax_ray.plan.state import Extra, StreamState
 
-# That a request is split into. A record that ends its process is found in the logarithm of the chunk to this base of
-# dead processes: in 5 of 2**15 positions, where halving takes 15. More pieces are more objects for nothing.
+# The pieces that a request is split into. A record that ends its process is found in as many dead processes as the
+# logarithm of the chunk to this base: 5 of 2**15 positions, where halving takes 15. More are more objects for nothing.
 NUM_PIECES = 8
 # A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
 MAX_PART_RECORDS = 2**15
