@@ -43,8 +43,9 @@ GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, 
 FIRST_CHUNK_RECORDS = 16
 # Parts that take longer to read are made smaller. A second is 10 times what a block costs Ray at the least.
 TARGET_READ_S = 1.0
-# And all trainers' parts of one chunk together, of which each reads some.
-TARGET_ALL_READ_S = 8.0
+# And all trainers' parts of one chunk together, of which each reads some: what stands in line before one another. But
+# as long as requests for all actors cost a driver a quarter of its time, at a millisecond for each.
+TARGET_ALL_READ_S, MIN_READ_S_OF_ACTOR = 4.0, 0.004
 # What is left, after each chunk, of the largest bytes per position seen so far: an outlier of 20 times the usual is
 # forgotten after 60 chunks of its size, or one that is 60 times as large: what few positions held is no word on many.
 DECAY, MAX_FADING = 0.95, 60.0
@@ -303,7 +304,9 @@ class Window:
                 num_actors=self._num_actors,
                 max_nbytes=self._bound_of(1 / self._num_sharing) if limits.is_aligned else self._bound,
                 max_part_size=limits.max_part_size,
-                max_read_s=min(TARGET_READ_S, TARGET_ALL_READ_S * limits.share),
+                max_read_s=min(
+                    TARGET_READ_S, limits.share * max(TARGET_ALL_READ_S, self._num_actors * MIN_READ_S_OF_ACTOR)
+                ),
                 block_nbytes=self._block_nbytes,
             )
             if limits.is_aligned:

@@ -565,6 +565,23 @@ def test_what_a_request_takes_beside_its_records_keeps_no_chunk_small():
     assert num_parts < 10 * 500 + 2 * 16 + 3 * 64 + 256  # few are asked for the small ones
 
 
+@pytest.mark.parametrize(("num_actors", "read_s"), [(16, 0.5), (1500, 0.75)])
+def test_what_trainers_read_for_one_chunk_takes_four_seconds_or_what_asking_for_it_costs(num_actors, read_s):
+    rows = TrainerPositions(0, None, TrainerRows(1024, share_of_rank(0, 8)))
+    order = order_of(10**12, shuffle="global")
+    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=Wanted(rows))
+    machine, size = Window(scheduler, max_nbytes=BIG), 0
+    machine.reassign(range(num_actors))
+    for _ in range(16):
+        machine.asks()
+        start, stop = machine.head_range
+        size, parts = (stop - start) / 8 / num_actors, machine.head
+        for part in parts:
+            machine.arrived(part, int(100 * size), 0.001 * size)
+        machine.release()
+    assert 0.001 * size == pytest.approx(read_s, rel=0.1)
+
+
 def test_what_inflates_is_found_out_by_a_small_chunk():
     machine = window(n=10**9, stop=None, chunk_size=None, max_nbytes=2**30)
     opened = [part.request.stop - part.request.start for part in machine.asks()]
