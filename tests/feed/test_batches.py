@@ -59,7 +59,7 @@ def streams(draw):
     fates = draw(st.lists(st.sampled_from("kkkdb" if may_drop else "k"), min_size=length, max_size=length))
     owners = draw(st.lists(st.integers(0, 3), min_size=length, max_size=length))
     num_parts = draw(st.integers(1, 4))
-    batch_size = num_parts * draw(st.integers(1, 7))
+    batch_size = num_parts * draw(st.sampled_from([1, 2, 3, 5, 7, 13, 25]))  # few rows of each block, and many
     chunks, at = [], 0
     for cut in cuts:
         parts = {o: ([], []) for o in set(owners[at:cut])}
