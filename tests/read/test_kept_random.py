@@ -7,11 +7,12 @@ import random
 import secrets
 import uuid
 from random import uniform
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_random import kept_count, kept_random, uses_hash
+from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
@@ -310,3 +311,69 @@ def test_a_count_from_element_to_element_is_seen_and_told(transform, said, caplo
     told = f"counts on in {said}, in each process on its own" in caplog.text
     assert told == (said is not None)
     assert ("map_with_index(position, element)" in caplog.text) == told
+
+
+_SEEN: set[int] = set()
+
+
+class Once:
+    def __init__(self):
+        self.seen = set()
+
+    def filter(self, element):
+        if element["x"] in self.seen:
+            return False
+        self.seen.add(element["x"])
+        return True
+
+
+class OnceByName:
+    def filter(self, element):
+        is_new = element["x"] not in _SEEN
+        _SEEN.add(element["x"])
+        return is_new
+
+
+class OnceInParts:
+    of_class: ClassVar[set[int]] = set()
+
+    def flat_map(self, element):
+        self.of_class.update(element["x"])
+        return [element]
+
+
+class Known:
+    def __init__(self):
+        self.known = {1, 2}
+
+    def filter(self, element):
+        new = set()
+        new.add(element["x"])
+        return element["x"] in self.known and bool(new)
+
+
+class Warns:
+    def __init__(self):
+        self.told = set()
+
+    def map(self, element):
+        self.told.add(element["x"])
+        return element
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (Once(), "self.seen"),
+        (OnceByName(), "_SEEN"),
+        (OnceInParts(), "self.of_class"),
+        (Known(), None),
+        (Warns(), None),
+        (of_module, None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_set_in_which_a_filter_notes_what_it_has_seen_is_told(transform, said, caplog):
+    assert kept_set(transform) == said
+    RandomAccessSource(RandomAccessSourceConfig(), [{"x": 1}], transforms=[transform])
+    assert (f"notes in {said} what it has seen" in caplog.text) == (said is not None)

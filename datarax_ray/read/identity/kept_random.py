@@ -3,7 +3,8 @@
 The generators of `random` and of numpy.random, and one made once and held, go on from element to element: their
 numbers depend on which process reads what, and when. So the values are others with another number of actors, and after
 a resume. So it is with chance itself (uuid4, os.urandom), with hash(), which Python keys anew in every process for
-text, and with what is counted from element to element (self.n += 1). Seen is what users' functions load by name; not
+text, with what is counted from element to element (self.n += 1), and with what a filter has seen before
+(self.seen.add(key)). Seen is what users' functions load by name; not
 what a library draws, nor what is called through a variable.
 """
 
@@ -74,6 +75,25 @@ def kept_count(transform: Any) -> str | None:
                 }
                 if stays and step.opname == "STORE_ATTR" and step.argval in loaded:
                     return f"self.{step.argval}"
+    return None
+
+
+def kept_set(transform: Any) -> str | None:
+    """The set in which a filter or flat_map notes what it has seen ("self.seen"); None where nothing is seen."""
+    if not any(callable(asked(transform, method)) for method in ("filter", "flat_map")):
+        return None  # a map may note for which it has warned
+    for function, _ in _called(transform):
+        outside = {**function.__globals__, **cells(function)}
+        for code in code_objects(function.__code__):
+            steps = [step for step in dis.get_instructions(code) if step.opname not in _SILENT]
+            for before, step in pairwise(steps):
+                if step.opname not in ("LOAD_ATTR", "LOAD_METHOD") or step.argval not in ("add", "update"):
+                    continue
+                is_outside = before.opname in ("LOAD_GLOBAL", "LOAD_DEREF")
+                if is_outside and isinstance(outside.get(before.argval), set):
+                    return str(before.argval)
+                if before.opname == "LOAD_ATTR" and isinstance(asked(transform, before.argval), set):
+                    return f"self.{before.argval}"
     return None
 
 
