@@ -82,6 +82,17 @@ def test_tensors_have_their_shape():
     np.testing.assert_array_equal(found, tensors)
 
 
+def test_a_column_of_more_than_arrow_joins_is_read():
+    """Of text, as of these lists, a row group of more than 2 GiB has several arrays."""
+    chunk = pa.array([np.zeros(2**27, np.int8), np.ones(1, np.int8)])
+    column = pa.chunked_array([chunk] * 17)
+    with pytest.raises(pa.ArrowInvalid, match="offset overflow"):
+        column.combine_chunks()
+    found = table_columns(pa.table({"x": column}), {})["x"]
+    assert [len(row) for row in found] == [2**27, 1] * 17
+    assert {int(row[0]) for row in found} == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

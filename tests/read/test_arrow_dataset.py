@@ -12,6 +12,7 @@ from typing import Any
 import datasets
 import numpy as np
 import PIL.Image
+import pyarrow as pa
 import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
@@ -195,6 +196,16 @@ def test_rows_of_many_batches_come_in_the_order_asked(saved: Path, is_joined: bo
         ):
             columns, want = reader.read(records), mapped[records]
             assert {key: column.tolist() for key, column in columns.items()} == {key: want[key] for key in columns}
+
+
+def test_rows_of_more_text_than_arrow_joins_are_read() -> None:
+    """25 million short texts, 2.4 GB, were they not the same thousand again and again."""
+    batch = pa.record_batch({"text": [f"{index:>96}" for index in range(1000)]})
+    table = pa.Table.from_batches([batch] * 25_000)
+    assert table.nbytes > 2**31
+    reader = DatasetReader(datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="texts"), "texts")
+    rows = np.arange(0, table.num_rows, 777)
+    assert [int(text) for text in reader.read(rows)["text"]] == (rows % 1000).tolist()
 
 
 def test_a_format_s_columns_are_kept_and_its_type_is_not() -> None:

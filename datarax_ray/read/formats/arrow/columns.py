@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.columns import Columns, concatenate, leaves
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+MAX_JOINED_NBYTES = 2**31 - 1  # of text and lists: Arrow counts what is in one array in 32 bits
 Fill = Mapping[str, Any]  # field, dotted -> what stands for a null of it; None makes it an object column with None
 
 
@@ -33,10 +34,7 @@ def table_columns(table: pa.Table, fill: Fill) -> Columns:
 
     Raises: UnlikeError for nulls that have no place, naming the field; ValueError for a fill that is no such value.
     """
-    found = {
-        name: _convert(_one_chunk(column), name, fill)
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
+    found = {name: _column(column, name, fill) for name, column in zip(table.column_names, table.columns, strict=True)}
     for _, array in leaves(found):
         array.setflags(write=False)
     return found
@@ -84,13 +82,12 @@ def fixed_nbytes(kind: pa.DataType) -> int | None:
     return max(1, kind.bit_width // 8) if t.is_primitive(kind) else None
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    import pyarrow as pa
-
+def _column(column: pa.ChunkedArray, name: str, fill: Fill) -> Columns:
     if column.num_chunks == 1:
-        return column.chunk(0)
-    joined = column.combine_chunks()  # a copy; one row group is one chunk, unless its strings are beyond 2 GiB
-    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
+        return _convert(column.chunk(0), name, fill)
+    if column.nbytes <= MAX_JOINED_NBYTES:
+        return _convert(column.combine_chunks(), name, fill)  # a copy
+    return concatenate([_convert(array, name, fill) for array in column.chunks])  # as of one row group of much text
 
 
 def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:

@@ -21,6 +21,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, map_leaves
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes, settle, without_pil
+from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
 from datarax_ray.read.retry import retried
 
@@ -185,7 +186,7 @@ class _Tables:
         batches, starts, nbytes = self._batches
         owner = np.searchsorted(starts, rows, side="right") - 1
         cuts = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(rows)]
-        if len(cuts) > 2 and nbytes < _JOINED_NBYTES * len(cuts):
+        if len(cuts) > 2 and nbytes < min(_JOINED_NBYTES * len(cuts), MAX_JOINED_NBYTES):
             return self._open()[0].table.take(rows)
         parts = []
         for lo, hi in itertools.pairwise(cuts):
