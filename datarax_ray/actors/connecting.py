@@ -12,6 +12,7 @@ import time
 
 import ray
 from ray._private import services
+from ray._private.utils import get_system_memory, get_used_memory  # they know of cgroups
 
 from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.local_ray import sigterm_kept, start_local
@@ -84,7 +85,7 @@ def most_local_actors(num_cores: int, free_nbytes: int) -> int:
 
 
 def _limited(num_actors: int | None) -> int | None:
-    num_cores, free = os.cpu_count() or 1, _free_nbytes()
+    num_cores, free = os.cpu_count() or 1, max(0, get_system_memory() - get_used_memory())
     limit = most_local_actors(num_cores, free)
     if num_actors is None or num_actors <= limit:
         return num_actors
@@ -97,12 +98,6 @@ def _limited(num_actors: int | None) -> int | None:
         limit,
     )
     return limit
-
-
-def _free_nbytes() -> int:
-    from ray._private.utils import get_system_memory, get_used_memory  # they know of cgroups
-
-    return max(0, get_system_memory() - get_used_memory())
 
 
 def _wait_for(address: str, source: str, answer_s: float = _ANSWER_S, retry_s: float = _RETRY_S) -> None:

@@ -114,7 +114,9 @@ def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block
             os.close(sender)
         try:
             with _at_most(process, START_S):
-                _give(process, pickle.dumps((pickled, request)))
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended, and so does not answer
+                    process.stdin.write(pickle.dumps((pickled, request)))
                 said = _answer(answer, process, num_bytes=1)
             with _at_most(process, timeout_s, nbytes) as why_killed:
                 block = _answer(answer, process) if said == _READY else b""
@@ -134,12 +136,6 @@ def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block
             raise found
         return found
     return why_killed[0] if why_killed else _named(status)
-
-
-def _give(process: subprocess.Popen[bytes], given: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended, which is seen when it does not answer
-        process.stdin.write(given)
 
 
 def _answer(answer: io.FileIO, process: subprocess.Popen[bytes], num_bytes: int | None = None) -> bytes:

@@ -74,14 +74,13 @@ class Opinions:
         if case.is_checking:
             return self._checked(case, part, block, node, nodes)
         case.tried.add(node)
-        worse = case if case.is_refuted else _worse(case, _Case(part, block, node, set()))
-        if worse is None and isinstance(block.failure, RecordError):
-            return Believed(case.part, case.block, case.blamed)
-        if worse is case:
+        if case.is_refuted or _badness(case.block) > _badness(block):
             case.blamed[case.node] = case.blamed.get(case.node) or _said(case.block)
             case.part, case.block, case.node, case.is_refuted = part, block, node, False
-        elif worse is not None:
+        elif _badness(block) > _badness(case.block):
             case.blamed[node] = _said(block)
+        elif isinstance(block.failure, RecordError):  # both say the same
+            return Believed(case.part, case.block, case.blamed)
         return self._ask(case, nodes)
 
     def lost(self, part: Part) -> Part | None:
@@ -118,12 +117,6 @@ class Opinions:
         case.is_checking = block.failure is None
         self._cases[case.part.chunk, case.part.index] = case
         return replace(case.part, actor=others[0], request=request)
-
-
-def _worse(one: _Case, other: _Case) -> _Case | None:
-    """The one whose block gives less; None where both say the same."""
-    bad, worse = _badness(one.block), _badness(other.block)
-    return None if bad == worse else one if bad > worse else other
 
 
 def _badness(block: Block) -> tuple[bool, int, bool, int]:
