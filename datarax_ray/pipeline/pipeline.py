@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -25,7 +26,7 @@ from datarax_ray.pipeline.background import BackgroundIterator, Cancelled
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK
 from datarax_ray.pipeline.producing import BatchProducer, Source
-from datarax_ray.pipeline.scan import FedBatch, Feed, Scanner
+from datarax_ray.pipeline.scan import Feed, Scanner
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.tracebacks import begin_at_users_line
@@ -308,14 +309,15 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise
 
     def _step(self) -> Any:
-        began, before = time.perf_counter(), self.position
+        began, before = time.perf_counter(), self._consumer.consumed
         batch = self._next()
-        self._timings.taken(time.perf_counter() - began, self._num_records(before, self.position))
+        self._taken(time.perf_counter() - began, before, self._consumer.consumed)
         return batch
 
-    def _num_records(self, before: int, after: int) -> int:
-        """Of a batch; of a stream of shards, whose positions leave gaps, as of a full one."""
-        return self.batch_size if self._has_gaps else after - before
+    def _taken(self, waited_s: float, before: Consumed, after: Consumed) -> None:
+        """Count a batch; of a stream of shards, whose positions leave gaps, as a full one."""
+        num_records = self.batch_size if self._has_gaps else after.state.position - before.state.position
+        self._timings.taken(waited_s, num_records)
 
     def _next(self) -> Any:
         # Programs that several processes run together must start in the same order in all of them, so stages are not
@@ -403,31 +405,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return result if init_carry is not None else result[1]
 
     def _scan(self, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], init_carry: Any) -> Any:
-        consumer = self._consumer
-        leg, session = consumer.opened(*self._ahead(self._maker.feed))
-        skipped: list[Skipped] = []
-        consumed = leg.consumed
-
-        def take() -> FedBatch:
-            nonlocal consumed
-            began = time.perf_counter()
-            fed, after = session.next()
-            if fed is None:
-                raise self._too_few(feed.num_taken, length)
-            skipped.extend(after.skipped)
-            consumer.check(leg, skipped)
-            num_records = self._num_records(consumed.state.position, after.state.position)
-            self._timings.taken(time.perf_counter() - began, num_records)
-            consumed = after
-            return fed
-
-        feed = Feed(take, length)
+        key, begin = self._ahead(self._maker.feed)
+        feed = Feed(self._consumer, key, begin, length, self._taken, partial(self._too_few, length=length))
         try:
-            return self._scanner(
-                feed, step_fn, length, modules, init_carry, lambda: consumer.commit(leg, consumed, tuple(skipped))
-            )
+            return self._scanner(feed, step_fn, modules, init_carry)
         except BaseException:
-            leg.fail()
+            feed.fail()
             raise
 
     def _ahead(self, prepare: Callable[[HostBatch], Any]) -> tuple[Any, Begin]:

@@ -10,6 +10,7 @@ error of it and fail all later ordered callbacks of the process as well: what we
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +23,11 @@ from flax import nnx
 from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec
 
+from datarax_ray.feed.consumer import Begin, Consumed, Consumer
 from datarax_ray.pipeline.stages import Stages
 from datarax_ray.pipeline.transfer import by_rows, constrain, spans_processes, to_device
 from datarax_ray.plan.trainer_rows import TrainerRows
+from datarax_ray.read.errors import Skipped
 
 
 class FedBatch(NamedTuple):
@@ -36,35 +39,64 @@ class FedBatch(NamedTuple):
 
 
 class Feed:
-    """The host's side of one loop. take: gives one batch after the other, or raises. length: how many to take.
+    """The host's side of one loop: the next `length` batches of a consumer, handed out together or not at all.
 
-    error: why there were fewer, None while there were not.
+    key, begin: of the session that gives them, see Consumer.take. taken: told of each how long it was waited for, and
+    what was handed out before it and with it. too_few: the error where the stream has only so many. error: why there
+    were fewer, None while there were not.
     """
 
-    def __init__(self, take: Callable[[], FedBatch], length: int) -> None:
-        self._take = take
-        self._length = length
+    def __init__(
+        self,
+        consumer: Consumer,
+        key: Any,
+        begin: Begin,
+        length: int,
+        taken: Callable[[float, Consumed, Consumed], None],
+        too_few: Callable[[int], Exception],
+    ) -> None:
+        self._consumer = consumer
+        self._leg, self._session = consumer.opened(key, begin)
+        self._consumed = self._leg.consumed
+        self._skipped: list[Skipped] = []
+        self._taken, self._too_few = taken, too_few
         self._last: FedBatch | None = None
+        self.length = length
         self.num_taken = 0
         self.error: BaseException | None = None
 
     def take(self) -> FedBatch:
         """The next batch; what it raises says where in the loop it stands."""
         try:
-            self._last = self._take()
+            began = time.perf_counter()
+            fed, after = self._session.next()
+            if fed is None:
+                raise self._too_few(self.num_taken)
+            self._skipped += after.skipped
+            self._consumer.check(self._leg, self._skipped)
+            self._taken(time.perf_counter() - began, self._consumed, after)
         except BaseException as error:
             error.add_note(
-                f"at batch {self.num_taken} of the {self._length} of this scan, which has changed nothing: the modules "
+                f"at batch {self.num_taken} of the {self.length} of this scan, which has changed nothing: the modules "
                 "and the pipeline's position are what they were before it"
             )
             raise
+        self._consumed, self._last = after, fed
         self.num_taken += 1
         return self._last
+
+    def commit(self) -> None:
+        """They are handed out. Raises: as Consumer.commit, and then they are not."""
+        self._consumer.commit(self._leg, self._consumed, tuple(self._skipped))
+
+    def fail(self) -> None:
+        """They are not, whatever went wrong."""
+        self._leg.fail()
 
     def callback(self) -> tuple[np.bool_, FedBatch]:
         """(True, the next batch), or False with the last one again."""
         there = False
-        if self.num_taken < self._length:
+        if self.num_taken < self.length:
             try:
                 self.take()
                 there = True
@@ -100,21 +132,16 @@ class Scanner:
         self,
         feed: Feed,
         step_fn: Callable[..., Any],
-        length: int,
         modules: tuple[Any, ...],
         carry: Any,
-        done: Callable[[], None],
     ) -> tuple[Any, Any]:
-        """(carry, stacked outs) after `length` steps.
-
-        When all of them are made, `done` is called, and unless it raises the modules are updated.
-        """
+        """(carry, stacked outs) after a step for each batch; then they are handed out, and the modules updated."""
         graphdef, state = nnx.split(modules)
         stages_graphdef, stages_state = self._stages.split()
-        program = _Program(step_fn, length, carry is not None, graphdef, stages_graphdef)
+        program = _Program(step_fn, feed.length, carry is not None, graphdef, stages_graphdef)
         run = self._one_by_one if spans_processes(self._sharding) else self._all_in_one
         state, carry, outs = run(feed, program, state, stages_state, carry)
-        done()
+        feed.commit()
         nnx.update(modules, state)
         return carry, outs
 
