@@ -80,7 +80,7 @@ def file_format(head: bytes, tail: bytes = b"") -> str | None:
             return name
     if tail.endswith(b"PAR1"):
         return "Parquet"
-    if len(head) >= 12 and int.from_bytes(head[8:12], "little") == _masked_crc32c(head[:8]):
+    if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(_crc32c(head[:8])):
         return "TFRecord"
     return _text_format(head)
 
@@ -242,12 +242,16 @@ def _is_msgpack_map(record: bytes) -> bool:
     return bool(key) and (0xA0 <= key[0] <= 0xBF or key[0] in (0xD9, 0xDA))
 
 
-def _masked_crc32c(data: bytes) -> int:
-    """TFRecord's checksum. Source: tensorflow/core/lib/hash/crc32c.h and RFC 3720, appendix B.4."""
+def masked(crc: int) -> int:
+    """TFRecord's checksum, of a crc32c. Source: tensorflow/core/lib/hash/crc32c.h."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _crc32c(data: bytes) -> int:
+    """Of a few bytes, without a library. Source: RFC 3720, appendix B.4."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return crc ^ 0xFFFFFFFF

@@ -183,8 +183,7 @@ def _masked_crc(data: bytes) -> int:
         import google_crc32c
     except ImportError as error:
         raise ImportError("TFRecord's checksums need google-crc32c: pip install 'datarax-ray[tfrecord]'") from error
-    crc = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return sniff.masked(google_crc32c.value(data))
 
 
 def _digest(bounds: Indices) -> str:
