@@ -190,7 +190,7 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
 def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) -> tuple[bytes, Any]:
     """The rows that parse, and their table: others are broken when they are read, and tell nothing of the columns.
 
-    Raises: pyarrow.ArrowInvalid where most do not, or they do not together.
+    Raises: pyarrow.ArrowInvalid where half of them or more do not, or they do not together.
     """
     import pyarrow as pa
 
@@ -199,7 +199,7 @@ def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) ->
     except pa.ArrowException:
         rows = [data[start:stop] for start, stop in syntax.rows(data, True).tolist()]
     kept: list[bytes] = []
-    waiting, num_broken, most = [(0, len(rows))], 0, min(_MAX_BROKEN, len(rows) // 2)
+    waiting, num_broken, most = [(0, len(rows))], 0, min(_MAX_BROKEN, (len(rows) - 1) // 2)
     while waiting and num_broken <= most:
         begin, end = waiting.pop()
         part = b"\n".join(rows[begin:end])
