@@ -18,6 +18,7 @@ from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.clusters import BARE
 from tests.data import AddNoise, decode, write_file
 from tests.waiting import until, until_all_run
 
@@ -32,7 +33,7 @@ MOST_NBYTES = 4 * 2**30
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
     # what does not fit is then made in files on disk, after a wait of 2 s in which there might be room
     no_spilling = {"_system_config": {"automatic_object_spilling_enabled": False}}
     cluster = Cluster(initialize_head=True, head_node_args=head | no_spilling)

@@ -18,6 +18,7 @@ from ray.cluster_utils import Cluster
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.clusters import BARE
 from tests.data import AddNoise, FailAt, decode, write_files
 from tests.waiting import until, until_all_run
 
@@ -37,7 +38,7 @@ def blind(mount: Path) -> Iterator[str]:
     if subprocess.run([*covered, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespaces here")
     with contextlib.ExitStack() as stack:
-        head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+        head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
         cluster = Cluster(initialize_head=True, head_node_args=head)
         stack.callback(cluster.shutdown)
         ray.init(cluster.address, log_to_driver=False)

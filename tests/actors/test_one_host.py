@@ -20,6 +20,7 @@ from datarax_ray import ConcatThenSplit, RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.trainer_rows import Share
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.clusters import BARE
 from tests.waiting import until
 
 STORE_NBYTES = 160 * 2**20
@@ -47,12 +48,7 @@ class Keep:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head for the trainers, and a node for the actors."""
-    head = {
-        "num_cpus": 1,
-        "resources": {"trainer": 2},
-        "object_store_memory": STORE_NBYTES,
-        "include_dashboard": False,
-    }
+    head = {"num_cpus": 1, "resources": {"trainer": 2}, "object_store_memory": STORE_NBYTES} | BARE
     cluster = Cluster(initialize_head=True, head_node_args=head)
     cluster.add_node(num_cpus=1, resources={"host": 2}, object_store_memory=STORE_NBYTES)
     ray.init(cluster.address, log_to_driver=False, namespace="one host")

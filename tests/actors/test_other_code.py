@@ -25,6 +25,7 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.identity.same_code import OtherCodeError, code_of
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.clusters import BARE
 from tests.data import AddNoise, decode, write_files
 from tests.waiting import until, until_all_run
 
@@ -62,7 +63,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def cluster(scale: Any) -> Iterator[Cluster]:
-    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
+    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
     cluster = Cluster(initialize_head=True, head_node_args=head)
     cluster.add_node(num_cpus=1, resources={"host": 1}, object_store_memory=STORE_NBYTES)
     ray.init(cluster.address, log_to_driver=False)

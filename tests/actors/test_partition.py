@@ -20,6 +20,7 @@ from ray.cluster_utils import Cluster
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.clusters import BARE
 from tests.data import AddNoise, decode, write_files
 from tests.waiting import until, until_all_run
 
@@ -119,11 +120,9 @@ def network() -> Iterator[tuple[str, list[Host]]]:
                 stack.callback(hosts[-1].close)
         except subprocess.CalledProcessError as error:
             pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-        head = {"num_cpus": 1, "node_ip_address": switch.address, "include_dashboard": False}
-        cluster = Cluster(
-            initialize_head=True,
-            head_node_args=head | {"object_store_memory": STORE_NBYTES, "_system_config": PATIENCE},
-        )
+        head = {"num_cpus": 1, "node_ip_address": switch.address, "object_store_memory": STORE_NBYTES}
+        head |= {"_system_config": PATIENCE} | BARE
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         stack.callback(cluster.shutdown)
         ray.init(cluster.address, log_to_driver=False, _node_ip_address=switch.address)
         stack.callback(ray.shutdown)

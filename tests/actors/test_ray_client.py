@@ -17,6 +17,7 @@ from ray.cluster_utils import Cluster
 
 from datarax_ray import Pipeline
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.clusters import BARE
 from tests.data import decode, write_files
 
 BATCH, BEFORE, KILLED = 32, 10, 3
@@ -70,7 +71,7 @@ def address() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     head = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "ray_client_server_port": port}
-    cluster = Cluster(initialize_head=True, head_node_args=head | {"include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args=head | BARE)
     yield f"ray://127.0.0.1:{port}"
     cluster.shutdown()
 

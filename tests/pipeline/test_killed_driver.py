@@ -50,10 +50,11 @@ if __name__ == "__main__":
     from ray.cluster_utils import Cluster
     from datarax_ray import Pipeline, RaySource
     from datarax_ray.checkpoint import PipelineRestore, PipelineSave
+    from tests.clusters import BARE
     from tests.pipeline import slow_stream
 
     _, data, run, rows, num_steps, then = sys.argv
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4} | BARE)
     ray.init(cluster.address, log_to_driver=False)
     source = RaySource(slow_stream.make(data), num_actors=2, num_cpus=1)
     pipeline = Pipeline(source=source, batch_size=4)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from ray.cluster_utils import Cluster
 
+from tests.clusters import BARE
 from tests.pipeline import mesh_worker
 from tests.resume import on_host
 
@@ -104,7 +105,7 @@ def test_in_four_processes_too_on_every_mesh_and_behind_a_filter(corpus: Path, t
 
 
 def test_two_processes_that_share_ray_actors_have_their_shards_too(corpus: Path, tmp_path: Path) -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 80 * 2**20})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 80 * 2**20} | BARE)
     try:
         found = reports(2, corpus, tmp_path, cluster.address)
     finally:
