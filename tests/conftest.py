@@ -86,7 +86,7 @@ def switching() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def ray_local() -> Iterator[None]:
+def ray_local(by_value: None) -> Iterator[None]:
     """A local Ray with room for many small actors, gone after the module."""
     import ray
 
@@ -94,3 +94,16 @@ def ray_local() -> Iterator[None]:
     ray.init("local", num_cpus=16, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the module defines travels to actors by value, as that of a script does.
+
+    They would import the module otherwise, and with it JAX: more CPU than all else that an actor of a test needs.
+    """
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)

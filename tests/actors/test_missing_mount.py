@@ -32,7 +32,7 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def blind(mount: Path) -> Iterator[str]:
+def blind(mount: Path, by_value: None) -> Iterator[str]:
     """The id of the node that does not see the mount; another one does, each with room for one actor."""
     covered = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {mount} && exec "$0" "$@"']
     if subprocess.run([*covered, "true"], capture_output=True, check=False).returncode:

@@ -27,7 +27,7 @@ STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(by_value: None) -> Iterator[Cluster]:
     """A head for the driver alone, and one node for two actors."""
     head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
     cluster = Cluster(initialize_head=True, head_node_args=head)

@@ -46,7 +46,7 @@ class Keep:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(by_value: None) -> Iterator[Cluster]:
     """A head for the trainers, and a node for the actors."""
     head = {"num_cpus": 1, "resources": {"trainer": 2}, "object_store_memory": STORE_NBYTES} | BARE
     cluster = Cluster(initialize_head=True, head_node_args=head)

@@ -106,7 +106,7 @@ def ip(*command: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def network() -> Iterator[tuple[str, list[Host]]]:
+def network(by_value: None) -> Iterator[tuple[str, list[Host]]]:
     """The head's address, and two hosts with room for one actor each; there is none where the driver is."""
     if shutil.which("ip") is None:
         pytest.skip("there is no ip command here")
