@@ -2,6 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import ray
+from ray.cluster_utils import Cluster
+
+from tests.waiting import until
+
 # For a head: no test asks its dashboard, wants it to grow, or looks at what other processes print. Each is a process,
 # and half a second of CPU or more.
 BARE = {"include_dashboard": False, "no_monitor": True, "include_log_monitor": False}
+
+
+class LocalRay:
+    """Ray on this machine, with room for many small actors, that several modules have one after the other."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+
+    def begin(self) -> None:
+        """Start it, where it does not run."""
+        if self._cluster is None:
+            head = {"num_cpus": 16, "object_store_memory": 200 * 2**20} | BARE
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+            ray.init(self._cluster.address, log_to_driver=False)
+
+    def is_as_begun(self) -> bool:
+        """Whether all that was taken of it is given back, once actors have had the time to end."""
+        with contextlib.suppress(TimeoutError):
+            return until(lambda: ray.available_resources() == ray.cluster_resources(), 10)
+        return False
+
+    def end(self) -> None:
+        if self._cluster is not None:
+            ray.shutdown()
+            self._cluster.shutdown()
+            self._cluster = None

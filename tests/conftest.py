@@ -8,11 +8,16 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.clusters import LocalRay
 
 # The same examples in every run, and no verdict on how fast a busy machine makes them.
 hypothesis.settings.register_profile(
@@ -66,6 +71,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(name)
         if "slow" in item.keywords and not config.getoption("--run-slow"):
             item.add_marker(pytest.mark.skip(reason="long; run with --run-slow"))
+    # At the end and one after the other, to have one Ray: those before them start Rays of their own, and know no other.
+    with_local_ray = Counter(item.path for item in items if "ray_local" in item.fixturenames)
+    items.sort(key=lambda item: (item.path in with_local_ray, -with_local_ray[item.path]))
 
 
 @pytest.fixture(scope="session")
@@ -85,15 +93,23 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.fixture(scope="module")
-def ray_local(by_value: None) -> Iterator[None]:
-    """A local Ray with room for many small actors, gone after the module."""
-    import ray
+@pytest.fixture(scope="session")
+def ray_of_modules() -> Iterator[LocalRay]:
+    """The Ray that modules have one after the other: a start of its own costs each of them five seconds of CPU."""
+    from tests.clusters import LocalRay
 
-    # "local": never a cluster that happens to run on this machine
-    ray.init("local", num_cpus=16, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
+    held = LocalRay()
+    yield held
+    held.end()
+
+
+@pytest.fixture(scope="module")
+def ray_local(ray_of_modules: LocalRay, by_value: None) -> Iterator[None]:
+    """A local Ray with room for many small actors, in which no module before has left anything."""
+    ray_of_modules.begin()
     yield
-    ray.shutdown()
+    if not ray_of_modules.is_as_begun():
+        ray_of_modules.end()
 
 
 @pytest.fixture(scope="module")
