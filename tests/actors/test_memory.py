@@ -103,7 +103,8 @@ def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(
         assert leaked.exists()
         until_all_run(distributed)
         recoveries = distributed.recoveries
-        assert recoveries.counts["restarted"] >= 1
+        # replaced, where the machine has no room for long
+        assert recoveries.counts["restarted"] + recoveries.counts["replaced"] >= 1
         assert any(last.reason.startswith("out of memory: ") for last in recoveries.last)
         assert all(last.num_retried < 40 for last in recoveries.last)
     assert got == want
