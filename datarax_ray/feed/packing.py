@@ -318,6 +318,8 @@ class PackedBatcher:
         ids, places = segments(starts, used[lo:hi], seq_len)
         columns: dict[str, np.ndarray] = {}
         for name, buffer in self._buffers.items():
+            if columns:
+                ids, places = ids.copy(), places.copy()  # who writes to those of one field writes to no other's
             rows = buffer.reshape(self._batch_size, seq_len, *buffer.shape[1:])[lo:hi]
             if (used[lo:hi] < seq_len).any():
                 rows[ids == 0] = packing.padding[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -50,6 +51,16 @@ def test_concat_then_split_is_the_tokens_of_a_plain_loop_cut() -> None:
     assert {name: batch.shape for name, batch in batches[0].items()} == dict.fromkeys(
         ["tokens", "tokens_segment_ids", "tokens_positions", "mask", "mask_segment_ids", "mask_positions"], (3, 16)
     )
+
+
+def test_who_writes_to_one_array_of_a_batch_on_the_host_writes_to_no_other() -> None:
+    """As a loop does that masks what is no target; the segments of tokens and mask are alike, and were one array."""
+    (batch,) = itertools.islice(make(make_source(), PACKINGS["concat"], on_host=True), 1)
+    want = {name: array.copy() for name, array in batch.items()}
+    for name in batch:
+        batch[name][:] += 1
+        want[name] += 1
+        assert_equal([batch], [want])
 
 
 def test_first_fit_keeps_documents_whole() -> None:
