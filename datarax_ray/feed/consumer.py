@@ -14,7 +14,6 @@ a state is one of Consumed, and is read there.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
@@ -79,7 +78,7 @@ Delivery: TypeAlias = tuple[Any, Consumed]
 
 
 class Session(Protocol):
-    """Makes deliveries from one place on; a BackgroundIterator does so ahead of use."""
+    """Makes deliveries from one place on; a BackgroundIterator does so ahead of use. One that is dropped ends."""
 
     def next(self) -> Delivery:
         """The next one. Not called any more after an error, or after the one at the end."""
@@ -92,10 +91,6 @@ class Session(Protocol):
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> Any:
         """Drop what was made ahead. timeout_s: how long to wait for what is being made. then: called after that."""
-        ...
-
-    def cancel(self) -> None:
-        """Drop what was made ahead, wait for nothing, and take no lock."""
         ...
 
 
@@ -116,9 +111,6 @@ class Reading:
             self._deliveries.close()
         if then is not None:
             then()
-
-    def cancel(self) -> None:
-        """Nothing is made ahead."""
 
 
 class Leg:
@@ -260,10 +252,6 @@ class Consumer:
                 "skipped_path lists them all, max_skipped stops",
                 len(self.skipped),
             )
-
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self._leg.session is not None and not is_finalizing():  # then its thread is gone, and half of Python too
-            self._leg.session.cancel()
 
 
 def deliveries(

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import os
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -27,7 +28,7 @@ T = TypeVar("T")
 # How long a program that ends waits for items that are being made. Python ends a daemon thread where it asks for the
 # interpreter again; below C++, as in a transfer to the device, that aborts the process (python/cpython#87135).
 _EXIT_S = 1.0
-_OPEN: weakref.WeakSet[BackgroundIterator[Any]] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[_Worker[Any]] = weakref.WeakSet()
 
 
 class Occurrence:
@@ -71,24 +72,64 @@ class Cancelled:
     is_set: bool = False
 
 
+class _Worker(Generic[T]):
+    """What the thread has; not the iterator, so that one that is dropped ends it, wherever that happens."""
+
+    def __init__(self, items: Generator[T, None, None], cancelled: Cancelled) -> None:
+        self.made_in = os.getpid()
+        self.asked: queue.SimpleQueue[_Item[T] | None] = queue.SimpleQueue()
+        self.cancelled = cancelled
+        self.is_over = Occurrence()
+        self.at_end: Callable[[], None] | None = None
+        self.lock = threading.Lock()
+        self._items = items
+
+    def run(self) -> None:
+        while (item := self.asked.get()) is not None:
+            if not item.is_set:
+                try:
+                    if self.cancelled.is_set:
+                        raise _closed()
+                    item.made = next(self._items, None)
+                    item.set()
+                except BaseException as error:  # raised where the item is asked for
+                    item.fail(error)
+            del item  # or it keeps what was made until the next one is asked for
+        try:
+            self._items.close()
+        finally:
+            with self.lock:
+                self.is_over.set()
+            if self.at_end is not None:
+                self.at_end()
+
+    def cancel(self) -> None:
+        """Drop what was made ahead. Waits for nothing, and takes no lock. In a forked process nothing is done."""
+        if os.getpid() == self.made_in:
+            self.cancelled.is_set = True
+            self.asked.put(None)
+
+    def refuse(self) -> None:
+        """Answer what is asked for and that nobody makes. No lock, which a signal's handler would wait for."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (item := self.asked.get_nowait()) is not None and not item.is_set:
+                    item.fail(_closed())
+        self.asked.put(None)
+
+
 class BackgroundIterator(Generic[T]):
-    """One run through a generator whose last item says itself that it is the last.
+    """One run through a generator whose last item says itself that it is the last. One that is dropped ends it.
 
     ahead: items made while one is in use; 0 for none, then an item is made when it is asked for.
     """
 
     def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: Cancelled | None = None) -> None:
-        self._made_in = os.getpid()
-        self._items = items
         self._ahead = ahead
-        self._cancelled = cancelled or Cancelled()
-        self._asked: queue.SimpleQueue[_Item[T] | None] = queue.SimpleQueue()
-        self._at_end: Callable[[], None] | None = None
-        self._is_over = Occurrence()
-        self._lock = threading.Lock()
         self._pending: list[_Item[T]] = []
-        _OPEN.add(self)
-        threading.Thread(target=self._work, name="datarax_ray-prefetch", daemon=True).start()
+        self._worker = _Worker(items, cancelled or Cancelled())
+        _OPEN.add(self._worker)
+        threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True).start()
 
     def next(self) -> T:
         """The next item, or the error that came in its place. Where the wait is interrupted, the next is still that.
@@ -101,7 +142,7 @@ class BackgroundIterator(Generic[T]):
 
     def look(self) -> T:
         """As next, but that it is still the next one, until it is told to be taken."""
-        check_not_forked(self._made_in, "what makes the batches")
+        check_not_forked(self._worker.made_in, "what makes the batches")
         self._ask_for(max(1, self._ahead))
         item = self._pending[0]
         item.wait()
@@ -122,29 +163,29 @@ class BackgroundIterator(Generic[T]):
         """Whether the next item is still being made."""
         return bool(self._pending) and not self._pending[0].is_set
 
-    def cancel(self) -> None:
-        """Drop what was made ahead, as `close` does, and wait for nothing."""
-        if os.getpid() == self._made_in:
-            self._cancelled.is_set = True
-            self._asked.put(None)
-
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> bool:
         """Drop what was made ahead; the generator is closed in its thread once the item that is being made is done.
 
         timeout_s: how long to wait for that, None for as long as it takes. then: called after that, here or, where the
         wait was too short, in the thread. Returns whether it is over. In a forked process nothing is done.
         """
-        if os.getpid() != self._made_in:
+        worker = self._worker
+        if os.getpid() != worker.made_in:
             return True
-        self.cancel()
-        is_over = self._is_over.wait(timeout_s)
-        with self._lock:
-            is_over = is_over or self._is_over.is_set
+        worker.cancel()
+        is_over = worker.is_over.wait(timeout_s)
+        with worker.lock:
+            is_over = is_over or worker.is_over.is_set
             if not is_over:
-                self._at_end = then
+                worker.at_end = then
         if is_over and then is not None:
             then()
         return is_over
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        worker = vars(self).get("_worker")  # none where an interrupt has kept it from being made
+        if worker is not None and not is_finalizing():  # then its thread is gone, and half of Python too
+            worker.cancel()
 
     def _ask_for(self, num_items: int) -> None:
         """Have so many in line. After an interrupt the next call asks for what was not, for one perhaps twice."""
@@ -152,47 +193,20 @@ class BackgroundIterator(Generic[T]):
             self._pending = [*self._pending, _Item()]
         for item in self._pending:
             if not item.is_asked:
-                self._asked.put(item)
+                self._worker.asked.put(item)
                 item.is_asked = True
-        if self._cancelled.is_set:  # by another thread, or a signal's handler: they may stand behind the end
-            self._refuse()
-
-    def _refuse(self) -> None:
-        """Answer what is asked for and that nobody makes. No lock, which a signal's handler would wait for."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                if (item := self._asked.get_nowait()) is not None and not item.is_set:
-                    item.fail(_closed())
-        self._asked.put(None)
-
-    def _work(self) -> None:
-        while (item := self._asked.get()) is not None:
-            if not item.is_set:
-                try:
-                    if self._cancelled.is_set:
-                        raise _closed()
-                    item.made = next(self._items, None)
-                    item.set()
-                except BaseException as error:  # raised where the item is asked for
-                    item.fail(error)
-            del item  # or it keeps what was made until the next one is asked for
-        try:
-            self._items.close()
-        finally:
-            with self._lock:
-                self._is_over.set()
-            if self._at_end is not None:
-                self._at_end()
+        if self._worker.cancelled.is_set:  # by another thread, or a signal's handler: they may stand behind the end
+            self._worker.refuse()
 
 
 @atexit.register
 def _end() -> None:
-    found = [ahead for ahead in _OPEN if ahead._made_in == os.getpid()]
-    for ahead in found:
-        ahead.cancel()
+    found = [worker for worker in _OPEN if worker.made_in == os.getpid()]
+    for worker in found:
+        worker.cancel()
     deadline = time.monotonic() + _EXIT_S
-    for ahead in found:
-        ahead._is_over.wait(max(0.0, deadline - time.monotonic()))
+    for worker in found:
+        worker.is_over.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _closed() -> RuntimeError:

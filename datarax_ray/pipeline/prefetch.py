@@ -5,8 +5,7 @@ Source: torchdata.nodes, whose Prefetcher counts a snapshot only when its item w
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -169,10 +168,6 @@ class DevicePrefetcher(Closing):
     def _check_has(self, method: str) -> None:
         if not callable(getattr(self._iterable, method, None)):
             raise TypeError(f"{type(self._iterable).__name__} has no {method}, so there is no state to resume from")
-
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self._ahead is not None and not is_finalizing():  # then its thread is gone, and half of Python too
-            self._ahead.cancel()
 
     def _stop(self) -> None:
         self._end_thread()

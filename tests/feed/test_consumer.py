@@ -346,16 +346,12 @@ class Session:
         self._error = error
         self.is_waiting = is_waiting
         self.closed: list[float | None] = []
-        self.is_cancelled = False
 
     def next(self) -> Delivery:
         raise self._error
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
         self.closed.append(timeout_s)
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
 
 
 @pytest.mark.parametrize(("is_waiting", "closed"), [(True, [0]), (False, [None])])
@@ -364,13 +360,6 @@ def test_what_interrupts_a_wait_does_not_wait_for_the_batch(is_waiting: bool, cl
     with pytest.raises(KeyboardInterrupt):
         consumer.take("batches", lambda consumed: session)
     assert session.closed == closed
-
-
-def test_one_that_nobody_has_any_more_cancels_what_is_made_ahead() -> None:
-    consumer, session = Consumer(), Session(OSError(), is_waiting=False)
-    consumer.opened("batches", lambda consumed: session)
-    del consumer
-    assert session.is_cancelled
 
 
 class Kind:
