@@ -575,3 +575,34 @@ def test_a_state_in_the_last_window_of_its_shards_reads_none_of_them_again_from_
         assert resumed.get_batch(460)["x"].tolist() == want[30 * number :]
         assert sorted(set(seen.numbers)) == [*range(192, 230), *range(422, 460)]  # from a portion of 16 on
         assert len(json.dumps(resumed.get_state())) < 4096
+
+
+@pytest.mark.parametrize(
+    ("inside", "named"),
+    {
+        "take": (lambda d: d.take(30), "take(30)"),
+        "skip": (lambda d: d.skip(5), "skip(5)"),
+        "index": (lambda d: d.filter(lambda e, i: i % 2 == 0, with_indices=True), "with_indices=True"),
+        "drop": (
+            lambda d: d.map(lambda b: b, batched=True, batch_size=10, drop_last_batch=True),
+            "drop_last_batch=True",
+        ),
+        "interleave": (lambda d: datasets.interleave_datasets([d, d]), "interleave_datasets"),
+        "plain": (lambda d: d.map(lambda e: e).filter(lambda e: True), ""),
+        "one shard": (lambda d: datasets.concatenate_datasets([numbered([0]).take(9), d]), ""),
+    }.values(),
+)
+def test_what_the_dataset_does_for_each_shard_apart_is_told(inside: Any, named: str, caplog: Any) -> None:
+    found, want = inside(numbered([0, 1, 2])), inside(numbered([0, 1, 2]))
+    got = [int(element["n"]) for element in make(found, num_epochs=1)]
+    assert (f"`datasets` does {named} for each of the " in caplog.text) == bool(named)
+    assert bool(named) == (sorted(got) != sorted(element["n"] for element in want))
+
+
+def numbered(shards: list[int]) -> datasets.IterableDataset:
+    return datasets.IterableDataset.from_generator(numbers, gen_kwargs={"shards": shards})
+
+
+def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
+    for shard in shards:
+        yield from ({"n": 100 * shard + each} for each in range([7, 33, 1][shard]))

@@ -33,6 +33,14 @@ _EXACT = {
     "FormattedExamplesIterable",
 }
 _SHUFFLING = {"BufferShuffledExamplesIterable", "InterleavedShardsExamplesIterable"}
+# Those that count elements, or end by how many there are: `datasets` does them for each shard that is read apart, with
+# n divided among the shards, as for the workers of a DataLoader.
+_BY_SHARD = {
+    "SkipExamplesIterable": "skip",
+    "TakeExamplesIterable": "take",
+    "CyclingMultiSourcesExamplesIterable": "interleave_datasets",
+    "RandomlyCyclingMultiSourcesExamplesIterable": "interleave_datasets",
+}
 # Attributes that hold code or change what is read; the rest are children, formats and states.
 _SETTINGS = (
     *("function", "with_indices", "input_columns", "batched", "batch_size", "drop_last_batch", "remove_columns"),
@@ -68,6 +76,20 @@ def check_resumable(dataset: Any) -> None:
                 f"the dataset holds a {kind}, of which it is not known that its state is exact, so a resumed stream "
                 "might skip or repeat elements; build the dataset without it (as a transform, for example)"
             )
+
+
+def done_by_shard(dataset: Any) -> list[str]:
+    """What inside the dataset counts or chooses elements, and gives others where each shard is read apart."""
+    found: dict[str, None] = {}
+    for node in nodes(dataset) if dataset.num_shards > 1 else ():
+        if node.num_shards == 1:
+            continue
+        if name := _BY_SHARD.get(type(node).__name__):
+            found[f"{name}({node.n})" if hasattr(node, "n") else name] = None
+        for name in ("with_indices", "drop_last_batch"):
+            if getattr(node, name, False):
+                found[f"{name}=True"] = None
+    return list(found)
 
 
 def has_arrow(dataset: Any) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.retry import RetriedRun, retried
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
+
+logger = logging.getLogger(__name__)
 
 _FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
 
@@ -81,6 +84,15 @@ class HFShards:
         iterable_tree.check_resumable(self._dataset)
         self._name = name
         self.num_shards = int(dataset.num_shards)
+        if by_shard := iterable_tree.done_by_shard(self._dataset):
+            logger.warning(
+                "%s: `datasets` does %s for each of the %d shards apart, as for the workers of a DataLoader: the "
+                "elements are the same for any number of actors, but not those of a plain loop over the dataset. Where "
+                "these are wanted, do it to data of one shard, or choose among the data_files",
+                name,
+                ", ".join(by_shard),
+                self.num_shards,
+            )
         self._types: ColumnTypes | None = None
         self._element_types: ElementTypes | None = None
         self._batch_size = portions.elements
