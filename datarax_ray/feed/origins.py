@@ -80,7 +80,7 @@ def replayed(
         raise ValueError(f"steps [{first}, {stop}) are none")
     number = 0
     if rows_are_positions(description, options):
-        start, number = start.moved(_positions(description, start, options, first).start), first
+        start, number = start._replace(position=_positions(description, start, options, first).start), first
     alone = replace(options, process_index=0, process_count=1, share=None)
     with closing(read(start, alone)) as found:
         for batch in found:

@@ -32,6 +32,7 @@ from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag, named_arguments, whole
+from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState, Unit
@@ -232,7 +233,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         or a checkpoint holds. Packed rows have an Origin for each piece of a document. Where every position gives one
         row nothing is read; else (filters, flat_map, on_error="skip", packing, streams) this process reads from there.
 
-        Raises: IndexError where the stream ends before that batch; as set_state for a state of another stream.
+        Raises: IndexError where the stream ends before that batch; ValueError for what a mixture gave by other weights,
+        before they were changed; as set_state for a state of another stream.
         """
         return origins(self.source.describe(), self._consumed_in(state).state, self._options, step)
 
@@ -449,9 +451,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._go_to(Consumed(self._consumer.consumed.state.moved(position)))
 
     def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
-        """What a state says was consumed; nothing for None. Raises: as set_state."""
-        if state is None:
-            return Consumed(StreamState())
+        """What a state says was consumed; for None nothing, of the stream that is read. Raises: as set_state."""
+        if state is None:  # of a mixture whose weights were changed, positions before that are refused
+            extra = self._consumer.consumed.state.extra
+            return Consumed(StreamState(extra=extra if isinstance(extra, WeightsStart) else None))
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
         unit: Unit = "elements" if self.packing is None else self.packing.unit
         return Consumed.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed)
