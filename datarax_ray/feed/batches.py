@@ -192,7 +192,7 @@ class _Placed:
 class _Together(_Placed):
     """The elements of several blocks as if they were one: for batches that have few rows of each.
 
-    columns: of each block. block, index: of each element, in the order of their ranks: int64 (k,).
+    columns: the arrays of each block. block, index: of each element, in the order of their ranks: int64 (k,).
     """
 
     block: Indices
@@ -205,7 +205,7 @@ class _Together(_Placed):
         nth = [part.ordinals for part in parts if part.ordinals is not None]
         sizes = [len(part.ranks) for part in parts]
         return cls(
-            [part.columns for part in parts],
+            [[array for _, array in leaves(part.columns)] for part in parts],
             positions[order],
             ranks[order],
             np.concatenate(nth)[order] if nth else None,
@@ -216,9 +216,7 @@ class _Together(_Placed):
     def copy(self, lo: int, hi: int, rows: Indices, pieces: list[tuple[slice, Any]], buffers: Columns) -> None:
         """One by one, as slices: an array in a column of objects is no row of numbers."""
         where = list(zip(*(each.tolist() for each in (rows, self.block[lo:hi], self.index[lo:hi])), strict=True))
-        fields = zip(leaves(buffers), *map(leaves, self.columns), strict=True)
-        for (_, buffer), *columns in fields:
-            arrays = [array for _, array in columns]
+        for (_, buffer), *arrays in zip(leaves(buffers), *self.columns, strict=True):
             for row, block, index in where:
                 buffer[row : row + 1] = arrays[block][index : index + 1]
 

@@ -214,13 +214,15 @@ class Flow:
             return False
         self._look_at = now + LOOK_EVERY_S * (1 + len(actors) // 64)
         self._timings.filled(self._window.fill)
-        for part in self._pool.ended(self._all_sent()):
+        sent = self._all_sent()
+        ended = self._pool.ended(sent)
+        for part in ended:
             self._backups.read(part, now)
             if part in self._left:
                 self._hear_out(part)
             elif (place := self._places[part.chunk].get(part.index)) is not None and part in place.sent:
                 self._drop_others(place, part)  # of two that are read at once, one is dropped
-        if self._lose_others():
+        if self._lose_others(self._all_sent() if ended else sent):
             return True
         if self._window.scheduler.limits.is_anywhere:
             for ask in self._backups.asks(actors, now):
@@ -240,7 +242,7 @@ class Flow:
         flow = self if other is None or event.part not in others else other
         if isinstance(event, Lost):
             flow._lose(event)
-            flow._lose_others()
+            flow._lose_others(flow._all_sent())
         else:
             flow._arrive(event)
 
@@ -300,9 +302,9 @@ class Flow:
         whole = self._opinions.lost(part)
         self._window.lost(asked, was_read=loss.was_read, whole=whole)
 
-    def _lose_others(self) -> bool:
+    def _lose_others(self, sent: Mapping[Part, Any]) -> bool:
         """Whether something is known to be lost: all that an actor had at once, as it is asked for again in order."""
-        losses = self._pool.lost(self._all_sent())
+        losses = self._pool.lost(sent)
         for loss in losses:
             self._lose(loss)
         return bool(losses)
