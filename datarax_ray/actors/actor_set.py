@@ -123,6 +123,12 @@ class ActorSet:
             host = next((self.actors[index].state.process.host for index in actors), "now without actors")
             self.recoveries.benched(actors, f"{node[:12]} ({host})", reason, lasts_s)
 
+    def leave(self, draining: frozenset[str]) -> None:
+        """These nodes are about to go."""
+        for node in sorted(self._bench.drain(draining)):
+            if actors := [index for index, at in self.nodes.items() if at == node]:
+                self.recoveries.drained(actors, f"{node[:12]} ({self.actors[actors[0]].state.process.host})")
+
     def look(self) -> tuple[int, ...]:
         """Look after all, and give the ids of those to read with: () while none runs, or more are about to.
 

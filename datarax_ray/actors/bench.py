@@ -1,4 +1,6 @@
-"""The bench: nodes that failed at what others could read, and are asked for nothing for a while. Nothing here waits."""
+"""The bench: nodes that are asked for nothing for a while, as they failed at what others could read, or for as long as
+they are, as they are about to go. Nothing here waits.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ class Bench:
         self._first_s = first_s
         self._most_s = most_s
         self._stays: dict[str, _Stay] = {}
+        self._draining: frozenset[str] = frozenset()
 
     def blame(self, node: str, now: float) -> float | None:
         """Event: the node failed where another did not. For how long it is benched; None where it is already.
@@ -36,6 +39,11 @@ class Bench:
         self._stays[node] = _Stay(now + lasts_s, lasts_s)
         return lasts_s
 
+    def drain(self, nodes: frozenset[str]) -> frozenset[str]:
+        """Event: these are about to go, and no others. Returns those of which that was not known."""
+        new, self._draining = nodes - self._draining, nodes
+        return new
+
     def has(self, node: str, now: float) -> bool:
         """Whether the node is benched at this time."""
-        return node in self._stays and now < self._stays[node].until
+        return node in self._draining or (node in self._stays and now < self._stays[node].until)

@@ -207,6 +207,11 @@ class RayPool(Pool):
         """So many drivers read with the actors now, of whatever job."""
         self._num_drivers = num_drivers
 
+    def leave(self, draining: frozenset[str]) -> None:
+        """Ask for nothing on these nodes, which are about to go: what their actors were asked for before, they read."""
+        with self._lock:
+            self._set.leave(draining)
+
     def follow(self, wish: Wish) -> None:
         """Have as many actors as the wish says, or, where it says nothing, as the program does."""
         with self._held():

@@ -25,8 +25,9 @@ class Recovery:
 
     kind: "restarted" where Ray brought the actor back, "replaced" where another one took its place, "answered" where it
     had only been silent, "hung" where it was killed for a request that took too long, "reread" where only an object was
-    gone, "benched" where its node failed at what others could read, "stalled" where a stream has waited long, "resized"
-    where actors were added or removed. actor: -1 for none alone. where: the actor, its process and node. reason: what
+    gone, "benched" where its node failed at what others could read, "drained" where that is about to go, "stalled"
+    where a stream has waited long, "resized" where actors were added or removed. actor: -1 for none alone. where: the
+    actor, its process and node. reason: what
     Ray, the clock, the node or who resizes said. took_s: from the notice to the return; the others read meanwhile.
     num_retried: requests asked for again.
     """
@@ -74,6 +75,12 @@ class Recoveries:
             list(actors),
             reason,
         )
+
+    def drained(self, actors: Sequence[int], node: str) -> None:
+        """A node is about to go, and its actors are asked for nothing more."""
+        self._count("drained")
+        self.last += [Recovery("drained", actor, f"node {node}", "the node is about to go", 0.0, 0) for actor in actors]
+        logger.warning("node %s is about to go (it drains); others read for its actors %s", node, list(actors))
 
     def stalled(self, said: str) -> None:
         """A stream has waited long for a batch."""

@@ -124,20 +124,28 @@ def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_chang
     assert got == want
 
 
-@pytest.mark.slow  # 10 s, and what is left of a drained node is what is left of a lost one
-def test_a_node_that_is_drained_with_notice_changes_nothing(cluster: Cluster, source: ArrayRecordSourceModule) -> None:
+def test_a_node_that_drains_hands_over_before_it_goes_and_changes_nothing(
+    cluster: Cluster, source: ArrayRecordSourceModule
+) -> None:
     want = rows(source.batches(0, StreamOptions(50)))
     node = add_node(cluster)
-    with on_hosts(source, 3, chunk_size=60) as distributed:
+    with on_hosts(source, 4, chunk_size=60, thresholds=Thresholds(ask_head_s=0.2)) as distributed:
         until_all_run(distributed)
         stream = distributed.batches(0, StreamOptions(50))
         got = rows(itertools.islice(stream, 3))
+        mine = {i for i, stats in distributed.stats().items() if stats["node_id"] == node.node_id}
+        assert len(mine) == 2
         # as an autoscaler does when its cloud announces a preemption
         gcs = ray._raylet.GcsClient(address=cluster.address)
         accepted, why = gcs.drain_node(node.node_id, 2, "preempted", 2**62)
         assert accepted, why
-        got += rows(itertools.islice(stream, 3))
-        cluster.remove_node(node, allow_graceful=True)
+        until(lambda: set(distributed._actors.actors()) == set(range(4)) - mine)
+        got += rows(itertools.islice(stream, 40))  # all that they were asked for before, of 16 chunks of 60
+        before = {i: distributed.stats()[i]["num_blocks"] for i in mine}
+        got += rows(itertools.islice(stream, 20))
+        assert {i: distributed.stats()[i]["num_blocks"] for i in mine} == before, "they were asked for more"
+        assert distributed.recoveries.counts["drained"] == 1
+        cluster.remove_node(node, allow_graceful=False)
         got += rows(stream)
     assert got == want
 

@@ -77,6 +77,12 @@ class Head:
         alive = [node for node in nodes.node_info_list if node.state == GcsNodeInfo.ALIVE]
         return [Node(dict(node.resources_total), free_of.get(node.node_id, {}), dict(node.labels)) for node in alive]
 
+    def draining(self) -> frozenset[str]:
+        """The ids of the nodes that are about to go: preempted, or idle, as an autoscaler or an operator says."""
+        nodes = services.NodeResourceInfoGcsServiceStub(self._channel)
+        found = self._ask(nodes.GetDrainingNodes, messages.GetDrainingNodesRequest())
+        return frozenset(each.node_id.hex() for each in found.draining_nodes)
+
     def named_actors(self) -> list[tuple[str, str]]:
         """Namespace and name of every actor that has one, and was not ended for good."""
         actors = services.ActorInfoGcsServiceStub(self._channel)

@@ -43,6 +43,10 @@ class Sized(Protocol):
         """Know that so many drivers read with its actors."""
         ...
 
+    def leave(self, draining: frozenset[str]) -> None:
+        """Ask for nothing on these nodes, which are about to go."""
+        ...
+
     def follow(self, wish: Wish) -> None:
         """Be as large as the wish says."""
         ...
@@ -81,6 +85,7 @@ class Keeper:
                 seen, wish = self._exchanged(entry, is_first)
                 is_first = False
                 pool.meet(len(seen.entries))
+                pool.leave(seen.draining)
                 if wish is not None and wish.token != entry.wish and not self._has_ended.is_set():
                     pool.follow(wish)
             except ConnectionError as error:
@@ -101,6 +106,7 @@ class Keeper:
             now = time.time()
             head.put(entry.key, to_json(replace(entry, at=now)))
             seen = PoolSeen.of(head.under(under(entry.pool)), now)[entry.pool]
+            seen = replace(seen, draining=head.draining())
             if is_first and len(seen.entries) == 1 and seen.wish is not None:  # made to a pool that was, by this name
                 head.delete(wish_key(entry.pool))
                 return seen, None

@@ -93,12 +93,14 @@ class Entry:
 class PoolSeen:
     """What the head knows of a pool.
 
-    entries: of the drivers that are there. wish: None for none. actors: Ray's names of those that are shared.
+    entries: of the drivers that are there. wish: None for none. actors: Ray's names of those that are shared. draining:
+    ids of the cluster's nodes that are about to go.
     """
 
     entries: tuple[Entry, ...] = ()
     wish: Wish | None = None
     actors: tuple[str, ...] = ()
+    draining: frozenset[str] = frozenset()
 
     @property
     def is_asked(self) -> bool:
