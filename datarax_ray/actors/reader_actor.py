@@ -24,7 +24,7 @@ from datarax_ray.actors.outside.lease import Lease
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.block import Block, timed
+from datarax_ray.read.block import Block, digested, timed
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.identity.same_code import Code
@@ -125,9 +125,10 @@ class ReaderActor:
                 stream: Any = self._description
                 while self._expected:
                     stream.expect(self._expected.popleft())
-                make = partial(timed, self._description.read)
+                make = partial(timed, partial(digested, self._description.read))
                 if trial is not None:
-                    make = partial(try_to_read, partial(pickled, boxes[0]), self._description, trial)
+                    trying = partial(try_to_read, partial(pickled, boxes[0]), self._description, trial)
+                    make = partial(digested, trying)
                 answer = self._shared.answer(request, make, _hand)
         except DescriptionLostError:
             raise  # the driver asks again

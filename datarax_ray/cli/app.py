@@ -272,13 +272,52 @@ def replay(
       datarax-ray replay train.py:make_pipeline --steps 1200:1210 --output spike.parquet
       datarax-ray replay train.py:make_pipeline --checkpoint run/checkpoints --steps 0:4 --output sheet.png
     """
-    first, colon, stop = steps.partition(":")
-    if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
-        raise typer.BadParameter(f"{steps!r} is no A:B with A below B", param_hint="--steps")
+    first, stop = _range(steps)
     with told(err):
         from datarax_ray.cli.replay import replay
 
-        replay(target, int(first), int(stop), output, checkpoint, out)
+        replay(target, first, stop, output, checkpoint, out)
+
+
+Run = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A folder of checkpoints, or FILE.py:NAME of a pipeline.", show_default=False),
+]
+
+
+@app.command("diff")
+def diff_runs(
+    first: Run,
+    second: Run,
+    steps: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Of two pipelines, these batches alone.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Say whether two runs saw the same data, or where they first differ and why.
+
+    Checkpoints are compared by the digests in them (Pipeline(digest=True)); a pipeline makes its batches once more, and
+    two of them are compared row by row. Exits with 0 where they are the same, 1 where not, 2 where nothing tells.
+
+    \b
+    Examples:
+      datarax-ray diff run1/checkpoints run2/checkpoints
+      datarax-ray diff run1/checkpoints train.py:make_pipeline
+      datarax-ray diff train.py:make_pipeline old/train.py:make_pipeline --steps 0:1000
+    """
+    with told(err):
+        from datarax_ray.cli.diff import diff
+
+        status = diff(first, second, None if steps is None else _range(steps), as_json, out)
+    raise typer.Exit(status)
+
+
+def _range(steps: str) -> tuple[int, int]:
+    """The batches [first, stop) of A:B."""
+    first, colon, stop = steps.partition(":")
+    if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
+        raise typer.BadParameter(f"{steps!r} is no A:B with A below B", param_hint="--steps")
+    return int(first), int(stop)
 
 
 checkpoint = typer.Typer(help="What saved states of pipelines say, and whether they fit.", no_args_is_help=True)

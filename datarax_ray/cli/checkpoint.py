@@ -40,6 +40,15 @@ def find(directory: str) -> Saved:
     raise FileNotFoundError(f"{directory}: there is no saved pipeline here; give the folder of a run or of a step")
 
 
+def find_all(directory: str) -> list[Saved]:
+    """Every state in a folder, as `find`, by step. Raises: as find."""
+    root = epath.Path(directory)
+    found = [path.parent for pattern in (FILE, f"*/{FILE}", f"*/*/{FILE}") for path in root.glob(pattern)]
+    if not found:
+        find(directory)
+    return [Saved(path, read_state(path)) for path in sorted(found, key=lambda path: _step(root, path))]
+
+
 def show(directory: str, as_json: bool, out: Console) -> None:
     """Print a state: where the stream goes on, and which stream it is."""
     saved = find(directory)
@@ -48,7 +57,7 @@ def show(directory: str, as_json: bool, out: Console) -> None:
         return
     out.print(f"{saved.directory}: goes on at position {_position(saved.state)}", soft_wrap=True)
     table = Table("setting", "value", box=box.SIMPLE)
-    for name, value in _flat(saved.state).items():
+    for name, value in flat(saved.state).items():
         table.add_row(name, _shown(value))
     out.print(table)
 
@@ -56,7 +65,7 @@ def show(directory: str, as_json: bool, out: Console) -> None:
 def diff(first: str, second: str, as_json: bool, out: Console) -> int:
     """Print what differs between two states; 1 where anything does, as `diff` has it."""
     left, right = find(first), find(second)
-    old, new = _flat(left.state), _flat(right.state)
+    old, new = flat(left.state), flat(right.state)
     changed = {name: [old.get(name), new.get(name)] for name in sorted(old | new) if old.get(name) != new.get(name)}
     if as_json:
         out.print_json(json.dumps(changed))
@@ -91,10 +100,10 @@ def _position(state: Mapping[str, Any]) -> str:
     return f"{state['position']:,}" if isinstance(state.get("position"), int) else repr(state.get("position"))
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, each in value.items():
-        inner = _flat(each, f"{prefix}{name}.") if isinstance(each, Mapping) else {}
+        inner = flat(each, f"{prefix}{name}.") if isinstance(each, Mapping) else {}
         found |= inner or {f"{prefix}{name}": each}
     return found
 

@@ -19,6 +19,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
+from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.reused_memory import ReusedMemory
 
@@ -55,7 +56,8 @@ class HostBatch:
     start: the position at which the global batch begins. state: where the stream goes on after it. global_rows: of
     all trainers together. skipped: the broken records among them. ordinals: int64 (num_rows,), which element of its
     position each row is; None where all are the first. offset: how much of the record at start was in the batches
-    before. pieces: of all rows of the global batch, where they are packed.
+    before. pieces: of all rows of the global batch, where they are packed. digest: of its elements, see
+    plan.rolling_digest; 0 where nobody wants one.
     """
 
     columns: Columns
@@ -67,6 +69,7 @@ class HostBatch:
     ordinals: Indices | None = None
     offset: int = 0
     pieces: Pieces | None = None
+    digest: int = 0
 
     @property
     def stop(self) -> int:
@@ -172,12 +175,14 @@ class _Placed:
     """Elements of one block: their columns and positions, the rank of each in its chunk, ascending, and its ordinal.
 
     Searching in ranks gives a run of them as a slice. ordinals: None where all are the first of their position.
+    digests: of each, None where nobody wants them.
     """
 
     columns: Columns
     positions: Indices
     ranks: Indices
     ordinals: Indices | None
+    digests: Digests | None
 
     def copy(self, lo: int, hi: int, rows: Indices, pieces: list[tuple[slice, Any]], buffers: Columns) -> None:
         """Copy elements [lo, hi) to these rows of the buffers, ascending; pieces: of the rows, see _pieces."""
@@ -203,12 +208,14 @@ class _Together(_Placed):
         ranks, positions = (np.concatenate(each) for each in zip(*((p.ranks, p.positions) for p in parts), strict=True))
         order = np.argsort(ranks)
         nth = [part.ordinals for part in parts if part.ordinals is not None]
+        digests = [part.digests for part in parts if part.digests is not None]
         sizes = [len(part.ranks) for part in parts]
         return cls(
             [[array for _, array in leaves(part.columns)] for part in parts],
             positions[order],
             ranks[order],
             np.concatenate(nth)[order] if nth else None,
+            np.concatenate(digests)[order] if digests else None,
             np.repeat(np.arange(len(parts)), sizes)[order],
             np.concatenate([np.arange(size) for size in sizes])[order],
         )
@@ -288,9 +295,10 @@ class Batcher:
         nth = ordinals(block.positions) if self._yields.may_repeat else None
         rank = ranks.of(block.positions) if nth is None else ranks.of(block.positions) + nth
         if block.selected is None:
-            return _Placed(block.columns, block.positions, rank, nth)
+            return _Placed(block.columns, block.positions, rank, nth, block.digests)
         selected = rows_of(block.selected)
-        return _Placed(block.columns, block.positions[selected], rank[selected], None if nth is None else nth[selected])
+        told = (block.positions, rank, nth, block.digests)
+        return _Placed(block.columns, *(None if array is None else array[selected] for array in told))  # type: ignore[arg-type]
 
     def _check_offset(self, start: int, ranks: Ranks, offset: int) -> None:
         given = int(ranks.ends[0]) if len(ranks.positions) and ranks.positions[0] == start else 0
@@ -308,6 +316,7 @@ class Batcher:
         self._buffers: Columns = None
         self._positions = np.empty(0, np.int64)
         self._ordinals = np.empty(0, np.int64)
+        self._digests = np.empty(0, np.uint64)
         rows = self._batch_size
         if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
@@ -332,6 +341,8 @@ class Batcher:
             self._positions[where] = elements.positions[lo:hi][source]
             if elements.ordinals is not None:
                 self._ordinals[where] = elements.ordinals[lo:hi][source]
+            if elements.digests is not None:
+                self._digests[where] = elements.digests[lo:hi][source]
 
     def _reserve(self, rows: int) -> None:
         """Make the buffers hold so many rows: all that this trainer takes, or, where that is not known, what has come.
@@ -346,12 +357,15 @@ class Batcher:
         if not self._yields.is_one_to_one:
             size = min(size, max(rows, 2 * have, self._room))
         buffers, positions, ordinals = self._intake.empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
+        digests = np.zeros(size, np.uint64)
         if self._buffers is not None:
             for (_, new), (_, old) in zip(leaves(buffers), leaves(self._buffers), strict=True):
                 new[:have] = old
             positions[:have] = self._positions
             ordinals[:have] = self._ordinals
-        self._buffers, self._positions, self._ordinals, self._room = buffers, positions, ordinals, size
+            digests[:have] = self._digests
+        self._buffers, self._positions, self._ordinals, self._digests = buffers, positions, ordinals, digests
+        self._room = size
 
     def _emit(self, stop: int, offset: int) -> HostBatch:
         """The batch, and the next one begun: behind `offset` elements of the record at stop."""
@@ -364,12 +378,14 @@ class Batcher:
                     "drop_remainder=True."
                 )
             columns = self._intake.empty(0)
+        digests = self._digests
         ordinals = self._ordinals if self._yields.may_repeat else None
         ranges = self._ranges
         if not self._yields.is_one_to_one:
             ranges = self._rows.of(self._row)
             columns, positions = map_leaves(lambda array: joined(ranges, array), columns), joined(ranges, positions)
             ordinals = None if ordinals is None else joined(ranges, ordinals)
+            digests = joined(ranges, digests)
         num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
@@ -382,6 +398,7 @@ class Batcher:
             self._intake.skipped_before(stop),
             ordinals,
             self._offset,
+            digest=int(digests.sum()),
         )
         self._begin(stop, offset)
         return batch

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.turns import Turns
+from datarax_ray.plan.rolling_digest import RollingDigest
 from datarax_ray.plan.state import Stateful, StreamState, Unit, num_skipped_in
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
@@ -32,17 +33,21 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
 
     state: where the stream goes on. num_before: broken records left out before the last batch. skipped: those left out
     of that. Some may stand behind the state, where a short last batch is dropped: who goes on from the state meets them
-    again. is_end: the stream was seen to end here.
+    again. is_end: the stream was seen to end here. digest: of all that was handed out; None where nobody wants one.
     """
 
     state: StreamState
     num_before: int = 0
     skipped: tuple[Skipped, ...] = ()
     is_end: bool = False
+    digest: RollingDigest | None = None
 
-    def then(self, state: StreamState, skipped: tuple[Skipped, ...] = (), *, is_end: bool = False) -> Consumed:
-        """The same and a batch that ends at this state and leaves these out."""
-        return Consumed(state, self.num_before + len(self.skipped), skipped, is_end)
+    def then(
+        self, state: StreamState, skipped: tuple[Skipped, ...] = (), *, is_end: bool = False, digest: int = 0
+    ) -> Consumed:
+        """The same and a batch that ends at this state and leaves these out. digest: of the batch."""
+        whole = None if self.digest is None else self.digest.plus(digest)
+        return Consumed(state, self.num_before + len(self.skipped), skipped, is_end, whole)
 
     @property
     def num_told(self) -> int:
@@ -56,7 +61,8 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
 
     def to_json(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Everything needed to go on, in plain values."""
-        return self.state.to_json(settings) | {"statistics": {"num_skipped": self.num_skipped}}
+        digest = {} if self.digest is None else {"digest": self.digest.to_json()}
+        return self.state.to_json(settings) | {"statistics": {"num_skipped": self.num_skipped}} | digest
 
     @classmethod
     def from_json(
@@ -68,9 +74,12 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         unit: Unit = "elements",
         allow_drift: Iterable[str] = (),
     ) -> Self:
-        """What was saved. Raises: as StreamState.from_json; ValueError for what is no count of skipped records."""
+        """What was saved. Raises: as StreamState.from_json; ValueError for what is no count of skipped records, and no
+        digest.
+        """
         found = StreamState.from_json(state, stream, settings, unit=unit, allow_drift=allow_drift)
-        return cls(found, num_skipped_in(state))
+        digest = RollingDigest.from_json(state["digest"]) if "digest" in state else None
+        return cls(found, num_skipped_in(state), digest=digest)
 
 
 # A batch or an element, and what was handed out once it is; at the end of the stream no batch, and what is left to say.
@@ -206,7 +215,8 @@ class Consumer:
         session = leg.session
         if session is None:
             # what is behind the state comes again
-            leg.consumed = Consumed(leg.consumed.state, leg.consumed.num_skipped)
+            was = leg.consumed
+            leg.consumed = Consumed(was.state, was.num_skipped, digest=was.digest)
             self._skipped_records.rewind(leg.consumed.state.position)
             session = begin(leg.consumed)
             leg.key, leg.session = key, session
@@ -265,5 +275,5 @@ def deliveries(
             except StopIteration as end:
                 yield None, consumed.then(consumed.state, end.value or (), is_end=True)
                 return
-            consumed = consumed.then(batch.state, batch.skipped)
+            consumed = consumed.then(batch.state, batch.skipped, digest=batch.digest)
             yield batch, consumed

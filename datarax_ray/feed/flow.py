@@ -16,7 +16,7 @@ from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.homes import may_read
-from datarax_ray.read.block import Block, timed
+from datarax_ray.read.block import Block, digested, timed
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.stream import Stream
 
@@ -139,7 +139,7 @@ class LocalPool(Pool):
             return Arrived(part, timed(self.read, part.request))
 
     def read(self, request: Any) -> Block:
-        return self._description.read(request)
+        return digested(self._description.read, request)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.errors import Skipped
 
 
@@ -30,7 +31,7 @@ class _Documents:
     """The documents of a chunk in the order of the stream: int64 (k,) each.
 
     position, length; ends: running sum of lengths. block, begin: where its tokens are. size: in units; units: delivered
-    of its position when the document before it is.
+    of its position when the document before it is. digest: uint64 (k,), 0 where nobody wants them.
     """
 
     position: Indices
@@ -40,6 +41,7 @@ class _Documents:
     begin: Indices
     size: Indices
     units: Indices
+    digest: Digests
 
     def __len__(self) -> int:
         return len(self.position)
@@ -50,7 +52,8 @@ class _Pieces:
     """Consecutive pieces of one batch: int64 (m,) each, m may be 0.
 
     start: where each stands in the flat batch; size: its tokens. block, begin: where these are. position: of its
-    document; units: of that position, that precede it. is_full: whether the batch is complete with them.
+    document; units: of that position, that precede it. is_full: whether the batch is complete with them. digest: of the
+    documents that end with them.
     """
 
     start: Indices
@@ -60,6 +63,7 @@ class _Pieces:
     position: Indices
     units: Indices
     is_full: bool
+    digest: int
 
 
 class _Placing:
@@ -86,7 +90,7 @@ class _Placing:
         index, skip = self._first(documents, start) if failed_at > start else (0, 0)
         while index < len(documents):
             starts, sizes, is_full = self._placer.take(documents.length, documents.ends, index, skip)
-            of = slice(index, index + len(starts))
+            first, of = index, slice(index, index + len(starts))
             begin, units = documents.begin[of].copy(), documents.units[of].copy()
             if len(starts):
                 begin[0] += skip
@@ -96,7 +100,8 @@ class _Placing:
                 if skip == documents.length[index]:
                     index, skip = index + 1, 0
                 self.after = self._place_at(documents, index, skip)
-            yield _Pieces(starts, sizes, documents.block[of], begin, documents.position[of], units, is_full)
+            digest = int(documents.digest[first:index].sum())
+            yield _Pieces(starts, sizes, documents.block[of], begin, documents.position[of], units, is_full, digest)
             if is_full:
                 self._placer = self._packing.placer(self._batch_size)
 
@@ -107,6 +112,8 @@ class _Placing:
         length = np.concatenate([none, *lengths])
         owner = np.repeat(np.arange(len(blocks)), [len(part) for part in lengths])
         begin = np.concatenate([none, *(np.cumsum(part) - part for part in lengths)])
+        digests = [np.zeros(len(b.positions), np.uint64) if b.digests is None else b.digests for b in blocks]
+        digest = np.concatenate([np.empty(0, np.uint64), *digests])
         order = np.argsort(position, kind="stable")  # all of a position are in one block, and in order there
         order = order[position[order] < failed_at]
         position, length = position[order], length[order]
@@ -114,7 +121,7 @@ class _Placing:
         size = self._packing.unit_sizes(length)
         units = np.cumsum(size) - size
         units = units - units[np.arange(len(position)) - ordinals(position)]
-        return _Documents(position, length, ends, owner[order], begin[order], size, units)
+        return _Documents(position, length, ends, owner[order], begin[order], size, units, digest[order])
 
     def _first(self, documents: _Documents, start: int) -> tuple[int, int]:
         """The document to begin with, and how many of its tokens to leave out."""
@@ -250,12 +257,14 @@ class PackedBatcher:
         """Start the batch at this place; its buffers are made with the first document."""
         self._start, self._offset = start, offset
         self._buffers: dict[str, np.ndarray] | None = None
+        self._digest = 0
         self._pieces: list[_Pieces] = []
         self._copied: list[tuple[int, int]] = []  # [start, stop) in the flat batch
 
     def _copy(self, pieces: _Pieces, held: Sequence[_Held]) -> None:
         """Copy what is held of the pieces to their places: one slice for each run that is a run in its block, too."""
         self._pieces.append(pieces)
+        self._digest += pieces.digest
         if self._buffers is None:
             self._buffers = self._empty(self._batch_size * self._packing.seq_len)
         starts, sizes, owner, source = pieces.start, pieces.size, pieces.block, pieces.begin
@@ -294,6 +303,7 @@ class PackedBatcher:
             units,
             self._offset,
             pieces,
+            self._digest,
         )
         self._begin(stop, offset)
         return batch

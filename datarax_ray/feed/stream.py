@@ -65,9 +65,9 @@ class StreamOptions:
     block_nbytes: how large a block should be. stall_after_s: how long a wait for a batch is
     before it is logged who and what is waited for. shares_actors: whether the other trainers ask the same actors, which
     then read once for all what all of them ask for. shares_with_jobs: whether drivers of other jobs do so as well.
-    stop: the position to end at, None for the end of the source. cancelled: asked now and then while the stream waits;
-    once it is true the stream ends. timings: what counts where the time goes. rows: of every batch, that
-    this trainer gets; they follow from the others.
+    stop: the position to end at, None for the end of the source. digest: whether batches are to have
+    one. cancelled: asked now and then while the stream waits; once it is true the stream ends. timings: what counts
+    where the time goes. rows: of every batch, that this trainer gets; they follow from the others.
     """
 
     batch_size: int
@@ -84,6 +84,7 @@ class StreamOptions:
     shares_with_jobs: bool = False
     share: Share | None = None
     stop: int | None = None
+    digest: bool = False
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
     timings: Timings | None = field(default=None, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
@@ -92,7 +93,7 @@ class StreamOptions:
         for name in ("batch_size", "process_index", "process_count", "chunk_size"):
             if (value := getattr(self, name)) is not None or name != "chunk_size":
                 object.__setattr__(self, name, whole(name, value))
-        for name in ("drop_remainder", "pad_remainder"):
+        for name in ("drop_remainder", "pad_remainder", "digest"):
             object.__setattr__(self, name, flag(name, getattr(self, name)))
         if self.share is None:
             rows = rows_of_rank(self.batch_size, self.process_index, self.process_count, self.pad_remainder)
@@ -134,6 +135,7 @@ def batches(
         found = _whole(description, pool, scheduler, options)
     with closing(_delivered(found, scheduler)) as stream:
         for first, last, blocks in stream:
+            assert not options.digest or all(b.digests is not None for b in blocks if len(b.positions))
             for batch in batcher.add(first, last, blocks):
                 yield _with(batch, scheduler.extra_at(batch.stop))
     if options.is_cancelled:
@@ -301,7 +303,7 @@ def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:
     is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
     documents = None if options.packing is None else options.packing.documents
     if not (is_shared or options.shares_with_jobs):
-        return Wanted(positions, documents)
+        return Wanted(positions, documents, is_digested=options.digest)
     num_trainers = ANY_NUMBER if options.shares_with_jobs else num_trainers
     sharing = Sharing(num_trainers, part, num_equal=options.rows.share.num_equal)
-    return Wanted(positions, documents, sharing)
+    return Wanted(positions, documents, sharing, options.digest)

@@ -6,6 +6,7 @@ Source: Orbax's CheckpointHandler interface, orbax.checkpoint.args.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,12 @@ from etils import epath
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.plan.arguments import NamedArguments, named_arguments
 from datarax_ray.plan.fingerprint import VERSION, digest
+from datarax_ray.plan.rolling_digest import RollingDigest, added
+
+logger = logging.getLogger("datarax_ray")
 
 FILE = "datarax_ray.json"
+_OF_DIGEST = ("version", "position", "digest")
 _CHECKSUM = "checksum"  # of the other values: a flipped bit in a position is a position too
 # A state is under 4 KB, and that of a stream has some hundred bytes more for each of its shards: here for 30,000. What
 # is larger is no state, and is not read into memory.
@@ -28,14 +33,16 @@ _MAX_NBYTES = 2**24
 class PipelineHandler(ocp.CheckpointHandler):
     """Writes and reads the state of a Pipeline. The state is taken when `save` is called, also by an async manager.
 
-    Only the primary process writes: the state is the same on all of them.
+    The primary process writes it: the state is the same on all of them, but for a digest, where each has that of its
+    own rows. The others write these beside it, and `finalize`, once all have, adds them up.
     """
 
     def save(self, directory: epath.Path, args: PipelineSave) -> None:
-        if jax.process_index() == 0:
-            state = json.loads(json.dumps(args.pipeline.get_state()))  # as it will be read
-            text = json.dumps(state | {_CHECKSUM: digest(state)}, indent=2)
-            (directory / FILE).write_bytes(text.encode())
+        state, process = args.pipeline.get_state(), jax.process_index()
+        if process == 0:
+            _write(directory / FILE, state)
+        elif "parts" in state.get("digest", {}):
+            _write(directory / f"digest-{process}.json", {name: state[name] for name in _OF_DIGEST})
 
     def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
         """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
@@ -54,7 +61,23 @@ class PipelineHandler(ocp.CheckpointHandler):
         return read_state(directory)
 
     def finalize(self, directory: epath.Path) -> None:
-        pass
+        paths = sorted(directory.glob("digest-*.json"))
+        if not paths or not (directory / FILE).exists():  # on a disk that is another process's alone
+            return
+        state = read_state(directory)
+        found = [state, *(read_state(directory, path.name) for path in paths)]
+        whole = added(RollingDigest.from_json(each["digest"]) for each in found)
+        if whole is None or any(each["position"] != state["position"] for each in found):
+            logger.warning(
+                "the digests of %d trainers do not add up to that of all rows, so the checkpoint has that of one "
+                "alone: %s. They must begin at one position, and be saved at one step",
+                len(found),
+                [{name: each[name] for name in _OF_DIGEST} for each in found],
+            )
+            return
+        _write(directory / FILE, state | {"digest": whole.to_json()})
+        for path in paths:
+            path.unlink()
 
     def close(self) -> None:
         pass
@@ -111,9 +134,14 @@ def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, all
         checkpointer.restore(epath.Path(directory).absolute(), args=PipelineRestore(pipeline, allow_drift))
 
 
-def read_state(directory: epath.Path) -> dict[str, Any]:
+def _write(path: epath.Path, state: dict[str, Any]) -> None:
+    state = json.loads(json.dumps(state))  # as it will be read
+    path.write_bytes(json.dumps(state | {_CHECKSUM: digest(state)}, indent=2).encode())
+
+
+def read_state(directory: epath.Path, name: str = FILE) -> dict[str, Any]:
     """The saved state. Raises: FileNotFoundError, ValueError for what is none, with the path."""
-    path = epath.Path(directory) / FILE
+    path = epath.Path(directory) / name
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no saved pipeline here")
     with path.open("rb") as file:

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -35,7 +36,9 @@ from datarax_ray.plan.arguments import flag, named_arguments, whole
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
+from datarax_ray.plan.rolling_digest import RollingDigest
 from datarax_ray.plan.state import StreamState, Unit
+from datarax_ray.plan.trainer_rows import WHOLE
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
@@ -66,7 +69,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     process_count: which of how many trainers that divide a batch by rank this is, without such a mesh; None to ask JAX.
     Processes that are to have the same rows (of one data-parallel group) give one index, of as many as there are.
     on_host: give batches as NumPy arrays of this process's rows (see `rows`), for loops that make their own arrays of
-    them; there are no stages then.
+    them; there are no stages then. digest: keep a digest of all that was yielded in the state: one number, the same for
+    any actors and trainers, by which to tell later what a model saw (`datarax-ray diff`); several trainers each keep
+    that of their rows, and PipelineSave adds them up.
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
     as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
@@ -94,6 +99,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         process_index: int | None = None,
         process_count: int | None = None,
         on_host: bool = False,
+        digest: bool = False,
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Sequence[str]] | None = None,
         sink: str | None = None,
@@ -123,7 +129,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._prefetch = prefetch
         index, count, share = trainer_of(sharding, process_index, process_count)
         self._options = StreamOptions(
-            batch_size, drop_remainder, index, count, pad_remainder=pad_remainder, packing=packing, share=share
+            batch_size,
+            drop_remainder,
+            index,
+            count,
+            pad_remainder=pad_remainder,
+            packing=packing,
+            share=share,
+            digest=digest,
         )
         self._timings = Timings()
         self.batch_size = self._options.batch_size
@@ -141,6 +154,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         # Of the trainers, which all see the same, the first one lists. NNX takes the consumer for one value: it neither
         # copies it nor puts an old one back.
         self._consumer = Consumer(getattr(source, "skip_options", COUNT_ALONE), is_listing=index == 0)
+        self._consumer.go_to(self._from(self._consumer.consumed))
         self._made_in = os.getpid()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -248,6 +262,29 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         start = self._consumed_in(state).state
         for batch in replayed(self.source.describe(), self.source.batches, start, self._options, first, stop):
             yield batch.columns
+
+    def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
+        """The digest once more, from where that of `state` begins: what it is there, and behind each batch to the end.
+
+        state: of this stream, with a digest of all rows. Gives (position, offset in its record, digest) of each state.
+        The position does not move.
+
+        Raises: ValueError where the state has no such digest; as set_state for one of another stream.
+        """
+        consumed = self._consumed_in(state)
+        digest = consumed.digest
+        if digest is None or digest.parts:
+            raise ValueError("the state has no digest of all rows; it is kept by Pipeline(digest=True)")
+        start = consumed.state.moved(digest.since[0])._replace(offset=digest.since[1], unit=consumed.state.unit)
+        digest = digest._replace(total=0)
+        options = replace(self._options, process_index=0, process_count=1, share=None, digest=True)
+        with contextlib.closing(self.source.batches(start, options)) as batches:
+            yield *digest.since, digest.to_json()["sum"]
+            for batch in batches:
+                start, digest = batch.state, digest.plus(batch.digest)
+                yield start.position, start.offset, digest.to_json()["sum"]
+        if not self.drop_remainder and start.position != self.source.describe().stop:  # what is left gives nothing
+            yield self.source.describe().stop or 0, 0, digest.to_json()["sum"]
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
@@ -440,15 +477,15 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
-        self._go_to(self._consumed_in(state, allow_drift))
+        self._go_to(self._from(self._consumed_in(state, allow_drift)))
 
     def seek(self, position: int) -> None:
-        """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records anew.
+        """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records, and the digest, anew.
 
         Raises: ValueError where the last batch from there on would not divide over the sharding, or a mixture had other
         weights; the position stays.
         """
-        self._go_to(Consumed(self._consumer.consumed.state.moved(position)))
+        self._go_to(self._from(Consumed(self._consumer.consumed.state.moved(position))))
 
     def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
         """What a state says was consumed; for None nothing, of the stream that is read. Raises: as set_state."""
@@ -458,6 +495,26 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
         unit: Unit = "elements" if self.packing is None else self.packing.unit
         return Consumed.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed)
+
+    def _from(self, consumed: Consumed) -> Consumed:
+        """What to go on from, with the digest that this trainer goes on with."""
+        found = consumed.digest
+        if not self._options.digest:
+            if found is not None:
+                logger.warning("the state has a digest of what was consumed, which ends here: there is no digest=True")
+            return consumed._replace(digest=None)
+        # who packs knows all documents, whichever rows are its own
+        share = self._options.rows.share if self.packing is None else WHOLE
+        held = None if found is None else found.held_by(share)
+        if found is not None and held is None:
+            logger.warning(
+                "the state has the digest of parts %s of %d of every batch, and this trainer has others, so its own "
+                "begins anew at position %d; restore what PipelineSave made of the states of all trainers",
+                list(found.parts),
+                found.num_parts,
+                consumed.state.position,
+            )
+        return consumed._replace(digest=held or RollingDigest.begun(consumed.state, share))
 
     def _go_to(self, consumed: Consumed) -> None:
         self._check_sharding(consumed.state.position)

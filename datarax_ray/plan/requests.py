@@ -64,12 +64,14 @@ class Wanted:
     """What is to become of the elements of a request.
 
     positions: those whose elements are wanted, None for all. documents: what they are made into, to be packed; None for
-    nothing. sharing: with other trainers; None where nobody else asks for this.
+    nothing. sharing: with other trainers; None where nobody else asks for this. is_digested: whether the block is to
+    have a digest of each element.
     """
 
     positions: PositionSet | None = None
     documents: DocumentSpec | None = None
     sharing: Sharing | None = None
+    is_digested: bool = False
 
 
 EVERYTHING = Wanted()

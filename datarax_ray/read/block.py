@@ -27,6 +27,7 @@ from datarax_ray.read.elements.documents import join
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
 from datarax_ray.read.elements.row_by_row import are_alike, look_due
+from datarax_ray.read.elements.row_digests import Digests, row_digests
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 from datarax_ray.read.laps import counted, lap
@@ -41,9 +42,10 @@ class Block:
     out. failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
     ...). selected: which rows of all columns these hold, as runs (see plan.runs); None for all. whole_nbytes: what all
-    columns take, where these hold none. learned: what reading told of the stream, for who schedules it: ShardEnds,
-    where it is read by shards. spent: what reading it took, in seconds by what they went into; {} where that was not
-    measured. read_at: when that ended, as time.time() has it there. Neither is a part of what the block is.
+    columns take, where these hold none. digests: uint64 (k,), of each element (read.elements.row_digests); None where
+    nobody wants them. learned: what reading told of the stream, for who schedules it: ShardEnds, where it is read by
+    shards. spent: what reading it took, in seconds by what they went into; {} where that was not measured. read_at:
+    when that ended, as time.time() has it there. Neither is a part of what the block is.
     """
 
     positions: Indices
@@ -54,6 +56,7 @@ class Block:
     lengths: Indices | None = None
     selected: Indices | None = None
     whole_nbytes: int = 0
+    digests: Digests | None = None
     learned: tuple[Any, ...] = ()
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
     read_at: float = field(default=0.0, compare=False)
@@ -66,6 +69,15 @@ class Block:
     def read_s(self) -> float:
         """What reading it took; 0 where that was not measured."""
         return sum(self.spent.values())
+
+
+def digested(read: Callable[[Any], Block], request: Any) -> Block:
+    """The block that `read` gives for the request, with the digests of its elements where they are wanted."""
+    block = read(request)
+    if not request.wanted.is_digested:
+        return block
+    with lap("digest"):
+        return replace(block, digests=row_digests(block.positions, block.columns, block.lengths))
 
 
 def timed(read: Callable[[Any], Block], request: Any) -> Block:

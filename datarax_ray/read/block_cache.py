@@ -100,14 +100,12 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
             return block
         return replace(block, columns=_rows(block, NO_RUNS), selected=NO_RUNS, whole_nbytes=block.nbytes)
     runs = clipped(wanted, len(block.positions) if block.lengths is None else int(block.lengths.sum()))
-    positions, lengths = _elements(block, runs)
     # what reading took was told with the places
     return replace(
         block,
-        positions=positions,
+        **_elements(block, runs),
         columns=_rows(block, runs),
         skipped=(),
-        lengths=lengths,
         selected=runs,
         spent={},
     )
@@ -118,30 +116,30 @@ def merged(places: Block, part: Block, runs: Indices) -> Block:
 
     Raises: what made the second block fail where the first did not; RuntimeError where it is another one.
     """
-    positions, lengths = _elements(places, runs)
-    pairs = ((part.positions, positions), (part.selected, runs), (part.lengths, lengths))
-    if not all(_are_equal(*pair) for pair in pairs):
+    told = _elements(places, runs) | {"selected": runs}
+    if not all(_are_equal(getattr(part, name), value) for name, value in told.items()):
         raise part.failure or RuntimeError(
-            f"the elements from position {positions[0]} on were others when they were read again: the data or a "
-            "transform does not give the same twice, so no stream over it can be exact"
+            f"the elements from position {told['positions'][0]} on were others when they were read again: the data or "
+            "a transform does not give the same twice, so no stream over it can be exact"
         )
     return replace(places, columns=part.columns, selected=runs)
 
 
-def _are_equal(found: Indices | None, wanted: Indices | None) -> bool:
+def _are_equal(found: np.ndarray | None, wanted: np.ndarray | None) -> bool:
     return found is wanted if found is None or wanted is None else np.array_equal(found, wanted)
 
 
-def _elements(block: Block, runs: Indices) -> tuple[Indices, Indices | None]:
-    """The position of each element that has some of these rows, and its length where it is a document."""
+def _elements(block: Block, runs: Indices) -> dict[str, Any]:
+    """What the block tells of each element that has some of these rows, by name of the block's fields."""
+    told = {"positions": block.positions, "lengths": block.lengths, "digests": block.digests}
     if block.lengths is None:
-        return rows_in(runs, block.positions), None
+        return {name: None if array is None else rows_in(runs, array) for name, array in told.items()}
     first = np.searchsorted(ends := np.cumsum(block.lengths), runs[:, 0], "right")
     has_some = np.zeros(len(block.lengths) + 1, np.int64)
     np.add.at(has_some, first, 1)
     np.add.at(has_some, np.searchsorted(ends, runs[:, 1]) + 1, -1)
     found = np.flatnonzero(np.cumsum(has_some))
-    return block.positions[found], block.lengths[found]
+    return {name: None if array is None else array[found] for name, array in told.items()}
 
 
 def _rows(block: Block, runs: Indices) -> Columns:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -272,7 +272,7 @@ class ShardReadRequest:
     @property
     def asked(self) -> Hashable:
         """The same whatever cursors those who ask came to know."""
-        return self.start, self.stop, tuple(shard for shard, _ in self.shards), self.wanted.documents
+        return self.start, self.stop, tuple(shard for shard, _ in self.shards), replace(self.wanted, sharing=None)
 
     def narrowed(self, positions: tuple[int, ...]) -> None:
         """None: a shard is read forwards."""

@@ -1,0 +1,95 @@
+"""The rolling digest: one number for everything that was consumed of a stream, kept in its state.
+
+    digest = the sum, mod 2**64, of a hash of each element wholly consumed: of its position, its ordinal, its fields
+
+A sum is the same for any actors, chunks and batches, and the sums of several trainers, each of its own rows, add up to
+that of all rows; and since the position is in what is hashed, it is another one where rows are swapped, dropped, come
+twice or differ in a bit. By chance two streams have one sum once in 1.8e19 times; it is no seal against forgery. What
+hashes is read.elements.row_digests, where rows are made; here there are sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Self
+
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.state import StreamState, is_count
+from datarax_ray.plan.trainer_rows import WHOLE, Share
+
+_MODULUS = 2**64
+
+
+class RollingDigest(NamedTuple):
+    """Of what was consumed since a state of the stream.
+
+    since: the position at which it begins, and how much of that record came before. total: the sum. parts: of the
+    num_parts parts of every batch, those whose rows are in it: a trainer's own; () where all are.
+    """
+
+    since: tuple[int, int]
+    total: int = 0
+    parts: tuple[int, ...] = ()
+    num_parts: int = 1
+
+    @classmethod
+    def begun(cls, state: StreamState, share: Share = WHOLE) -> Self:
+        """That of nothing, from this state on. share: of every batch, what is going to be in it."""
+        parts = () if len(share.parts) == share.num_parts else share.parts
+        return cls((state.position, state.offset), 0, parts, share.num_parts if parts else 1)
+
+    def plus(self, digest: int) -> Self:
+        """With more elements, of this sum."""
+        return self._replace(total=(self.total + digest) % _MODULUS)
+
+    def held_by(self, share: Share) -> Self | None:
+        """With what one of the trainers goes on from here: its own part, or all of it where it has the first rows.
+
+        None where this is another trainer's part: the rest of it is not known here.
+        """
+        own = self.begun(StreamState(*self.since), share)
+        if (self.parts, self.num_parts) == (own.parts, own.num_parts):
+            return self
+        if self.parts:
+            return None
+        return own.plus(self.total) if 0 in share.parts else own
+
+    def to_json(self) -> dict[str, Any]:
+        """In plain values, of constant size but for the parts of a trainer."""
+        part = {"parts": list(self.parts), "num_parts": self.num_parts} if self.parts else {}
+        return {"sum": f"{self.total:016x}", "since": list(self.since)} | part
+
+    @classmethod
+    def from_json(cls, said: Any) -> Self:
+        """What to_json gave. Raises: ValueError for what it never gives."""
+        try:
+            total, (position, offset) = said["sum"], said["since"]
+            parts, num_parts = said.get("parts", []), said.get("num_parts", 1)
+            counts = [position, offset, num_parts, *parts]
+            if not (len(total) == 16 and all(map(is_count, counts)) and isinstance(said, Mapping)):
+                raise ValueError
+            if sorted(set(parts)) != parts or any(part >= num_parts for part in parts):
+                raise ValueError
+            return cls((position, offset), int(total, 16), tuple(parts), num_parts)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            raise ValueError(
+                f"the state's digest is none: {shown(said)}; the state is damaged, restore an earlier one"
+            ) from None
+
+
+def added(digests: Iterable[RollingDigest]) -> RollingDigest | None:
+    """The digest of all rows, of those of trainers, each of which counts once; None where some are not among them.
+
+    >>> one, other = RollingDigest((0, 0), 2, (0,), 2), RollingDigest((0, 0), 5, (1,), 2)
+    >>> added([one, other]), added([one, one])
+    (RollingDigest(since=(0, 0), total=7, parts=(), num_parts=1), None)
+    """
+    each = sorted(set(digests))
+    parts = sorted(part for digest in each for part in digest.parts)
+    first = each[0]
+    if not first.parts and len(each) == 1:
+        return first
+    alike = all((digest.since, digest.num_parts) == (first.since, first.num_parts) for digest in each)
+    if not alike or parts != list(range(first.num_parts)):
+        return None
+    return RollingDigest(first.since, sum(digest.total for digest in each) % _MODULUS)

@@ -1,0 +1,208 @@
+"""Digests of batches: the same sum for any chunks, batches, trainers and resumes, and that of a plain loop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.flow import LocalPool
+from datarax_ray.feed.stream import StreamOptions, batches
+from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
+from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.trainer_rows import Share
+from datarax_ray.read.elements.columns import stack
+from datarax_ray.read.elements.row_digests import row_digests
+from datarax_ray.sources import (
+    HFStreamingConfig,
+    HFStreamingSource,
+    MixtureSource,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests.data import AddNoise, Squares
+from tests.feed.test_sharing_actors import Actor, Drop, tokenise
+
+N = 90
+PACKINGS: dict[str, Any] = {"concat": ConcatThenSplit(32, ("tokens", "mask")), "first fit": FirstFitPack(100, "tokens")}
+
+
+class Repeat:
+    """Element i comes i % 4 times."""
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [element | {"name": f"{n} of {element['index']}"} for n in range(element["index"] % 4)]
+
+
+def source_of(*transforms: Any, seed: int = 1, num_epochs: int = 2) -> Any:
+    config = RandomAccessSourceConfig(num_epochs=num_epochs, shuffle=True, seed=seed)
+    return RandomAccessSource(config, Squares(N), transforms=transforms)
+
+
+def mixture() -> Any:
+    parts = [source_of(AddNoise(), num_epochs=-1), source_of(AddNoise(), Drop(), seed=2, num_epochs=-1)]
+    return MixtureSource(parts, weights=[2, 1], length=150)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    directory = tmp_path_factory.mktemp("shards")
+    for file, count in enumerate((30, 10, 25)):
+        lines = (json.dumps({"index": 100 * file + n}) + "\n" for n in range(count))
+        (directory / f"{file}.jsonl").write_text("".join(lines))
+    files = sorted(str(path) for path in Path(directory).glob("*.jsonl"))
+    options: dict[str, Any] = {"download_kwargs": {"data_files": files}, "shuffle": True, "num_epochs": 2}
+    config = HFStreamingConfig(
+        name="json", split="train", streaming=True, shuffle_buffer_size=8, turn_size=3, **options
+    )
+    return HFStreamingSource(config, transforms=[AddNoise()])
+
+
+STREAMS: dict[str, Any] = {
+    "records": lambda: source_of(AddNoise()),
+    "behind a filter": lambda: source_of(Drop(), AddNoise()),
+    "flat_map": lambda: source_of(Repeat()),
+    "mixture": mixture,
+}
+
+
+def totals(stream: Any, pool: Any = None, start: StreamState | None = None, **options: Any) -> list[tuple[Any, int]]:
+    """Where each batch ends, and the sum of all digests so far."""
+    found, total = [], 0
+    for batch in batches(
+        stream, pool or LocalPool(stream), start or StreamState(), StreamOptions(digest=True, **options)
+    ):
+        total += batch.digest
+        found.append((batch.state, total % 2**64))
+    return found
+
+
+def plain_total(source: Any, state: StreamState) -> int:
+    """One element after the other, each hashed by itself."""
+    total = 0
+    for position in range(state.position + bool(state.offset)):
+        found = source.get_batch_at(position, 1)
+        if position == state.position:
+            found = found[: state.offset]
+        if found:
+            total += int(row_digests(np.full(len(found), position), stack(found)).sum())
+    return total % 2**64
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_it_is_the_sum_of_a_plain_loop_over_what_the_state_says_was_delivered(stream: str) -> None:
+    source = STREAMS[stream]()
+    found = totals(source.describe(), batch_size=7, chunk_size=11)
+    assert len(found) > 10
+    assert [total for _, total in found] == [plain_total(source, state) for state, _ in found]
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_of_packed_rows_it_counts_each_document_whose_last_token_was_delivered(packing: str) -> None:
+    source = source_of(tokenise)
+    found = totals(source.describe(), batch_size=3, chunk_size=17, packing=PACKINGS[packing])
+    fields = PACKINGS[packing].documents.fields
+    for state, total in found:
+        want = 0
+        for position in range(state.position):
+            (element,) = source.get_batch_at(position, 1)
+            columns = {name: element[name] for name in fields}
+            if len(element["tokens"]):
+                want += int(row_digests(np.array([position]), columns, np.array([len(element["tokens"])])).sum())
+        assert total == want % 2**64
+        assert state.offset < len(source.get_batch_at(state.position, 1)[0]["tokens"]) if state.offset else True
+
+
+def check(stream: Any, data: Any, **options: Any) -> None:
+    """Any split among trainers, from any state on, adds up to one trainer's in other chunks."""
+    num_trainers, rows_each = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    options = {
+        "batch_size": num_trainers * rows_each,
+        "drop_remainder": data.draw(st.booleans()),
+        "pad_remainder": data.draw(st.booleans()),
+        **options,
+    }
+    whole = totals(stream, chunk_size=data.draw(st.integers(1, 90)), **options)
+    starts = [(StreamState(), 0), *whole]
+    start, before = starts[data.draw(st.integers(0, len(starts) - 1))]
+    shared: dict[str, Any] = {"chunk_size": data.draw(st.integers(1, 90)), "process_count": num_trainers}
+    actor = None
+    if data.draw(st.booleans()):
+        actor, shared = Actor(stream), shared | {"shares_actors": True}
+    each = [
+        totals(stream, actor, start, share=Share(num_trainers, (rank,)), **shared, **options)
+        for rank in range(num_trainers)
+    ]
+    is_whole = "packing" in options  # every trainer knows all documents
+    got = [
+        (steps[0][0], (before + (steps[0][1] if is_whole else sum(total for _, total in steps))) % 2**64)
+        for steps in zip(*each, strict=True)
+    ]
+    want = whole[len(whole) - len(got) :]
+    assert [(state.position, state.offset, total) for state, total in got] == [
+        (state.position, state.offset, total) for state, total in want
+    ]
+    assert all(steps.count(steps[0]) == len(steps) for steps in zip(*each, strict=True) if is_whole)
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@given(data=st.data())
+@settings(max_examples=12)
+def test_any_trainers_chunks_and_resumes_give_one_sum(stream: str, data: Any) -> None:
+    check(STREAMS[stream]().describe(), data)
+
+
+@pytest.mark.parametrize("packing", [*PACKINGS.values(), FirstFitPack(40, "tokens", too_long="split")], ids=str)
+@given(data=st.data())
+@settings(max_examples=12)
+def test_of_packed_rows_too(packing: Any, data: Any) -> None:
+    """Of documents that are several of one record, too."""
+    check(source_of(Drop(), Repeat(), tokenise).describe(), data, packing=packing)
+
+
+def test_of_a_stream_of_shards_too(shards: Any) -> None:
+    whole = totals(shards.describe(), batch_size=4, chunk_size=9)
+    assert len(whole) == 33
+    for rank_chunk, number in ((5, 0), (30, 7), (1, 20)):
+        start, before = (StreamState(), 0) if not number else whole[number - 1]
+        each = [
+            totals(shards.describe(), None, start, batch_size=4, chunk_size=rank_chunk, share=Share(2, (rank,)))
+            for rank in (0, 1)
+        ]
+        got = [(before + left + right) % 2**64 for (_, left), (_, right) in zip(*each, strict=True)]
+        assert got == [total for _, total in whole[number:]]
+
+
+def test_who_wants_none_has_none() -> None:
+    stream = source_of(AddNoise()).describe()
+    batch: HostBatch = next(batches(stream, LocalPool(stream), StreamState(), StreamOptions(8)))
+    assert batch.digest == 0
+
+
+def test_a_block_that_is_made_again_and_holds_something_else_is_no_silent_one() -> None:
+    """Trainers that share actors ask for places first: the digests come with these, and the rows perhaps later."""
+
+    class Unlike:
+        """What it gives depends on the call."""
+
+        calls = 0
+
+        def map(self, element: dict[str, Any]) -> dict[str, Any]:
+            Unlike.calls += 1
+            return element | {"calls": Unlike.calls}
+
+    class Forgetful(Actor):
+        def read(self, request: Any) -> Any:
+            self._cache._kept.clear()
+            return super().read(request)
+
+    stream = source_of(Drop(), Unlike()).describe()
+    options: dict[str, Any] = {"batch_size": 8, "share": Share(2, (0,)), "process_count": 2, "shares_actors": True}
+    with pytest.raises(RuntimeError, match="were others when they were read again"):
+        totals(stream, Forgetful(stream), **options)

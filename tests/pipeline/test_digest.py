@@ -1,0 +1,229 @@
+"""The rolling digest in the state: one at the end, however often, by whomever and from wherever it was gone on from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+from datarax_ray import Pipeline
+from datarax_ray.checkpoint import PipelineRestore, PipelineSave, restore_pipeline, save_pipeline
+from datarax_ray.plan.packing import ConcatThenSplit
+from datarax_ray.plan.rolling_digest import RollingDigest, added
+from tests.data import AddNoise
+from tests.feed.test_digests import STREAMS, mixture, source_of
+from tests.feed.test_sharing_actors import tokenise
+
+ROOT = Path(__file__).parents[2]
+
+
+def pipeline(source: Any, batch_size: int = 12, digest: bool = True, **options: Any) -> Pipeline:
+    return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), digest=digest, **options)
+
+
+def states(made: Pipeline) -> list[str]:
+    return [json.dumps(made.get_state()), *(json.dumps(made.get_state()) for _ in made)]
+
+
+def digest_in(state: str | Any) -> Any:
+    return (json.loads(state) if isinstance(state, str) else state)["digest"]
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_resumed_at_every_batch_it_ends_as_the_same(stream: str) -> None:
+    want = states(pipeline(STREAMS[stream]()))
+    assert len({digest_in(state)["sum"] for state in want}) >= len(want) - 1  # the last state may add nothing
+    assert digest_in(want[0]) == {"sum": "0" * 16, "since": [0, 0]}
+    for number in range(0, len(want), 4):
+        resumed = pipeline(STREAMS[stream]())
+        resumed.set_state(json.loads(want[number]))
+        assert states(resumed) == want[number:]
+
+
+def test_in_the_middle_of_packed_documents_too() -> None:
+    def packed() -> Pipeline:
+        return pipeline(source_of(tokenise), 3, packing=ConcatThenSplit(32, ("tokens", "mask")))
+
+    want = states(packed())
+    for number in range(0, len(want), 9):
+        resumed = packed()
+        resumed.set_state(json.loads(want[number]))
+        assert states(resumed)[-1] == want[-1]
+
+
+def test_batch_size_padding_and_prefetch_are_nothing_of_it() -> None:
+    last = digest_in(states(pipeline(mixture()))[-1])
+    for options in ({"batch_size": 1}, {"batch_size": 31, "pad_remainder": True}, {"batch_size": 400}, {"prefetch": 0}):
+        assert digest_in(states(pipeline(mixture(), **options))[-1]) == last
+
+
+def test_what_is_dropped_at_the_end_was_not_consumed() -> None:
+    made = pipeline(mixture(), 31, drop_remainder=True)
+    saved = states(made)
+    assert digest_in(made.get_state()) == digest_in(saved[-1])
+    assert digest_in(saved[-1]) == digest_in(states(pipeline(mixture(), 31))[len(saved) - 1])
+
+
+def test_a_scan_and_steps_give_the_same() -> None:
+    made, other = pipeline(source_of()), pipeline(source_of())
+    made.scan(lambda carry, batch: (carry + batch["index"].sum(), 0), length=3, init_carry=0)
+    for _ in range(3):
+        other.step()
+    assert made.get_state() == other.get_state()
+
+
+def test_another_order_another_row_or_another_seed_is_another_digest() -> None:
+    sums = [digest_in(states(pipeline(source))[-1])["sum"] for source in (source_of(), source_of(seed=2), mixture())]
+    assert len(set(sums)) == 3
+
+
+def test_it_begins_anew_where_a_person_seeks_or_a_state_has_none(caplog: pytest.LogCaptureFixture) -> None:
+    made = pipeline(source_of())
+    made.step()
+    made.seek(24)
+    assert digest_in(made.get_state()) == {"sum": "0" * 16, "since": [24, 0]}
+    old = pipeline(source_of(), digest=False)
+    old.step()
+    assert "digest" not in old.get_state()
+    made.set_state(old.get_state())
+    assert digest_in(made.get_state()) == {"sum": "0" * 16, "since": [12, 0]}
+    made.step()
+    assert not caplog.records
+    old.set_state(made.get_state())
+    assert "digest" not in old.get_state()
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
+        "the state has a digest of what was consumed, which ends here: there is no digest=True"
+    ]
+
+
+def test_a_damaged_one_is_refused_and_nothing_moves() -> None:
+    made = pipeline(source_of())
+    made.step()
+    state = made.get_state()
+    with pytest.raises(ValueError, match=r"the state's digest is none: 'abc'; the state is damaged"):
+        made.set_state(state | {"digest": "abc"})
+    assert made.get_state() == state
+
+
+def test_trainers_each_have_their_part_and_go_on_with_it_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def trainer(rank: int, count: int = 3) -> Pipeline:
+        return pipeline(source_of(), process_index=rank, process_count=count)
+
+    want = states(pipeline(source_of()))
+    found = [states(trainer(rank)) for rank in range(3)]
+    for number, parts in enumerate(zip(*found, strict=True)):
+        whole = added(RollingDigest.from_json(digest_in(part)) for part in parts)
+        assert whole is not None
+        assert whole.to_json() == digest_in(want[number])
+    again = trainer(1)
+    again.set_state(json.loads(found[1][4]))
+    assert states(again) == found[1][4:]
+    assert not caplog.records
+    other = trainer(0)
+    other.set_state(json.loads(found[1][4]))
+    assert digest_in(other.get_state()) == {"sum": "0" * 16, "since": [48, 0], "parts": [0], "num_parts": 3}
+    assert "has the digest of parts [1] of 3 of every batch, and this trainer has others" in caplog.text
+
+
+def test_other_numbers_of_trainers_go_on_from_what_they_add_up_to() -> None:
+    """1, 3, 2, 4, 1 trainers, each for two batches."""
+
+    def trainer(rank: int, count: int) -> Pipeline:
+        return pipeline(source_of(AddNoise(), seed=5), process_index=rank, process_count=count)
+
+    want = states(trainer(0, 1))
+    state, number = json.loads(want[0]), 0
+    for count in (1, 3, 2, 4, 1):
+        made = [trainer(rank, count) for rank in range(count)]
+        for each in made:
+            each.set_state(state)
+        for _ in range(2):
+            for each in made:
+                each.step()
+        number += 2
+        whole = added(RollingDigest.from_json(digest_in(each.get_state())) for each in made)
+        assert whole is not None
+        state = made[-1].get_state() | {"digest": whole.to_json()}
+        assert json.dumps(state) == want[number]
+
+
+def test_saved_by_orbax_with_the_model_it_comes_back(tmp_path: Path) -> None:
+    made = pipeline(source_of())
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        for step, _ in enumerate(itertools.islice(made, 3)):
+            manager.save(step, args=ocp.args.Composite(data=PipelineSave(made)))
+        manager.wait_until_finished()
+        resumed = pipeline(source_of())
+        manager.restore(1, args=ocp.args.Composite(data=PipelineRestore(resumed)))
+    resumed.step()
+    assert resumed.get_state() == made.get_state()
+    save_pipeline(tmp_path / "alone", made)
+    restore_pipeline(tmp_path / "alone", resumed)
+    assert resumed.get_state() == made.get_state()
+
+
+def worker(rank: int, count: int, port: int, directory: str, number: int) -> None:
+    """Goes on from step `number` of the run, two batches, each saved by all processes."""
+    import jax
+
+    jax.distributed.initialize(f"127.0.0.1:{port}", count, rank)
+    made = pipeline(source_of(AddNoise(), seed=5))
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=number > 0)
+    with ocp.CheckpointManager(Path(directory), options=options) as manager:
+        if number:
+            manager.restore(number, args=ocp.args.Composite(data=PipelineRestore(made)))
+        for step in (number + 1, number + 2):
+            made.step()
+            manager.save(step, args=ocp.args.Composite(data=PipelineSave(made)))
+        manager.wait_until_finished()
+
+
+@pytest.mark.timeout(300)
+def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(tmp_path: Path) -> None:
+    want = states(pipeline(source_of(AddNoise(), seed=5)))
+    for number, count in ((0, 2), (2, 3)):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = {**os.environ, "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
+        given = [(rank, count, port, str(tmp_path / "run"), number) for rank in range(count)]
+        commands = [
+            [sys.executable, "-c", f"from tests.pipeline.test_digest import worker; worker(*{g})"] for g in given
+        ]
+        workers = [subprocess.Popen(c, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True) for c in commands]
+        try:
+            errors = [each.communicate(timeout=240)[1] for each in workers]
+        finally:
+            for each in workers:
+                each.kill()
+        assert all(each.returncode == 0 for each in workers), "\n".join(error[-3000:] for error in errors)
+    for step in (1, 2, 3, 4):
+        (saved,) = (tmp_path / "run" / str(step) / "data").glob("d*.json")
+        state = json.loads(saved.read_text())
+        assert state.pop("checksum")
+        assert json.dumps(state) == want[step], step
+
+
+def test_what_it_was_is_made_once_more_from_a_state() -> None:
+    made = pipeline(source_of(AddNoise()))
+    made.seek(5)
+    saved = [made.get_state(), *(made.get_state() for _ in made)]
+    position = made.position
+    again = pipeline(source_of(AddNoise()), digest=False)
+    found = list(again.digests(saved[3]))
+    assert found[: len(saved)] == [(state["position"], 0, state["digest"]["sum"]) for state in saved][: len(found)]
+    assert (again.position, made.position) == (0, position)
+    with pytest.raises(ValueError, match=r"the state has no digest of all rows; it is kept by Pipeline\(digest=True\)"):
+        next(again.digests(again.get_state()))
+    assert np.unique([digest for *_, digest in found]).size == len(found)
