@@ -25,7 +25,7 @@ _UNPICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "
 # Of their own making: an error, to see that it survives the way to the driver; a dataset closed to give files back.
 _ALLOWED = {
     ("actors/trial.py", "pickle.loads(pickle.dumps(error))"),
-    ("actors/reader_actor.py", "pickle.loads(given)"),  # a description, from the driver
+    ("actors/description.py", "pickle.loads(box)"),  # from the driver
     # between an actor and the process that it starts to try a position in, by pipes that nobody else holds
     ("actors/trial.py", "pickle.loads(block)"),
     ("actors/trial.py", "pickle.loads(pickled)"),
