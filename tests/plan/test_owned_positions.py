@@ -10,7 +10,7 @@ import pytest
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
 from datarax_ray.plan.orders.order import Order, RunRecords
-from datarax_ray.plan.orders.owned_positions import MAX_HELD
+from datarax_ray.plan.orders.owned_positions import MAX_HELD, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -113,6 +113,23 @@ def test_where_forwards_is_better_nothing_is_remembered(order):
     partitioning = order.partitioning(64)
     partitions = tuple(range(0, partitioning.num_partitions, 3))
     assert [order.owned_positions(partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
+
+
+def test_a_window_that_is_longer_than_the_epoch_is_the_epoch():
+    order = order_of(40_000, seed=3, shuffle="block", groups=RecordGroups([1000] * 40), window_blocks=10**6)
+    for request in requests(order):
+        order.owned_positions(request.partitioning, request.partitions, request.start, request.stop)
+        found = order.owned_positions(request.partitioning, request.partitions, request.start, request.stop)
+        assert found is not None
+        assert tuple(each.tolist() for each in found) == forwards(order, request)
+
+
+@pytest.mark.parametrize("num_held", [0, 1, 30, 40, 100])
+def test_what_is_held_stands_in_order_however_much_of_the_span_it_is(num_held):
+    offsets = np.random.default_rng(num_held).permutation(100)[:num_held]
+    found = ascending(offsets, 1000 - offsets, 100)
+    assert [each.dtype for each in found] == [np.int64] * 2
+    assert (found[0].tolist(), (1000 - found[1]).tolist()) == (sorted(offsets.tolist()),) * 2
 
 
 @pytest.mark.parametrize("num_records", [2 * MAX_HELD, 6 * MAX_HELD + 12_345])

@@ -170,7 +170,8 @@ class BlockShuffle(EpochOrder):
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
         share = partitioning.share_of(partitions)
-        window = self.window_blocks * (self.num_records // len(self.groups) if self.groups else self.block_size)
+        block_size = self.num_records // len(self.groups) if self.groups else self.block_size
+        window = min(self.window_blocks * block_size, self.num_records)
         if window < _SMALL_WINDOW or num_spans(window, share) != 1:  # else forwards, where a table serves a window
             return None
         most = max(1, int(_HELD / (window * share)))  # windows of a span

@@ -74,7 +74,7 @@ def invert(images: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
 
 
 def invert_each(images: Indices, which: Indices, sizes: Indices, seeds: Sequence[int], *, rounds: int = 8) -> Indices:
-    """As invert, for several permutations at once, of which no table is made: for few images of each of many.
+    """As invert, for several permutations: those of which there are few images, and no table is made, all at once.
 
     images: int64 (k,). which: of each, the permutation, an index in sizes (each n) and seeds: int64 (k,), ascending.
 
@@ -82,16 +82,16 @@ def invert_each(images: Indices, which: Indices, sizes: Indices, seeds: Sequence
     [0, 1, 2, 3, 4]
     """
     found = np.empty_like(images)
+    cuts = np.searchsorted(which, np.arange(len(sizes) + 1))
+    counts = np.diff(cuts)
     widths = np.array([block_bits(n) for n in sizes.tolist()])
-    widths[sizes < _WALK_FROM] = 0
-    for width in np.unique(widths).tolist():
+    widths[(sizes < _WALK_FROM) | (counts >= _STRIP)] = 0
+    for number in np.flatnonzero((widths == 0) & (counts > 0)).tolist():
+        its = slice(cuts[number], cuts[number + 1])
+        found[its] = invert(images[its], int(sizes[number]), seed=seeds[number], rounds=rounds)
+    for width in set(widths[counts > 0].tolist()) - {0}:
         mine = widths[which] == width
-        if width:
-            found[mine] = _walk(images[mine], sizes, np.array(seeds, np.uint32), rounds, _decrypt, which[mine])
-            continue
-        for number in np.unique(which[mine]).tolist():
-            its = slice(*np.searchsorted(which, [number, number + 1]))
-            found[its] = invert(images[its], int(sizes[number]), seed=seeds[number], rounds=rounds)
+        found[mine] = _walk(images[mine], sizes, np.array(seeds, np.uint32), rounds, _decrypt, which[mine])
     return found
 
 

@@ -143,7 +143,7 @@ class Order(StatefulOrder, Protocol):
         records = self.records(positions)
         owned = np.zeros(partitioning.num_partitions, bool)
         owned[list(partitions)] = True
-        mine = owned[self.partitions_of(partitioning, records)]
+        mine = np.flatnonzero(owned[self.partitions_of(partitioning, records)])  # a mask costs three times as much
         return positions[mine], records[mine]
 
 

@@ -26,6 +26,9 @@ _MAX_SPANS = 2
 _MAX_ASKED = 4
 # Forwards is as cheap for whoever holds nearly everything, or would compute nearly as much.
 MAX_SHARE = 0.75
+# Positions of a span for each that is held, up to which a place for every position is cheaper than to sort those held:
+# 7 ns for each that is held in place of 37, of a half of 4 million.
+_MAX_PLACES = 4
 # Records that are inverted at a time: what that takes is small beside what is remembered.
 _STRIP = 2**18
 
@@ -84,14 +87,27 @@ class OwnedPositions:
         for span in spans:
             held = self._held.get((owner, span))
             if held is None:
-                offsets, records = held_in(span)
-                ascending = np.argsort(offsets)
-                held = offsets[ascending], records[ascending]
+                held = ascending(*held_in(span), span.size)
             _remember(self._held, (owner, span), held, _MAX_SPANS)
             offsets, records = held
             lo, hi = np.searchsorted(offsets, [start - span.start, stop - span.start])
             found.append((offsets[lo:hi] + span.start, records[lo:hi]))
         return np.concatenate([positions for positions, _ in found]), np.concatenate([records for _, records in found])
+
+
+def ascending(offsets: Indices, records: Indices, size: int) -> tuple[Indices, Indices]:
+    """The offsets in order, and the record at each. offsets: int64 (k,), distinct, in [0, size).
+
+    >>> [found.tolist() for found in ascending(np.array([5, 0, 2]), np.array([7, 8, 9]), size=6)]
+    [[0, 2, 5], [8, 9, 7]]
+    """
+    if size > _MAX_PLACES * len(offsets):
+        order = np.argsort(offsets)
+        return offsets[order], records[order]
+    is_held, places = np.zeros(size, bool), np.empty(size, np.int64)
+    is_held[offsets], places[offsets] = True, records
+    held = np.flatnonzero(is_held)
+    return held, places[held]
 
 
 def _remember(known: dict[Hashable, Any], key: Hashable, value: Any, most: int) -> None:
