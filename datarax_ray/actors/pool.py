@@ -326,7 +326,8 @@ class RayPool(Pool):
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
         with self._held():
-            asked = {actor.handle.stats.remote(): index for index, actor in self._set.actors.items()}
+            there = {index: actor.handle for index, actor in self._set.actors.items() if actor.handle is not None}
+            asked = {handle.stats.remote(): index for index, handle in there.items()}
         with self._connection.waiting():
             answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
         found = {}

@@ -29,6 +29,7 @@ import ray
 from flax import nnx
 
 from datarax_ray import Pipeline, RaySource, load
+from datarax_ray.actors import actor_set
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
@@ -445,6 +446,19 @@ def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path], 
         assert set(crowded._actors.actors()) < {0, 1, 2}
         assert "the others join when the cluster has room (each needs 8 CPU of 16, " in caplog.text
     assert_equal(got, want)
+
+
+def test_who_asks_for_statistics_while_an_actor_could_not_be_started_has_those_of_the_others(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with ray_source(make(files), 1) as source:
+        monkeypatch.setattr(actor_set, "start_actor", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            source.add_actors(1)
+        assert (source.num_actors, list(source.stats())) == (2, [0])
 
 
 def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_there_is(
