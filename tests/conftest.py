@@ -76,6 +76,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (item.path in with_local_ray, -with_local_ray[item.path]))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let what is compiled be kept in a folder: the pipelines of most tests differ in nothing that JAX compiles.
+
+    In this process alone: JAX writes no file at once, so a process that is killed would leave half of one to others.
+    """
+    if "jax" not in sys.modules:
+        return
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    directory = tempfile.mkdtemp(prefix="jax-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    jax.config.update("jax_compilation_cache_dir", directory)
+    jax.config.update("jax_compilation_cache_max_size", 2**30)  # with a bound it locks: threads compile at once
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    compilation_cache.reset_cache()  # some modules have compiled something by now, without it
+
+
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Four files of uneven sizes, 120 records in all."""
