@@ -10,7 +10,7 @@ import pytest
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
 from datarax_ray.plan.orders.order import Order, RunRecords
-from datarax_ray.plan.orders.owned_positions import MAX_HELD, ascending
+from datarax_ray.plan.orders.owned_positions import MAX_HELD, OwnedPositions, Span, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -175,6 +175,23 @@ def test_who_holds_nearly_everything_goes_forwards():
     order = ORDERS["global"]
     partitioning = order.partitioning(64)
     assert [order.owned_positions(partitioning, tuple(range(1000)), 0, 1000) for _ in range(3)] == [None] * 3
+
+
+@pytest.mark.parametrize(("num_held", "num_owners", "num_made"), [(MAX_HELD, 1, 1), (MAX_HELD // 8, 8, 8)])
+def test_what_owners_ask_for_in_turns_is_found_once_for_each(num_held, num_owners, num_made):
+    owned, made = OwnedPositions(), []
+
+    def held_in(span: Span) -> tuple[np.ndarray, np.ndarray]:
+        made.append(span)
+        return np.arange(span.size), np.arange(span.size)
+
+    span = Span(0, 100, 7)
+    for turn in range(5):
+        for owner in range(num_owners):
+            found = owned.find(owner, num_held, 10, 20, [span], held_in)
+            assert (found is None) == (turn == 0)
+        assert owned.find(f"lost {turn}", num_held, 10, 20, [span], held_in) is None
+    assert len(made) == num_made
 
 
 def test_a_request_asked_once_makes_no_table():

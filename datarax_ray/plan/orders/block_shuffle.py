@@ -200,7 +200,7 @@ class BlockShuffle(EpochOrder):
                 begins = self._begins(number * most, (number + 1) * most - 1, seed)
                 begin, size = int(begins[0]), int(begins[-1] - begins[0])
                 spans.append(Span(epoch * self.num_records + begin, size, seed, number))
-        return self._owned.find((partitioning, partitions), start, stop, spans, held_in)
+        return self._owned.find((partitioning, partitions), most * window * share, start, stop, spans, held_in)
 
 
 def _window_seed(seed: int, number: int) -> int:

@@ -56,7 +56,8 @@ class GlobalShuffle(EpochOrder):
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
         n, run = self.num_records, partitioning.run_records
-        count = num_spans(n, partitioning.share_of(partitions))
+        share = partitioning.share_of(partitions)
+        count = num_spans(n, share)
         if n <= cipher.TABLE_LIMIT or count is None:  # forwards is a lookup
             return None
         size = -(-n // count)
@@ -75,4 +76,4 @@ class GlobalShuffle(EpochOrder):
             for epoch, first, last in self.in_epochs(start, stop)
             for number in range(first // size, last // size + 1)
         ]
-        return self._owned.find((partitioning, partitions), start, stop, spans, held_in)
+        return self._owned.find((partitioning, partitions), size * share, start, stop, spans, held_in)

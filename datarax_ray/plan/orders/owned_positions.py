@@ -20,10 +20,9 @@ from datarax_ray.plan.orders.cipher import Indices
 
 # Records of a span: 32 MiB for its two arrays; it takes half a second to make.
 MAX_HELD = 2**21
-# A chunk may lie across the border of two spans.
-_MAX_SPANS = 2
-# Owners that were asked for last. Who asks for what another one lost, or is late with, asks for it among its own.
-_MAX_ASKED = 4
+# A chunk may lie across the border of two spans. Smaller ones are for several owners: trainers that share an actor may
+# have measured it differently, and each then asks it for partitions of its own choice.
+_MIN_SPANS, _MAX_SPANS = 2, 64
 # Forwards is as cheap for whoever holds nearly everything, or would compute nearly as much.
 MAX_SHARE = 0.75
 # Positions of a span for each that is held, up to which a place for every position is cheaper than to sort those held:
@@ -68,19 +67,21 @@ class OwnedPositions:
     def find(
         self,
         owner: Hashable,
+        num_held: float,
         start: int,
         stop: int,
         spans: Sequence[Span],
         held_in: Callable[[Span], tuple[Indices, Indices]],
     ) -> tuple[Indices, Indices] | None:
-        """See Order.owned_positions. spans: those that [start, stop) touches, in order. held_in: the offsets in a span
-        of the owner's records, in any order, and the records.
+        """See Order.owned_positions. num_held: of the owner's records in a span, about. spans: those that [start, stop)
+        touches, in order. held_in: the offsets in a span of the owner's records, in any order, and the records.
 
-        None also where this owner was not asked for of late. A request that another owner lost is asked once, and must
-        not cost a table.
+        None also where this owner was not asked for of late, among half as many others as spans are remembered. A
+        request that another owner lost, or is late with, is asked once, and must not cost a table, nor push one out.
         """
+        most = int(min(_MAX_SPANS, max(_MIN_SPANS, _MIN_SPANS * MAX_HELD / num_held)))
         was_asked = owner in self._asked
-        _remember(self._asked, owner, None, _MAX_ASKED)
+        _remember(self._asked, owner, None, most // 2 + 1)
         if not was_asked:
             return None
         found = []
@@ -88,7 +89,7 @@ class OwnedPositions:
             held = self._held.get((owner, span))
             if held is None:
                 held = ascending(*held_in(span), span.size)
-            _remember(self._held, (owner, span), held, _MAX_SPANS)
+            _remember(self._held, (owner, span), held, most)
             offsets, records = held
             lo, hi = np.searchsorted(offsets, [start - span.start, stop - span.start])
             found.append((offsets[lo:hi] + span.start, records[lo:hi]))
