@@ -34,9 +34,11 @@ STORE_NBYTES = 80 * 2**20
 MODULE = """
 from users_factor import FACTOR
 
+TIMES = 1
+
 class Scale:
     def map(self, element):
-        return element | {"scaled": element["index"] * FACTOR}
+        return element | {"scaled": element["index"] * FACTOR * TIMES}
 """
 
 
@@ -162,6 +164,68 @@ def test_where_all_nodes_have_other_code_the_error_says_so(cluster: Cluster, sca
         pytest.raises(RuntimeError, match="no reader actor can start.*users_factor on node "),
     ):
         next(distributed.batches(0, StreamOptions(4)))
+
+
+def test_what_the_program_sets_in_a_module_is_an_error_where_actors_import_another_value(
+    cluster: Cluster, scale: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_files(tmp_path, (9,)), transforms=[decode, scale])
+    monkeypatch.setattr("users_scale.TIMES", 7)
+    message = "users_scale.TIMES is 1 on node .*, and 7 in the driver, where the program has set it"
+    with (
+        RaySource(source, num_actors=1, num_cpus=0.1, resources={"host": 0.1}) as distributed,
+        pytest.raises(RuntimeError, match=f"no reader actor can start.*{message}"),
+    ):
+        next(distributed.batches(0, StreamOptions(4)))
+
+
+SETTINGS = """
+import os
+
+SCALE, HERE, calls = 1, os.path.dirname(__file__), []
+FACTOR = 1
+table = {}
+table["k"] = 1
+
+class Config:
+    size: int = 1
+    count = 0
+
+class Map:
+    size = count = 1
+
+    def map(self, x):
+        calls.append(x)
+        self.count += 1
+        Config.count += 1
+        return x * FACTOR * self.size * Config.size * table["k"] * bool(HERE)
+"""
+
+
+def test_what_the_program_set_and_code_reads_is_compared_and_nothing_that_a_node_makes_out_itself(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "users_settings.py").write_text(SETTINGS)
+    script = "import users_settings\n\ndef scale(x):\n    return users_settings.FACTOR * x\n"
+    (tmp_path / "users_script.py").write_text(script)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings, script = importlib.import_module("users_settings"), importlib.import_module("users_script")
+    settings.Map().map(3)
+    assert code_of(["users_settings"], [settings.Map]).values == {}
+    for name in ("FACTOR", "Config.size", "Map.size"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"users_settings.{name}", 7)
+            found = code_of(["users_settings"], [settings.Map])
+            assert code_of([], [settings.Map], ["users_settings"]).values == {}
+            found.check("here")
+        assert {name for _, name in found.values} == {name}
+        with pytest.raises(OtherCodeError, match=f"users_settings.{name} is 1 on node here, .* and 7 in the driver"):
+            found.check("here")
+    with monkeypatch.context() as patch:  # of another module of users' than the function's own
+        patch.setattr("users_settings.FACTOR", 7)
+        patch.setattr("users_settings.HERE", "there")
+        found = code_of([], [script.scale])
+    assert {name for _, name in found.values} == {"FACTOR"}
 
 
 def test_code_is_compared_as_it_is_on_the_disk_without_comments(tmp_path: Path, monkeypatch: Any) -> None:

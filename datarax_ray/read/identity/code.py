@@ -30,10 +30,12 @@ from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.referenced_globals import (
     asked,
     cells,
+    inner,
     is_users,
     lasting,
     reached,
     read_beside,
+    shortened,
     wrappers,
 )
 
@@ -100,6 +102,14 @@ def value_digest(value: Any) -> str:
     """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
     with _PARSING:
         return digest(_Telling().value(value, 0))
+
+
+def read_digest(value: Any) -> str:
+    """A digest of what code reads in a module: of data as value_digest, of a function or class its text alone."""
+    value = shortened(inner(value))
+    is_code = inspect.isclass(value) or inspect.isfunction(value)
+    with _PARSING:
+        return _text(value) if is_code else value_digest(lasting(value))
 
 
 def source_digest(text: str) -> str:

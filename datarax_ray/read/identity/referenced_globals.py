@@ -68,6 +68,28 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
+def read_of_modules(root: Any) -> set[str]:
+    """Names ("module.name.attribute") of what a function or class reads in modules of users', in whichever of them.
+
+    Functions, classes, plain data, plain attributes of objects, and of the classes themselves. Without what it writes
+    to: that is another one in each process.
+    """
+    found: dict[str, Any] = {}
+    names: set[str] = set()
+    written: set[str] = set()
+    loaded: set[str] = set()
+    for function in map(inspect.unwrap, _walk(root, found, None)):
+        written |= {_as_read(function, name) for name in _written(function)}
+        names |= _attributes(function, None, written).keys()
+        loaded |= {name for code in code_objects(function.__code__) for name in code.co_names}
+    own = loaded - {name.rpartition(".")[2] for name in written}  # self.count += 1 hides the class's
+    for cls in filter(inspect.isclass, [root, *found.values()]):
+        for base in filter(is_users, cls.__mro__):
+            plain = {name for name, value in vars(base).items() if isinstance(value, _PLAIN)}
+            names |= {f"{base.__module__}.{base.__qualname__}.{name}" for name in plain & own}
+    return (names | found.keys()) - written
+
+
 def functions_used(root: Any) -> Iterator[types.FunctionType]:
     """The function, or the methods of the class, and the users' functions of its package that these use, as called."""
     return _walk(root, {})
@@ -86,19 +108,22 @@ def wrappers(root: Any) -> list[types.FunctionType]:
     return list(around.values())
 
 
-def _walk(root: Any, found: dict[str, Any]) -> Iterator[Any]:
-    """Every function of the root, and of what these use, as it is called; puts what is used into `found`, by name."""
+def _walk(root: Any, found: dict[str, Any], package: str | None = "") -> Iterator[Any]:
+    """Every function of the root, and of what these use, as it is called; puts what is used into `found`, by name.
+
+    package: that is followed; "" for the root's own, None for all of users'.
+    """
     if not is_users(root):
         return
-    package = root.__module__.partition(".")[0]
+    package = root.__module__.partition(".")[0] if package == "" else package
     waiting = [root]
     while waiting and len(found) < _MAX_FOUND:
         for function in _functions(waiting.pop()):
             yield function
             for name, called in _used(inspect.unwrap(function), package):
-                value = _inner(called)
+                value = inner(called)
                 if name not in found and value is not root:
-                    found[name] = _shortened(value)
+                    found[name] = shortened(value)
                     if isinstance(value, types.FunctionType | type):
                         waiting.append(called)
 
@@ -117,7 +142,7 @@ def _bare(function: types.FunctionType) -> types.FunctionType:
     return made
 
 
-def _inner(value: Any) -> Any:
+def inner(value: Any) -> Any:
     """What is called in the end, inside functools.wraps, functools.cache or jax.jit."""
     return inspect.unwrap(value) if callable(value) and asked(value, "__wrapped__") is not None else value
 
@@ -154,7 +179,13 @@ def _functions(code: Any) -> Iterator[Any]:
             yield value
 
 
-def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any]]:
+def _is_in(package: str | None, code: Any) -> bool:
+    """Whether a module, function or class is of the package; of None, whether it is users'."""
+    name = code.__name__ if isinstance(code, types.ModuleType) else code.__module__ or ""
+    return is_users(code) if package is None else name.partition(".")[0] == package
+
+
+def _used(function: types.FunctionType, package: str | None) -> Iterator[tuple[str, Any]]:
     """What a function loads by a global name, or as an attribute of a module of the package, with what is around it."""
     loaded: list[tuple[str, Any]] = []
     for code in code_objects(function.__code__):
@@ -164,19 +195,19 @@ def _used(function: types.FunctionType, package: str) -> Iterator[tuple[str, Any
                 value = function.__globals__[step.argval]
                 loaded.append((f"{function.__module__}.{step.argval}", value))
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, types.ModuleType):
-                name, value = f"{value.__name__}.{step.argval}", getattr(value, step.argval, None)
-                if name.partition(".")[0] == package:
-                    loaded.append((name, value))
+                module, value = value, getattr(value, step.argval, None)
+                if _is_in(package, module):
+                    loaded.append((f"{module.__name__}.{step.argval}", value))
             elif step.opname not in ("CACHE", "PRECALL", "PUSH_NULL"):
                 value = None
     for name, called in loaded:
-        value = _inner(called)
-        is_code = isinstance(value, types.FunctionType | type) and (value.__module__ or "").partition(".")[0] == package
+        value = inner(called)
+        is_code = isinstance(value, types.FunctionType | type) and _is_in(package, value)
         if isinstance(value, _PLAIN) or (is_code and is_users(value)):
             yield name, called
 
 
-def _attributes(function: types.FunctionType, package: str, written: set[str]) -> dict[str, Any]:
+def _attributes(function: types.FunctionType, package: str | None, written: set[str]) -> dict[str, Any]:
     """The plain attributes that a function reads of objects and classes that it loads by a global name, by name.
 
     Of what its package's modules hold, too; of no library's modules. And objects of users' classes that can be called.
@@ -195,10 +226,10 @@ def _attributes(function: types.FunctionType, package: str, written: set[str]) -
                 is_module = isinstance(value, types.ModuleType)
                 owner, of = value, name
                 name = f"{value.__name__ if is_module else name}.{step.argval}"
-                is_far = is_module and name.partition(".")[0] != package
+                is_far = is_module and not _is_in(package, owner)
                 value = _UNSEEN if is_far else _attribute(value, step.argval)
                 if isinstance(value, _PLAIN) and not is_module:  # of modules these are told by their own names
-                    found[name] = _shortened(value)
+                    found[name] = shortened(value)
                 elif isinstance(value, types.MethodType) and value.__self__ is owner:
                     written |= {f"{of}.{each}" for each in _changed(type(owner), step.argval)}
             elif step.opname not in _SILENT:
@@ -311,6 +342,7 @@ def imported_in(function: types.FunctionType) -> Iterator[str]:
                 yield f"{module}.{step.argval}"
 
 
-def _shortened(value: Any) -> Any:
+def shortened(value: Any) -> Any:
+    """The value; of a long table its type and length."""
     is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
     return [type(value).__name__, len(value)] if is_table and len(value) > _MAX_ITEMS else value

@@ -2,23 +2,30 @@
 
 An actor imports this package, and the users' modules that a description names, from its own disk. The driver says what
 they are, the actor compares before it answers for the first time; also what is imported when a function first runs.
-Nothing is imported for that. Libraries are not compared, nor what travels by value, as the functions of a script do.
+No code is run for that. Libraries are not compared, nor what travels by value, as the functions of a script do.
+
+What the program sets in such a module after its import (`config.SCALE = args.scale`) is in the driver alone. Where the
+module's text says another plain value, and the description's code reads it, it is compared too, once that is imported.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
+import importlib
 import linecache
+import reprlib
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import datarax_ray
-from datarax_ray.read.identity.code import imported_names, source_digest
-from datarax_ray.read.identity.referenced_globals import is_users_file
+from datarax_ray.read.identity.code import imported_names, read_digest, source_digest
+from datarax_ray.read.identity.referenced_globals import is_users_file, read_of_modules
 
 _OWN = datarax_ray.__name__
 _MAX_MODULES = 500  # far more than transforms import
@@ -31,18 +38,23 @@ class OtherCodeError(RuntimeError):
 @dataclass(frozen=True)
 class Code:
     """What a description imports. each: digest and file of this package, of the users' modules that the description
-    names, and of those that these import, by name.
+    names, and of those that these import, by name. values: digest and look of what its code reads in such modules where
+    that is not what their text says, by module and name there.
     """
 
     each: dict[str, tuple[str, str]]
+    values: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @property
     def digests(self) -> dict[str, str]:
         """What tells it from other code, wherever it lies."""
-        return {name: found for name, (found, _) in self.each.items()}
+        values = {":".join(name): found for name, (found, _) in self.values.items()}
+        return {name: found for name, (found, _) in self.each.items()} | values
 
     def check(self, host: str) -> None:
-        """Raise OtherCodeError where a module here, on this host, is another one than in the driver."""
+        """Raise OtherCodeError where a module here, on this host, is another one than in the driver, or holds another
+        value.
+        """
         for name, (wanted, there) in self.each.items():
             here = _find(name)  # what is not here is told of when it is imported, or travels by value
             if here is not None and (found := here.digest) != wanted:
@@ -50,6 +62,15 @@ class Code:
                     f"{name} on node {host} ({here.file}, digest {found}) is other code than "
                     f"in the driver ({there}, digest {wanted}); what it reads could be other data, so nothing is read "
                     "there. Install the same on all nodes, and start the program again after a change"
+                )
+        for (module, name), (wanted, there) in self.values.items():
+            value = _value(module, name)
+            if value is not None and value[0] != wanted:
+                raise OtherCodeError(
+                    f"{module}.{name} is {value[1]} on node {host}, where {module} is imported anew, and {there} in "
+                    "the driver, where the program has set it; what is read there would be other data, so nothing is. "
+                    "Give it to the transform as an argument or attribute, which travels with it, or set it in the "
+                    "module itself"
                 )
 
 
@@ -72,8 +93,12 @@ class _Module:
         return _own_digest(self.file) if self.name == _OWN else source_digest(self.text)
 
 
-def code_of(names: Iterable[str]) -> Code:
-    """The code of this package, of the users' modules among these, and of those of users' that they import."""
+def code_of(names: Iterable[str], users: Iterable[Any] = (), by_value: Iterable[str] = ()) -> Code:
+    """The code of this package, of the users' modules among these, and of those of users' that they import.
+
+    users: functions and classes; what they read of plain values in users' modules, and the program has set, is compared
+    too. by_value: modules that travel whole, values and all.
+    """
     own = _find(_OWN)
     assert own is not None
     found, seen, waiting = {_OWN: own}, {_OWN}, sorted(names)
@@ -87,7 +112,30 @@ def code_of(names: Iterable[str]) -> Code:
         if is_users_file(module.file):
             found[name] = module
             waiting += imported_names(module.text, module.package)
-    return Code({name: (module.digest, module.file) for name, module in found.items()})
+    read = sorted(set[str]().union(*map(read_of_modules, users)))
+    travels = tuple(f"{module}." for module in ("__main__", *by_value))
+    places = [place for name in read if not name.startswith(travels) and (place := _place(name)) is not None]
+    values = {place: value for place in places if (value := _value(*place)) is not None and _is_set(*place, value[0])}
+    return Code({name: (module.digest, module.file) for name, module in found.items()}, values)
+
+
+def _place(name: str) -> tuple[str, str] | None:
+    """The module that a dotted name begins with, and the name there."""
+    module = name.rpartition(".")[0]
+    while module and module not in sys.modules:
+        module = module.rpartition(".")[0]
+    return (module, name[len(module) + 1 :]) if module else None
+
+
+def _value(module: str, name: str) -> tuple[str, str] | None:
+    """Digest and look of what a module holds by this name; None where there is no such module, or nothing."""
+    try:
+        value = importlib.import_module(module)
+        for part in name.split("."):
+            value = getattr(value, part)
+        return read_digest(value), reprlib.repr(value)
+    except Exception:  # whoever needs it there says so
+        return None
 
 
 def _find(name: str) -> _Module | None:
@@ -116,6 +164,26 @@ def _spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         return next((spec for find in finders if (spec := find(name, path)) is not None), None)
     except Exception:  # of a finder's own; a namespace within one that is not imported raises KeyError (Python 3.11)
         return None
+
+
+def _is_set(module: str, name: str, digest: str) -> bool:
+    """Whether a module's text gives a name another plain value than this: what it makes out may differ by node."""
+    *classes, last = name.split(".")
+    try:
+        found = _find(module)
+        body = ast.parse(found.text if found is not None else "").body
+        for each in classes:
+            (body,) = [node.body for node in body if isinstance(node, ast.ClassDef) and node.name == each]
+        (value,) = [node.value for node in body if last in _assigned(node)]  # type: ignore[attr-defined]
+        literal = ast.literal_eval(value)
+    except (SyntaxError, ValueError):  # a call, a comprehension; given twice, or by an import
+        return False
+    return not isinstance(literal, dict | list | set) and read_digest(literal) != digest  # those are filled at import
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 @functools.cache
