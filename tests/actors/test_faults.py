@@ -54,7 +54,8 @@ def pids(source: RaySource) -> dict[int, int]:
 def test_a_frozen_actor_costs_one_wait_however_many_parts_it_had(files: list[Path]) -> None:
     thresholds = Thresholds(quiet_s=0.5, answer_s=1.5)
     want = rows(make(files).batches(0, StreamOptions(8)))
-    with ray_source(make(files), 2, chunk_size=10, thresholds=thresholds) as source:
+    # what actors keep nobody else is asked for, so that the stream waits until the frozen one is told
+    with ray_source(make(files, cacheable=True), 2, chunk_size=10, thresholds=thresholds) as source:
         stream = source.batches(0, StreamOptions(8))
         got = rows(itertools.islice(stream, 3))
         frozen = pids(source)[1]
