@@ -228,6 +228,19 @@ def test_what_the_program_set_and_code_reads_is_compared_and_nothing_that_a_node
     assert {name for _, name in found.values} == {"FACTOR"}
 
 
+def test_what_was_set_before_another_module_took_it_from_there_is_compared(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_taken").mkdir()
+    (tmp_path / "users_taken" / "__init__.py").write_text("")
+    (tmp_path / "users_taken" / "config.py").write_text("SCALE = SIZE = 1\n")
+    text = "from .config import SCALE as FACTOR, SIZE\n\ndef scale(x):\n    return x * FACTOR * SIZE\n"
+    (tmp_path / "users_taken" / "late.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(importlib.import_module("users_taken.config"), "SCALE", 7)
+    late = importlib.import_module("users_taken.late")
+    assert late.scale(1) == 7
+    assert set(code_of([], [late.scale]).values) == {("users_taken.late", "FACTOR")}
+
+
 MADE_OUT = """
 import os
 

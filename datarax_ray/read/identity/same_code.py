@@ -15,6 +15,7 @@ import ast
 import functools
 import hashlib
 import importlib
+import importlib.util
 import linecache
 import sys
 import types
@@ -32,6 +33,7 @@ from datarax_ray.read.identity.referenced_globals import asked, is_users_file, m
 
 _OWN = datarax_ray.__name__
 _MAX_MODULES = 500  # far more than transforms import
+_MAX_TAKEN = 8  # modules that take a name from one another, and an end where a package takes its own part
 
 
 class OtherCodeError(RuntimeError):
@@ -189,8 +191,11 @@ def _set(names: Iterable[str]) -> Iterator[tuple[tuple[str, str], tuple[str, str
     given = functools.cache(_given)
     for module, name in filter(None, map(_place, sorted(names))):
         try:
-            literal = ast.literal_eval(given(module)[name])
-        except (KeyError, ValueError):  # a call, a comprehension
+            said = given(module)[name]
+            for _ in range(_MAX_TAKEN):
+                said = given(said[0])[said[1]] if isinstance(said, tuple) else said
+            literal = ast.literal_eval(said)  # type: ignore[arg-type]
+        except (KeyError, ValueError):  # a call, a comprehension; what a library says
             continue
         if isinstance(literal, dict | list | set):  # those are filled at import
             continue
@@ -199,28 +204,35 @@ def _set(names: Iterable[str]) -> Iterator[tuple[tuple[str, str], tuple[str, str
             yield (module, name), value
 
 
-def _given(module: str) -> dict[str, ast.expr]:
-    """What a module's text gives the names in it, and those in its classes (`Class.name`), of those that it gives once.
+def _given(module: str) -> dict[str, ast.expr | tuple[str, str]]:
+    """What a users' module's text gives the names in it, and those in its classes (`Class.name`), once.
 
-    What it gives anew (in an `if` or a `try`, say) it makes out where it is imported, and that may differ by node.
+    Of what it imports from another module that one's name, and the name there. What it gives anew (in an `if` or a
+    `try`, say) it makes out where it is imported, and that may differ by node.
     """
     found = _find(module)
+    if found is None or not is_users_file(found.file):
+        return {}
     try:
-        return _given_once(ast.parse("" if found is None else found.text).body)
-    except (SyntaxError, ValueError):
+        return _given_once(ast.parse(found.text).body, found.package)
+    except (SyntaxError, ValueError, ImportError):  # the last of `from ...config import`, beyond its package
         return {}
 
 
-def _given_once(body: list[ast.stmt], prefix: str = "") -> dict[str, ast.expr]:
-    found: dict[str, ast.expr] = {}
+def _given_once(body: list[ast.stmt], package: str, prefix: str = "") -> dict[str, ast.expr | tuple[str, str]]:
+    found: dict[str, ast.expr | tuple[str, str]] = {}
     bound = Counter(_bound(body))
     for node in body:
         if isinstance(node, ast.ClassDef) and bound[node.name] == 1:
-            found |= _given_once(node.body, f"{prefix}{node.name}.")
+            found |= _given_once(node.body, package, f"{prefix}{node.name}.")
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [target.id for target in targets if isinstance(target, ast.Name) and bound[target.id] == 1]
             found |= {f"{prefix}{name}": node.value for name in names}
+        elif isinstance(node, ast.ImportFrom):
+            of = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            taken = {alias.asname or alias.name: (of, alias.name) for alias in node.names}
+            found |= {f"{prefix}{name}": there for name, there in taken.items() if bound[name] == 1}
     return found
 
 
