@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -115,7 +116,8 @@ def _parts(description: Any) -> Iterator[Any]:
     for each in getattr(description, "components", ()):
         yield from _parts(each)
     yield getattr(description, "reader", description)
-    yield from getattr(description, "transforms", ())
+    for transform in getattr(description, "transforms", ()):  # a method is another object each time that it is named
+        yield transform.__self__ if isinstance(transform, types.MethodType) else transform
 
 
 class LocalPool(Pool):

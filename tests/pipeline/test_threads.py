@@ -102,24 +102,45 @@ class Alone:
         return "alone"
 
 
-def squares(*transforms: Any, seed: int = 0) -> RandomAccessSource:
-    return RandomAccessSource(RandomAccessSourceConfig(seed=seed), Squares(N), transforms=transforms)
+class SquaresAlone(Squares):
+    """As of a file that is read where it stands."""
+
+    def __init__(self, alone: Alone) -> None:
+        super().__init__(N)
+        self.alone = alone
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.alone.map(super().__getitem__(index))
 
 
-@pytest.mark.parametrize("other", ["another source", "its copy", "a component", "a mixture with others"])
-def test_a_transform_that_two_sources_have_is_run_by_one_thread_at_a_time(other: str) -> None:
-    """As of training and evaluation: one with a scratch array would give the rows of either to the other."""
+def squares(*transforms: Any, seed: int = 0, data: Any = None) -> RandomAccessSource:
+    given = Squares(N) if data is None else data
+    return RandomAccessSource(RandomAccessSourceConfig(seed=seed), given, transforms=transforms)
+
+
+OTHERS = ["another source", "its copy", "its method", "its data", "a component", "a mixture with others"]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_transform_or_data_that_two_sources_have_are_used_by_one_thread_at_a_time(other: str) -> None:
+    """As of training and evaluation: one with a scratch array, or an open file, would give either the other's rows."""
     alone = Alone()
     one = squares(alone)
     if other == "another source":
         two: Any = squares(stored_index, alone, seed=1)
     elif other == "its copy":
         two = one.copy()
+    elif other == "its method":
+        one, two = squares(alone.map), squares(stored_index, alone.map)
+    elif other == "its data":
+        data = SquaresAlone(alone)
+        one, two = squares(data=data), squares(stored_index, data=data, seed=1)
     elif other == "a component":
         two = MixtureSource([one, squares()], weights=[1, 1])
     else:
         one, two = MixtureSource([squares(), one]), MixtureSource([squares(), MixtureSource([squares(alone)])])
     with Pipeline(source=one, batch_size=4) as first, Pipeline(source=two, batch_size=4) as second:
+        alone.entered.clear()  # data are looked at where a source is made
         thread = threading.Thread(target=first.step)
         thread.start()
         assert alone.entered.wait(60.0)

@@ -17,7 +17,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
-from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.arrow.dataset import dataset_digest
 from datarax_ray.read.identity.code import value_digest
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
@@ -54,8 +54,9 @@ class RandomAccessReader:
     """The elements of a Grain data source, a PyTorch or Hugging Face dataset, or any object indexed the same way.
 
     Reads by `__getitems__` or `_getitems` (a list of indices) where there is one. A context manager is entered before
-    the first read and left at close, in every process that reads. The object travels to actors by pickle. num_threads:
-    that read single elements at the same time where there is no batched read; 0 for none.
+    the first read and left at close, in every process that reads. The object travels to actors by pickle. One thread of
+    a process reads it at a time, also where several sources have it: it may hold a file, which stands at one place.
+    num_threads: that read single elements at the same time where there is no batched read; 0 for none.
 
     Raises: TypeError for what is not indexed, or not by its rows (tables of pandas, Arrow, Polars); ValueError for what
     is empty.
@@ -76,7 +77,7 @@ class RandomAccessReader:
         self._data = data
         self._num_threads = num_threads
         self._is_entered = False
-        self._lock = ThreadLock()  # so that no thread leaves what another one reads
+        self._lock = lock_of(data)
         # leaving a Hugging Face dataset destroys it, and it needs no entering
         self.is_managed = hasattr(data, "__enter__") and not _is_hugging_face(data, _DATASET)
         self.num_records = len(data)
@@ -97,13 +98,12 @@ class RandomAccessReader:
 
     def read(self, records: Indices) -> list[Any]:
         """Raises: StorageError where the network or storage under it failed for long; what it raises itself."""
-        read = self._read_within if self.is_managed else self._read
-        return retried(lambda: read(records), f"elements of a {type(self._data).__qualname__}")
+        return retried(lambda: self._read_within(records), f"elements of a {type(self._data).__qualname__}")
 
     def _read_within(self, records: Indices) -> list[Any]:
-        """As _read, in the context of the data source."""
+        """As _read, in the context of the data source where it is one, and alone."""
         with self._lock:
-            if not self._is_entered:
+            if self.is_managed and not self._is_entered:
                 self._data.__enter__()
                 self._is_entered = True
             return self._read(records)
@@ -165,6 +165,8 @@ class RandomAccessReader:
         return dataset_digest(self._data)  # once: every state has it, and a Dataset does not change
 
     def close(self) -> None:
+        if not self.is_managed:
+            return  # or it would wait for another source that reads it
         with self._lock:
             if self._is_entered:
                 self._is_entered = False
