@@ -1,9 +1,14 @@
-"""A folder served over loopback HTTP by byte ranges, which a test can slow, break and count. Imports no jax."""
+"""A folder served over loopback HTTP by byte ranges, which a test can slow, break and count. Imports no jax.
+
+python -m tests.http_files FOLDER DELAY_S RATE serves it in a process of its own: it prints the URL, then a line of
+requests and bytes for each line that it reads, until there are no more.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 import sys
 import threading
@@ -12,6 +17,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+_PIECE_NBYTES = 2**16
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -37,12 +44,14 @@ class HttpFiles:
     first half of the range that was asked for, and says so. "whole": as of a server without ranges. "bare": without
     ETag.
 
-    num_requests, nbytes: that were served, bodies only. delay_s: before each answer.
+    num_requests, nbytes: that were served, bodies only. delay_s: before each answer. rate: bytes a second, of all
+    bodies together.
     """
 
-    def __init__(self, folder: Path, delay_s: float = 0.0) -> None:
+    def __init__(self, folder: Path, delay_s: float = 0.0, rate: float = math.inf) -> None:
         self.what: Callable[[int], str] = lambda number: ""
-        self.delay_s = delay_s
+        self.delay_s, self._rate = delay_s, rate
+        self._free_at = 0.0  # when all that was served before has gone, at this rate
         self.num_requests = self.nbytes = self.num_broken = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -112,8 +121,25 @@ class HttpFiles:
         answer.send_header("Content-Length", str(len(content)))
         answer.end_headers()
         is_halved = what in ("cut", "stick")
-        answer.wfile.write(content[: len(content) // 2] if is_halved else content)
+        self._send(answer, content[: len(content) // 2] if is_halved else content)
         if what == "stick":
             self._ended.wait()
         answer.close_connection = is_halved
         return None
+
+    def _send(self, answer: BaseHTTPRequestHandler, content: bytes) -> None:
+        for begin in range(0, len(content), _PIECE_NBYTES):
+            piece = content[begin : begin + _PIECE_NBYTES]
+            with self._lock:
+                self._free_at = max(time.monotonic(), self._free_at) + len(piece) / self._rate
+                wait_s = self._free_at - time.monotonic()
+            time.sleep(max(0.0, wait_s))
+            answer.wfile.write(piece)
+
+
+if __name__ == "__main__":
+    files = HttpFiles(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+    print(files.url, flush=True)
+    for _ in sys.stdin:
+        print(*files.count(), flush=True)
+    files.close()
