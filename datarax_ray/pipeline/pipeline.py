@@ -23,7 +23,6 @@ from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_positio
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline.page import page
-from datarax_ray.pipeline.background import BackgroundIterator, Cancelled
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.padding import VALID_MASK
 from datarax_ray.pipeline.producing import BatchProducer, Source
@@ -39,6 +38,7 @@ from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.rolling_digest import RollingDigest
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.plan.trainer_rows import WHOLE
+from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked

@@ -9,9 +9,9 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from datarax_ray.pipeline.background import BackgroundIterator
 from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.plan.arguments import named_arguments, whole
+from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.read.closing import Closing
 from datarax_ray.sources.base.device import put
 

@@ -17,7 +17,7 @@ from flax import nnx
 
 from datarax_ray import Pipeline
 from datarax_ray.pipeline import prefetch_to_device
-from datarax_ray.pipeline.background import BackgroundIterator
+from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, FailAt, decode
