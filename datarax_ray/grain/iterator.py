@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, Self
 
 import grain
 
 from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading
 from datarax_ray.plan.state import StreamState
+from datarax_ray.read.background import BackgroundIterator
 
 
 class Loader(Protocol):
@@ -28,26 +29,31 @@ class Loader(Protocol):
 class _Outputs(Reading):
     """Outputs as they are asked for. The next may be made before, in a thread of its own."""
 
-    _next: Future[Delivery] | None = None
+    _ahead: BackgroundIterator[Delivery] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._ahead is not None and self._ahead.is_waiting
 
     def start(self) -> None:
         """Begin to make the next one."""
-        if self._next is None:
-            worker = ThreadPoolExecutor(1, thread_name_prefix="datarax_ray-prefetch")
-            self._next = worker.submit(self._deliveries.__next__)
+        if self._ahead is None:
+            self._ahead = BackgroundIterator((next(outputs) for outputs in [self._deliveries]), 0)
             self.next = self._made
-            worker.shutdown(wait=False)
+        self._ahead.begin()
 
     def _made(self) -> Delivery:
-        assert self._next is not None
-        made = self._next.result()
-        self._next, self.next = None, self._deliveries.__next__
+        assert self._ahead is not None
+        made = self._ahead.next()
+        self._ahead, self.next = None, self._deliveries.__next__
         return made
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
-        if self._next is not None:
-            self._next.exception()  # waits: it uses what is closed here
-        super().close(timeout_s, then)
+        end = partial(super().close, timeout_s, then)
+        if self._ahead is None:
+            end()
+        else:
+            self._ahead.close(timeout_s, end)  # behind what it makes, which uses what is closed here
 
 
 class DataLoaderIterator(grain.DataLoaderIterator):
@@ -96,9 +102,7 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         """
         # begun here, not in the thread, which ends with this output: a local Ray ends with the thread that starts it
         self._loader.check_open()
-        self._consumer.opened("outputs", self._begin)
-        assert self._outputs is not None
-        self._outputs.start()
+        self._consumer.alone(self._start)
 
     def close(self) -> None:
         """Stop reading. The state stays, and the next output is read again."""
@@ -106,6 +110,11 @@ class DataLoaderIterator(grain.DataLoaderIterator):
 
     def __str__(self) -> str:
         return f"DataLoaderIterator(state={self.get_state().decode()})"
+
+    def _start(self) -> None:
+        self._consumer.opened("outputs", self._begin)
+        assert self._outputs is not None
+        self._outputs.start()
 
     def _take(self) -> Any:
         if not self._consumer.consumed.is_end:  # what was seen to end has, whoever closes

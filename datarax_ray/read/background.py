@@ -131,6 +131,10 @@ class BackgroundIterator(Generic[T]):
         _OPEN.add(self._worker)
         threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True).start()
 
+    def begin(self) -> None:
+        """Have the first made now, before anybody asks for it."""
+        self._ask_for(max(1, self._ahead))
+
     def next(self) -> T:
         """The next item, or the error that came in its place. Where the wait is interrupted, the next is still that.
 
@@ -143,7 +147,7 @@ class BackgroundIterator(Generic[T]):
     def look(self) -> T:
         """As next, but that it is still the next one, until it is told to be taken."""
         check_not_forked(self._worker.made_in, "what makes the batches")
-        self._ask_for(max(1, self._ahead))
+        self.begin()
         item = self._pending[0]
         item.wait()
         if item.error is not None:

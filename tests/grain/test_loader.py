@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +352,46 @@ class TestState:
         iterator.start_prefetch()
         iterator.set_state(before)
         assert next(iterator) == 0
+
+    def test_an_interrupt_that_comes_while_an_output_is_made_ahead_is_not_kept_waiting_and_loses_nothing(self) -> None:
+        class Held:
+            is_free, is_asked = threading.Event(), threading.Event()
+
+            def __len__(self) -> int:
+                return 10
+
+            def __getitem__(self, index: int) -> int:
+                if index == 2:
+                    self.is_asked.set()
+                    assert self.is_free.wait(60)
+                return index
+
+        def interrupt(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        def raise_soon_in(wait: Callable[[], Any]) -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            wait()
+
+        iterator = iter(numbers(data_source=Held(), read_options=grain.ReadOptions(prefetch_buffer_size=1)))
+        assert [next(iterator), next(iterator)] == [0, 1]
+        state = iterator.get_state()
+        iterator.start_prefetch()
+        assert Held.is_asked.wait(60)
+        freeing = threading.Timer(30, Held.is_free.set)  # if it is kept waiting after all
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            freeing.start()
+            with pytest.raises(KeyboardInterrupt):
+                raise_soon_in(lambda: next(iterator))
+            assert not Held.is_free.is_set()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            freeing.cancel()
+            Held.is_free.set()
+        assert iterator.get_state() == state
+        assert list(iterator) == list(range(2, 10))
 
     def test_iterators_of_one_loader_are_apart(self) -> None:
         loader = numbers()
