@@ -137,7 +137,7 @@ def _is_number(text: str) -> bool:
 def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes, Indices]]:
     """The bytes of each block and what goes before it, where these begin, and the rows in them, at least one."""
     step = max(_MIN_BLOCK_NBYTES, min(_BLOCK_NBYTES, nbytes // _BLOCKS_PER_FILE))
-    begin = at = len(BOM) if raw.read_at(min(nbytes, len(BOM)), 0) == BOM else 0
+    begin = at = len(BOM) if read_whole(raw, 0, min(nbytes, len(BOM))) == BOM else 0
     data = b""
     while at < nbytes:
         part = read_whole(raw, at, min(at + step, nbytes))
@@ -190,7 +190,8 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
 def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) -> tuple[bytes, Any]:
     """The rows that parse, and their table: others are broken when they are read, and tell nothing of the columns.
 
-    Raises: pyarrow.ArrowInvalid where half of them or more do not, or they do not together.
+    Raises: pyarrow.ArrowInvalid where half of them, or more than 100, do not; or where they do not together, as those
+    that give a field of JSON other types than others do.
     """
     import pyarrow as pa
 
@@ -200,7 +201,9 @@ def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) ->
         rows = [data[start:stop] for start, stop in syntax.rows(data, True).tolist()]
     kept: list[bytes] = []
     waiting, num_broken, most = [(0, len(rows))], 0, min(_MAX_BROKEN, (len(rows) - 1) // 2)
-    while waiting and num_broken <= most:
+    num_parses = 2 * most * (len(rows).bit_length() + 1)  # enough to find so many; rows of several types need all
+    while waiting and num_broken <= most and num_parses >= 0:
+        num_parses -= 1
         begin, end = waiting.pop()
         part = b"\n".join(rows[begin:end])
         try:
@@ -210,7 +213,7 @@ def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) ->
             num_broken += end - begin == 1
             middle = (begin + end) // 2
             waiting += [(middle, end), (begin, middle)] if begin < middle else []
-    data = b"\n".join(kept) if num_broken <= most else data
+    data = data if waiting or num_broken > most else b"\n".join(kept)
     return data, syntax.parse(data, names, schema)
 
 
