@@ -147,7 +147,9 @@ class HFShards:
         return f"{self._name}, shard {shard}{where}[{index}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """The number of shards, and digests of columns, files (names and sizes) and what the dataset does inside."""
+        """The number of shards, and digests of columns, of files (names, sizes, and some bytes of those that are here),
+        and of what the dataset does inside.
+        """
         return dict(self._fingerprint)  # a state may be changed by whoever has it
 
     def close(self) -> None:
