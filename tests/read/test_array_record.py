@@ -556,6 +556,16 @@ def test_records_of_one_size_come_as_they_are_in_long_runs_with_gaps_and_some_tw
     reader.close()
 
 
+def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_of_its_size(tmp_path):
+    want = [bytes(2**26), b"small"]  # as many of 64 MiB as are asked for are 64 TiB
+    reader = ArrayRecordReader.of(write_file(tmp_path / "a.array_record", want))
+    asked = np.ones(2**20, np.int64)
+    asked[0] = 0
+    found = reader.read_rows(asked)
+    assert (found[0], set(found[1:])) == (want[0], {b"small"})
+    reader.close()
+
+
 def test_threads_that_read_large_records_of_several_sizes_first_at_once_have_them(tmp_path, monkeypatch):
     want = of_side(10, 0, odd=(5,))
     reader = ArrayRecordReader.of(write_file(tmp_path / "a.array_record", want))

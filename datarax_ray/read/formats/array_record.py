@@ -338,14 +338,14 @@ class ArrayRecordReader:
             return self.read(records)
         _THREADS.check()
         (size,) = sizes
-        rows = np.empty((len(records), size), np.uint8)
         places, first = np.argsort(records), 0
         try:
+            rows = np.empty((len(records), size), np.uint8)
             for index, chosen in self._by_file(records[places]):
                 its_places = places[first : first + len(chosen)]
                 self._read_file(index, chosen, partial(_copy_to, rows, its_places, chosen))
                 first += len(chosen)
-        except _UnevenError:
+        except (_UnevenError, MemoryError):  # the first may be a thousand times as large as others
             self._sizes.add(-1)
             return self.read(records)
         return FixedRecords(rows)
