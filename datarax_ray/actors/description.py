@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import ObjectLostError
 
-from datarax_ray.read.identity.referenced_globals import imported_in, is_users
+from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
 from datarax_ray.read.stream import Stream
 
@@ -38,7 +38,8 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
             pickler = _Pickler(file)
             pickler.dump(description)
             found = file.getvalue()
-        code = code_of(pickler.modules, pickler.users, ray.cloudpickle.list_registry_pickle_by_value())
+        by_value = ray.cloudpickle.list_registry_pickle_by_value()
+        code = code_of(pickler.modules, pickler.imported, by_value, pickler.carried)
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code
         return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code
@@ -67,20 +68,23 @@ def pickled(box: Boxed) -> bytes:
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):
-    """Ray's, which also notes users' functions and classes that it meets, their modules, and what functions import."""
+    """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import.
+
+    imported: what of users' it names, for the actors to import; carried: what travels by value.
+    """
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.modules: set[str] = set()
-        self.users: list[Any] = []
+        self.imported: list[Any] = []
+        self.carried: list[Any] = []
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, types.ModuleType):
-            self.modules.add(value.__name__)
-        elif isinstance(value, type | types.FunctionType):
-            self.modules.add(str(value.__module__))
+        found = super().reducer_override(value)
+        if isinstance(value, types.ModuleType | type | types.FunctionType):
+            self.modules.add(module_of(value))
             if is_users(value):
-                self.users.append(value)
+                (self.imported if found is NotImplemented else self.carried).append(value)
         if isinstance(value, types.FunctionType):  # of the script, say, which travels without what it imports
             self.modules.update(imported_in(value))
-        return super().reducer_override(value)
+        return found

@@ -228,6 +228,130 @@ def test_what_the_program_set_and_code_reads_is_compared_and_nothing_that_a_node
     assert {name for _, name in found.values} == {"FACTOR"}
 
 
+def test_what_was_set_before_another_module_took_it_from_there_is_compared(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_taken").mkdir()
+    (tmp_path / "users_taken" / "__init__.py").write_text("")
+    (tmp_path / "users_taken" / "config.py").write_text("SCALE = SIZE = 1\n")
+    text = "from .config import SCALE as FACTOR, SIZE\n\ndef scale(x):\n    return x * FACTOR * SIZE\n"
+    (tmp_path / "users_taken" / "late.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(importlib.import_module("users_taken.config"), "SCALE", 7)
+    late = importlib.import_module("users_taken.late")
+    assert late.scale(1) == 7
+    assert set(code_of([], [late.scale]).values) == {("users_taken.late", "FACTOR")}
+
+
+MADE_OUT = """
+import os
+
+HAS_CODEC = False
+if os.environ.get("USERS_CODEC"):
+    HAS_CODEC = True
+RANK = 0
+RANK += int(os.environ.get("USERS_RANK", 0))
+
+class Map:
+    fast = False
+    try:
+        import users_codec
+        fast = True
+    except ImportError:
+        pass
+
+    def map(self, x):
+        return (x, HAS_CODEC, RANK, self.fast)
+"""
+
+
+def test_what_a_module_finds_out_when_it_is_imported_may_differ_by_node(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_made_out.py").write_text(MADE_OUT)
+    (tmp_path / "users_codec.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("USERS_CODEC", "1")
+    monkeypatch.setenv("USERS_RANK", "3")
+    module = importlib.import_module("users_made_out")
+    assert module.Map().map(0) == (0, True, 3, True)
+    assert code_of([], [module.Map]).values == {}
+
+
+CARRIED = """
+SCALE = 1
+
+def scaled(x):
+    return x * SCALE
+
+def make():
+    class Map:
+        def map(self, x):
+            return x * SCALE
+    return Map(), lambda x: x * SCALE
+
+def make_of_function():
+    return lambda x: scaled(x)
+"""
+
+
+def test_what_travels_by_value_has_the_values_that_the_program_set(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_carried.py").write_text(CARRIED)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("users_carried")
+    monkeypatch.setattr(module, "SCALE", 7)
+    _, code = boxed(list(module.make()))  # type: ignore[arg-type]
+    assert code.values == {}
+    _, code = boxed([module.make_of_function()])  # type: ignore[arg-type]
+    assert set(code.values) == {("users_carried", "SCALE")}, "the actors import what the lambda calls"
+
+
+def test_what_a_module_sets_in_another_one_is_compared_once_both_are_imported(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_config.py").write_text("SIZE = 1\n")
+    (tmp_path / "users_large.py").write_text("import users_config\n\nusers_config.SIZE = 7\n")
+    imports = "import users_config\nimport users_large\n\n"
+    text = "class Map:\n    def map(self, x):\n        return x * users_config.SIZE\n"
+    (tmp_path / "users_map.py").write_text(imports + text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("users_map")
+    _, code = boxed([module.Map()])  # type: ignore[arg-type]
+    assert set(code.values) == {("users_config", "SIZE")}
+    for name in ("users_config", "users_large", "users_map"):  # as in an actor
+        monkeypatch.delitem(sys.modules, name)
+    code.check("here")
+
+
+WRITTEN = """
+import users_lazy
+
+class Base:
+    count = 0
+
+    def bump(self):
+        Base.count += 1
+
+class First:
+    def map(self, x):
+        global is_open
+        is_open = True
+        return x
+
+class Second(Base):
+    def map(self, x):
+        self.bump()
+        return (x, self.count, is_open, users_lazy.codec if x is None else None)
+
+is_open = False
+"""
+
+
+def test_what_any_of_the_transforms_sets_itself_is_not_compared(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_lazy.py").write_text("def __getattr__(name):\n    raise ImportError(f'no {name} here')\n")
+    (tmp_path / "users_written.py").write_text(WRITTEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("users_written")
+    first, second = module.First(), module.Second()
+    assert second.map(first.map(1)) == (1, 1, True, None)
+    _, code = boxed([first, second])  # type: ignore[arg-type]
+    assert code.values == {}
+
+
 def test_code_is_compared_as_it_is_on_the_disk_without_comments(tmp_path: Path, monkeypatch: Any) -> None:
     code = write_code(tmp_path / "code", 2)
     (code / "users_factor.py").rename(code / "later_factor.py")

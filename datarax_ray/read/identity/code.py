@@ -42,7 +42,7 @@ from datarax_ray.read.identity.referenced_globals import (
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
 # another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
-_PARSING = threading.RLock()
+PARSING = threading.RLock()
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
 MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
@@ -64,7 +64,7 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     names = [_label(transform) for transform in transforms]
     if len(names) > _MAX_NAMES:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
-    with _PARSING:
+    with PARSING:
         telling = _Telling(as_told)
         values = [telling.value(transform, 0) for transform in transforms]
         found = {"names": names, "digest": digest(values)}
@@ -100,7 +100,7 @@ def held(index: int, code: Any, digests: Mapping[str, str]) -> dict[str, str]:
 
 def value_digest(value: Any) -> str:
     """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
-    with _PARSING:
+    with PARSING:
         return digest(_Telling().value(value, 0))
 
 
@@ -108,13 +108,13 @@ def read_digest(value: Any) -> str:
     """A digest of what code reads in a module: of data as value_digest, of a function or class its text alone."""
     value = shortened(inner(value))
     is_code = inspect.isclass(value) or inspect.isfunction(value)
-    with _PARSING:
+    with PARSING:
         return _text(value) if is_code else value_digest(lasting(value))
 
 
 def source_digest(text: str) -> str:
     """A digest of a module's text, without comments, docstrings and layout."""
-    with _PARSING, contextlib.suppress(SyntaxError, ValueError):  # of another Python's: as it stands there
+    with PARSING, contextlib.suppress(SyntaxError, ValueError):  # of another Python's: as it stands there
         text = ast.unparse(_without_docstrings(ast.parse(text)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -122,7 +122,7 @@ def source_digest(text: str) -> str:
 def imported_names(text: str, package: str) -> list[str]:
     """The names of the modules that a module's text imports, anywhere in it; and of what may be modules."""
     try:
-        with _PARSING:
+        with PARSING:
             tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return []

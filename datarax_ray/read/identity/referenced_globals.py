@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import textwrap
 import types
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -68,26 +68,45 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
-def read_of_modules(root: Any) -> set[str]:
-    """Names ("module.name.attribute") of what a function or class reads in modules of users', in whichever of them.
+def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set[str]:
+    """Names ("module.name.attribute") of what functions and classes read in modules of users', in whichever of them.
 
-    Functions, classes, plain data, plain attributes of objects, and of the classes themselves. Without what it writes
-    to: that is another one in each process.
+    Functions, classes, plain data, plain attributes of objects, and of the classes themselves. Without what any of them
+    writes to: that is another one in each process. carried: travel by value, and with them the globals that they load.
     """
+    names: set[str] = set()
+    written: set[str] = set()
+    for root in imported:
+        names |= _read_by(root, written)
+    for root in carried:
+        loaded = (
+            f"{function.__module__}.{name}"
+            for function in map(inspect.unwrap, _functions(root))
+            for code in code_objects(function.__code__)
+            for name in code.co_names
+        )
+        names |= _read_by(root, written).difference(loaded)
+    return names - written
+
+
+def _read_by(root: Any, all_written: set[str]) -> set[str]:
+    """The names for one of them; puts those of what it writes to into `all_written`."""
     found: dict[str, Any] = {}
     names: set[str] = set()
     written: set[str] = set()
     loaded: set[str] = set()
-    for function in map(inspect.unwrap, _walk(root, found, None)):
-        written |= {_as_read(function, name) for name in _written(function)}
-        names |= _attributes(function, None, written).keys()
-        loaded |= {name for code in code_objects(function.__code__) for name in code.co_names}
+    for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
+        for function in map(inspect.unwrap, _walk(part, found, None)):
+            written |= {_as_read(function, name) for name in _written(function)}
+            names |= _attributes(function, None, written).keys()
+            loaded |= {name for code in code_objects(function.__code__) for name in code.co_names}
     own = loaded - {name.rpartition(".")[2] for name in written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *found.values()]):
         for base in filter(is_users, cls.__mro__):
             plain = {name for name, value in vars(base).items() if isinstance(value, _PLAIN)}
             names |= {f"{base.__module__}.{base.__qualname__}.{name}" for name in plain & own}
-    return (names | found.keys()) - written
+    all_written |= written
+    return names | found.keys()
 
 
 def functions_used(root: Any) -> Iterator[types.FunctionType]:
@@ -155,9 +174,14 @@ def asked(value: Any, name: str, otherwise: Any = None) -> Any:
         return otherwise
 
 
+def module_of(code: Any) -> str:
+    """The name of a module, or of that of a function or class; "" for none."""
+    return code.__name__ if isinstance(code, types.ModuleType) else str(getattr(code, "__module__", None) or "")
+
+
 def is_users(code: Any) -> bool:
     """Whether a function, class or module is of neither a library nor this package."""
-    name = code.__name__ if isinstance(code, types.ModuleType) else getattr(code, "__module__", None) or ""
+    name = module_of(code)
     file = getattr(sys.modules.get(name), "__file__", None)
     is_own = name.partition(".")[0] == __name__.partition(".")[0]
     return not is_own and (name == "__main__" or bool(file and not file.startswith(_LIBRARIES)))
@@ -181,8 +205,7 @@ def _functions(code: Any) -> Iterator[Any]:
 
 def _is_in(package: str | None, code: Any) -> bool:
     """Whether a module, function or class is of the package; of None, whether it is users'."""
-    name = code.__name__ if isinstance(code, types.ModuleType) else code.__module__ or ""
-    return is_users(code) if package is None else name.partition(".")[0] == package
+    return is_users(code) if package is None else module_of(code).partition(".")[0] == package
 
 
 def _used(function: types.FunctionType, package: str | None) -> Iterator[tuple[str, Any]]:
@@ -195,7 +218,7 @@ def _used(function: types.FunctionType, package: str | None) -> Iterator[tuple[s
                 value = function.__globals__[step.argval]
                 loaded.append((f"{function.__module__}.{step.argval}", value))
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, types.ModuleType):
-                module, value = value, getattr(value, step.argval, None)
+                module, value = value, asked(value, step.argval)
                 if _is_in(package, module):
                     loaded.append((f"{module.__name__}.{step.argval}", value))
             elif step.opname not in ("CACHE", "PRECALL", "PUSH_NULL"):

@@ -5,7 +5,8 @@ they are, the actor compares before it answers for the first time; also what is 
 No code is run for that. Libraries are not compared, nor what travels by value, as the functions of a script do.
 
 What the program sets in such a module after its import (`config.SCALE = args.scale`) is in the driver alone. Where the
-module's text says another plain value, and the description's code reads it, it is compared too, once that is imported.
+module's text says another plain value, and the description's code reads it, it is compared too, once all is imported
+that the description names.
 """
 
 from __future__ import annotations
@@ -14,21 +15,25 @@ import ast
 import functools
 import hashlib
 import importlib
+import importlib.util
 import linecache
-import reprlib
 import sys
-from collections.abc import Iterable, Sequence
+import types
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import datarax_ray
-from datarax_ray.read.identity.code import imported_names, read_digest, source_digest
-from datarax_ray.read.identity.referenced_globals import is_users_file, read_of_modules
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.read.identity.code import PARSING, imported_names, read_digest, source_digest
+from datarax_ray.read.identity.referenced_globals import asked, is_users_file, module_of, read_of_modules
 
 _OWN = datarax_ray.__name__
 _MAX_MODULES = 500  # far more than transforms import
+_MAX_TAKEN = 8  # modules that take a name from one another, and an end where a package takes its own part
 
 
 class OtherCodeError(RuntimeError):
@@ -39,11 +44,12 @@ class OtherCodeError(RuntimeError):
 class Code:
     """What a description imports. each: digest and file of this package, of the users' modules that the description
     names, and of those that these import, by name. values: digest and look of what its code reads in such modules where
-    that is not what their text says, by module and name there.
+    that is not what their text says, by module and name there. imports: what unpickling it imports, in turn.
     """
 
     each: dict[str, tuple[str, str]]
     values: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
 
     @property
     def digests(self) -> dict[str, str]:
@@ -63,6 +69,8 @@ class Code:
                     f"in the driver ({there}, digest {wanted}); what it reads could be other data, so nothing is read "
                     "there. Install the same on all nodes, and start the program again after a change"
                 )
+        for name in self.imports if self.values else ():
+            _imported(name)  # one of them may set it, as it did in the driver
         for (module, name), (wanted, there) in self.values.items():
             value = _value(module, name)
             if value is not None and value[0] != wanted:
@@ -93,11 +101,14 @@ class _Module:
         return _own_digest(self.file) if self.name == _OWN else source_digest(self.text)
 
 
-def code_of(names: Iterable[str], users: Iterable[Any] = (), by_value: Iterable[str] = ()) -> Code:
+def code_of(
+    names: Iterable[str], imported: Iterable[Any] = (), by_value: Iterable[str] = (), carried: Iterable[Any] = ()
+) -> Code:
     """The code of this package, of the users' modules among these, and of those of users' that they import.
 
-    users: functions and classes; what they read of plain values in users' modules, and the program has set, is compared
-    too. by_value: modules that travel whole, values and all.
+    imported: modules, functions and classes that a description names; what these read of plain values in users'
+    modules, and the program has set, is compared too. by_value: modules that travel whole, values and all. carried:
+    functions and classes that travel with the globals that they load, as a lambda does.
     """
     own = _find(_OWN)
     assert own is not None
@@ -112,11 +123,13 @@ def code_of(names: Iterable[str], users: Iterable[Any] = (), by_value: Iterable[
         if is_users_file(module.file):
             found[name] = module
             waiting += imported_names(module.text, module.package)
-    read = sorted(set[str]().union(*map(read_of_modules, users)))
+    imported = [*imported]
     travels = tuple(f"{module}." for module in ("__main__", *by_value))
-    places = [place for name in read if not name.startswith(travels) and (place := _place(name)) is not None]
-    values = {place: value for place in places if (value := _value(*place)) is not None and _is_set(*place, value[0])}
-    return Code({name: (module.digest, module.file) for name, module in found.items()}, values)
+    with PARSING:
+        read = read_of_modules([each for each in imported if not isinstance(each, types.ModuleType)], carried)
+        values = dict(_set({name for name in read if not name.startswith(travels)}))
+    imports = tuple(dict.fromkeys(map(module_of, imported)))
+    return Code({name: (module.digest, module.file) for name, module in found.items()}, values, imports)
 
 
 def _place(name: str) -> tuple[str, str] | None:
@@ -127,13 +140,20 @@ def _place(name: str) -> tuple[str, str] | None:
     return (module, name[len(module) + 1 :]) if module else None
 
 
+def _imported(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit):  # whoever needs it there says so
+        return None
+
+
 def _value(module: str, name: str) -> tuple[str, str] | None:
     """Digest and look of what a module holds by this name; None where there is no such module, or nothing."""
+    value = _imported(module)
     try:
-        value = importlib.import_module(module)
         for part in name.split("."):
             value = getattr(value, part)
-        return read_digest(value), reprlib.repr(value)
+        return read_digest(value), shown(value)
     except Exception:  # whoever needs it there says so
         return None
 
@@ -145,7 +165,7 @@ def _find(name: str) -> _Module | None:
     for count in range(1, len(parts) + 1):
         part = ".".join(parts[:count])
         if (module := sys.modules.get(part)) is not None:
-            file, path = getattr(module, "__file__", None), getattr(module, "__path__", None)
+            file, path = asked(module, "__file__"), asked(module, "__path__")
             continue
         if not parts[count - 1] or (count > 1 and path is None):
             return None
@@ -166,24 +186,66 @@ def _spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         return None
 
 
-def _is_set(module: str, name: str, digest: str) -> bool:
-    """Whether a module's text gives a name another plain value than this: what it makes out may differ by node."""
-    *classes, last = name.split(".")
+def _set(names: Iterable[str]) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Module and name there, digest and look, of those of these that a module's text gives another plain value."""
+    given = functools.cache(_given)
+    for module, name in filter(None, map(_place, sorted(names))):
+        try:
+            said = given(module)[name]
+            for _ in range(_MAX_TAKEN):
+                said = given(said[0])[said[1]] if isinstance(said, tuple) else said
+            literal = ast.literal_eval(said)  # type: ignore[arg-type]
+        except (KeyError, ValueError):  # a call, a comprehension; what a library says
+            continue
+        if isinstance(literal, dict | list | set):  # those are filled at import
+            continue
+        value = _value(module, name)
+        if value is not None and value[0] != read_digest(literal):
+            yield (module, name), value
+
+
+def _given(module: str) -> dict[str, ast.expr | tuple[str, str]]:
+    """What a users' module's text gives the names in it, and those in its classes (`Class.name`), once.
+
+    Of what it imports from another module that one's name, and the name there. What it gives anew (in an `if` or a
+    `try`, say) it makes out where it is imported, and that may differ by node.
+    """
+    found = _find(module)
+    if found is None or not is_users_file(found.file):
+        return {}
     try:
-        found = _find(module)
-        body = ast.parse(found.text if found is not None else "").body
-        for each in classes:
-            (body,) = [node.body for node in body if isinstance(node, ast.ClassDef) and node.name == each]
-        (value,) = [node.value for node in body if last in _assigned(node)]  # type: ignore[attr-defined]
-        literal = ast.literal_eval(value)
-    except (SyntaxError, ValueError):  # a call, a comprehension; given twice, or by an import
-        return False
-    return not isinstance(literal, dict | list | set) and read_digest(literal) != digest  # those are filled at import
+        return _given_once(ast.parse(found.text).body, found.package)
+    except (SyntaxError, ValueError, ImportError):  # the last of `from ...config import`, beyond its package
+        return {}
 
 
-def _assigned(node: ast.stmt) -> list[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+def _given_once(body: list[ast.stmt], package: str, prefix: str = "") -> dict[str, ast.expr | tuple[str, str]]:
+    found: dict[str, ast.expr | tuple[str, str]] = {}
+    bound = Counter(_bound(body))
+    for node in body:
+        if isinstance(node, ast.ClassDef) and bound[node.name] == 1:
+            found |= _given_once(node.body, package, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name) and bound[target.id] == 1]
+            found |= {f"{prefix}{name}": node.value for name in names}
+        elif isinstance(node, ast.ImportFrom):
+            of = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            taken = {alias.asname or alias.name: (of, alias.name) for alias in node.names}
+            found |= {f"{prefix}{name}": there for name, there in taken.items() if bound[name] == 1}
+    return found
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[str]:
+    """The names that statements give something, as often as they do; without those inside functions and classes."""
+    waiting: list[ast.AST] = [*body]
+    for node in waiting:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(name := getattr(node, "asname", None) or getattr(node, "name", None), str):
+            yield name  # of an import, a function, a class, an exception
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 @functools.cache
