@@ -274,6 +274,31 @@ def test_what_a_module_finds_out_when_it_is_imported_may_differ_by_node(tmp_path
     assert code_of([], [module.Map]).values == {}
 
 
+REGISTRY = """
+KINDS = NAMES = ()
+
+def register(cls):
+    global KINDS, NAMES
+    KINDS += (cls,)
+    NAMES += (cls.__name__,)
+
+class Map:
+    def map(self, x):
+        return isinstance(x, KINDS), NAMES
+"""
+
+
+def test_classes_that_more_modules_have_registered_in_the_driver_are_not_compared(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "users_registry.py").write_text(REGISTRY)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("users_registry")
+    module.register(int)
+    assert module.Map().map(3) == (True, ("int",))
+    assert set(code_of([], [module.Map]).values) == {("users_registry", "NAMES")}
+
+
 CARRIED = """
 SCALE = 1
 

@@ -369,3 +369,10 @@ def shortened(value: Any) -> Any:
     """The value; of a long table its type and length."""
     is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
     return [type(value).__name__, len(value)] if is_table and len(value) > _MAX_ITEMS else value
+
+
+def holds_code(value: Any) -> bool:
+    """Whether a container holds more than plain data: classes that were registered, say."""
+    parts = (*value.keys(), *value.values()) if isinstance(value, Mapping) else value
+    is_table = isinstance(parts, tuple | list | set | frozenset)
+    return is_table and any(not isinstance(part, _PLAIN) or holds_code(part) for part in parts)

@@ -29,7 +29,14 @@ from typing import Any
 import datarax_ray
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import PARSING, imported_names, read_digest, source_digest
-from datarax_ray.read.identity.referenced_globals import asked, is_users_file, module_of, read_of_modules
+from datarax_ray.read.identity.referenced_globals import (
+    asked,
+    holds_code,
+    is_users_file,
+    module_of,
+    read_of_modules,
+    shortened,
+)
 
 _OWN = datarax_ray.__name__
 _MAX_MODULES = 500  # far more than transforms import
@@ -148,12 +155,14 @@ def _imported(module: str) -> Any:
 
 
 def _value(module: str, name: str) -> tuple[str, str] | None:
-    """Digest and look of what a module holds by this name; None where there is no such module, or nothing."""
+    """Digest and look of what a module holds by this name; None where there is no such module, or nothing, or a table
+    of code: that is filled at import, and the driver may have imported more.
+    """
     value = _imported(module)
     try:
         for part in name.split("."):
             value = getattr(value, part)
-        return read_digest(value), shown(value)
+        return None if holds_code(shortened(value)) else (read_digest(value), shown(value))
     except Exception:  # whoever needs it there says so
         return None
 
