@@ -45,6 +45,8 @@ _NETWORK = (
     "botocore.exceptions.HTTPClientError",
     "botocore.exceptions.IncompleteReadError",
 )
+# but for what they say of text that is no URL, and never becomes one;
+_NO_URL = {"InvalidURL", "MissingSchema", "InvalidSchema"}
 # or, from the clients inside pyarrow, by their text.
 _SAID = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|REQUEST_TIMEOUT|REQUEST_TIME_TOO_SKEWED"
@@ -146,8 +148,9 @@ def _told(error: BaseException) -> bool | None:
         return status in _BUSY
     if isinstance(error, ConnectionError | TimeoutError | asyncio.TimeoutError):
         return True
-    if any(f"{kind.__module__}.{kind.__qualname__}".startswith(_NETWORK) for kind in type(error).__mro__):
-        return True
+    kinds = type(error).__mro__
+    if any(f"{kind.__module__}.{kind.__qualname__}".startswith(_NETWORK) for kind in kinds):
+        return _NO_URL.isdisjoint(kind.__name__ for kind in kinds)
     if isinstance(error, OSError):
         if isinstance(error.errno, int):
             return error.errno in _PASSING
