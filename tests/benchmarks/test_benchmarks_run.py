@@ -91,8 +91,8 @@ def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> None:
-    sizes = ["--groups", "8", "--rows", "2048", "--repeats", "1"]
-    found = remote_files.main(["--delay-ms", "0", "--cap-mb", "1000", *sizes])
-    assert [(line["order"], line["epoch"]) for line in found] == [(k, e) for k in ("block", "global") for e in (0, 1)]
-    most = (8 + 12) / 8, 0, 1, 0  # for each group or record; 12 to start; what was read stays in memory or on disk
-    assert [line["requests"] <= bound for line, bound in zip(found, most, strict=True)] == [True] * 4
+    sizes = ["--groups", "8", "--rows", "600", "--epochs", "2", "--repeats", "1"]
+    block, first, later = remote_files.main(["--delay-ms", "0", "--cap-mb", "1000", *sizes])
+    assert block["requests"] <= (8 + 12) / 8
+    assert first["requests"] <= 1
+    assert later["requests"] <= 12 / 600
