@@ -1,7 +1,7 @@
 """A folder served over loopback HTTP by byte ranges, which a test can slow, break and count. Imports no jax.
 
 python -m tests.http_files FOLDER DELAY_S RATE serves it in a process of its own: it prints the URL, then a line of
-requests and bytes for each line that it reads, until there are no more.
+requests and bytes sent for each line that it reads, until there are no more.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class HttpFiles:
     first half of the range that was asked for, and says so. "whole": as of a server without ranges. "bare": without
     ETag.
 
-    num_requests, nbytes: that were served, bodies only. delay_s: before each answer. rate: bytes a second, of all
+    num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
+    delay_s: before each answer. rate: bytes a second, of all
     bodies together.
     """
 
@@ -52,7 +53,7 @@ class HttpFiles:
         self.what: Callable[[int], str] = lambda number: ""
         self.delay_s, self._rate = delay_s, rate
         self._free_at = 0.0  # when all that was served before has gone, at this rate
-        self.num_requests = self.nbytes = self.num_broken = 0
+        self.num_requests = self.nbytes = self.num_broken = self.num_sent = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
         server = self
@@ -131,6 +132,7 @@ class HttpFiles:
         for begin in range(0, len(content), _PIECE_NBYTES):
             piece = content[begin : begin + _PIECE_NBYTES]
             with self._lock:
+                self.num_sent += len(piece)
                 self._free_at = max(time.monotonic(), self._free_at) + len(piece) / self._rate
                 wait_s = self._free_at - time.monotonic()
             time.sleep(max(0.0, wait_s))
@@ -141,5 +143,5 @@ if __name__ == "__main__":
     files = HttpFiles(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
     print(files.url, flush=True)
     for _ in sys.stdin:
-        print(*files.count(), flush=True)
+        print(files.num_requests, files.num_sent, flush=True)
     files.close()

@@ -41,12 +41,18 @@ class Server:
         assert self._answered is not None
         self.url = self._answered.readline().strip()
 
-    def count(self) -> tuple[int, int]:
-        """Requests and bytes since it was last asked."""
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Requests and bytes that were sent."""
         self._asked.write("\n")
         self._asked.flush()
         requests, nbytes = self._answered.readline().split()
         return int(requests), int(nbytes)
+
+    @property
+    def sent(self) -> int:
+        """Bytes."""
+        return self.counts[1]
 
     def close(self) -> None:
         self._asked.close()
@@ -54,16 +60,20 @@ class Server:
         self._answered.close()
 
 
-def rate_of(where: Any, num_actors: int, num_epochs: int = 1, **settings: Any) -> float:
-    """Records/s of a source's epochs after the warm-up; of all of it where that was shorter."""
+def rates(where: Any, num_actors: int, server: Server, num_epochs: int = 1, **settings: Any) -> tuple[float, float]:
+    """Records/s that came and bytes/s that the server sent, after the warm-up; of all where that was shorter."""
     config = ArrayRecordSourceConfig(shuffle=True, seed=7, num_epochs=num_epochs, **settings)
     decode = DecodeRaw("uint8", (RECORD_NBYTES,), "x")
     source = RaySource(ArrayRecordSourceModule(config, where, transforms=[decode]), num_actors=num_actors, num_cpus=0.5)
     with Pipeline(source=source, batch_size=BATCH, on_host=True) as pipeline:
-        begin = time.perf_counter()
-        came = [time.perf_counter() - begin for _ in pipeline]
-    steady = [at for at in came if at > WARM_UP_S]
-    return BATCH * (len(steady) - 1) / (steady[-1] - steady[0]) if len(steady) > 1 else BATCH * len(came) / came[-1]
+        start = began = time.perf_counter()
+        sent_before, count = server.sent, 0
+        for _ in pipeline:
+            count += 1
+            if began == start and time.perf_counter() > start + WARM_UP_S:
+                began, sent_before, count = time.perf_counter(), server.sent, 0
+        took_s = time.perf_counter() - began
+        return BATCH * count / took_s, (server.sent - sent_before) / took_s
 
 
 @contextlib.contextmanager
@@ -90,7 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(arguments)
-    cap = options.cap_mb * 1e6 / RECORD_NBYTES
     found = []
     with files(options) as (groups, records), contextlib.ExitStack() as stack:
         if not ray.is_initialized():
@@ -107,23 +116,27 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             ("global order, from the cache", records, 1, options.epochs, cache),
         )
         for what, path, unit, num_epochs, settings in workloads:
-            far, disk, asked = [], [], (0, 0)
+            far, disk, before, after = [], [], (0, 0), (0, 0)
             on_disk = blocks if settings is blocks else {}
             for _ in range(options.repeats):
                 if what.endswith("first epoch") and far:
                     shutil.rmtree(folder)
-                server.count()
-                far.append(rate_of(f"{server.url}/{path.name}", options.actors, num_epochs, **settings))
-                asked = server.count()
-                disk.append(rate_of(path, options.actors, num_epochs, **on_disk))
-            num_units, rate = options.groups if unit == GROUP else options.rows, median(far)
-            line = {"requests": asked[0] / num_units, "nbytes": asked[1] / path.stat().st_size}
-            line |= {"of_cap": rate / cap, "of_disk": rate / median(disk)}
+                before = server.counts
+                far.append(rates(f"{server.url}/{path.name}", options.actors, server, num_epochs, **settings))
+                after = server.counts
+                disk.append(rates(path, options.actors, server, num_epochs, **on_disk)[0])
+            num_units = options.groups if unit == GROUP else options.rows
+            came, sent = sorted(rate for rate, _ in far), sorted(rate / options.cap_mb / 1e6 for _, rate in far)
+            line = {
+                "requests": (after[0] - before[0]) / num_units,
+                "nbytes": (after[1] - before[1]) / path.stat().st_size,
+            }
+            line |= {"of_cap": median(sent), "of_disk": median(came) / median(disk)}
             found.append({"what": what} | line)
             print(
-                f"{what}: {line['requests']:.3f} requests for each {unit} records, {line['nbytes']:.3f} x the "
-                f"bytes, {rate:,.0f} records/s ({min(far):,.0f} to {max(far):,.0f}), {line['of_cap']:.2f} of the "
-                f"cap, {line['of_disk']:.2f} of the disk",
+                f"{what}: {line['requests']:.3f} requests for each {unit} records, {line['nbytes']:.3f} x the bytes; "
+                f"{line['of_cap']:.2f} of the cap ({sent[0]:.2f} to {sent[-1]:.2f}); {median(came):,.0f} records/s "
+                f"({came[0]:,.0f} to {came[-1]:,.0f}), {line['of_disk']:.2f} of the disk",
                 flush=True,
             )
     return found
