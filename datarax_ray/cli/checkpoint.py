@@ -65,8 +65,7 @@ def show(directory: str, as_json: bool, out: Console) -> None:
 def diff(first: str, second: str, as_json: bool, out: Console) -> int:
     """Print what differs between two states; 1 where anything does, as `diff` has it."""
     left, right = find(first), find(second)
-    old, new = flat(left.state), flat(right.state)
-    changed = {name: [old.get(name), new.get(name)] for name in sorted(old | new) if old.get(name) != new.get(name)}
+    changed = differing(left.state, right.state)
     if as_json:
         out.print_json(json.dumps(changed))
     elif not changed:
@@ -98,6 +97,12 @@ def _step(root: epath.Path, path: epath.Path) -> tuple[int, str]:
 
 def _position(state: Mapping[str, Any]) -> str:
     return f"{state['position']:,}" if isinstance(state.get("position"), int) else repr(state.get("position"))
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Both values of each leaf that differs, by dotted name; None where there is none."""
+    old, new = flat(one), flat(other)
+    return {name: [old.get(name), new.get(name)] for name in sorted(old | new) if old.get(name) != new.get(name)}
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from datarax_ray.cli.checkpoint import find_all, flat
+from datarax_ray.cli.checkpoint import differing, find_all
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.elements.differences import first_difference
@@ -155,9 +155,7 @@ def _said(place: Place) -> str:
 
 
 def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    old, new = flat(one["settings"]), flat(other["settings"])
-    names = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
-    return {"settings": {name: [old.get(name), new.get(name)] for name in names}}
+    return {"settings": differing(one["settings"], other["settings"])}
 
 
 def _lines(changed: dict[str, Any]) -> list[str]:
