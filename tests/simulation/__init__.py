@@ -1,4 +1,1 @@
-"""A simulation of pools of any size: the real scheduler, window, flow, load balance and lifecycle over made-up actors.
-
-`python -m tests.simulation` prints what comes of it. Nothing here starts Ray, reads a file or waits.
-"""
+"""Scenarios for datarax_ray.simulate: `python -m tests.simulation` prints what comes of them."""

@@ -14,8 +14,8 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
-from tests.simulation.pool import SimulatedPool
-from tests.simulation.world import Actor, Costs, World
+from datarax_ray.simulate.pool import SimulatedPool
+from datarax_ray.simulate.world import Actor, Costs, World
 
 # As the real pool: who waits looks around so often, and looks after its actors so often.
 POLL_S = 0.25

@@ -14,7 +14,7 @@ from datarax_ray.feed.load_balance import LoadBalance
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.read.block import Block
-from tests.simulation.world import Actor, Costs, Flight, World
+from datarax_ray.simulate.world import Actor, Costs, Flight, World
 
 # Positions of a chunk whose records are counted; of a longer one each actor has its share.
 MAX_COUNTED = 2048
