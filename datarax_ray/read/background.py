@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.forked import check_not_forked
+from datarax_ray.read.waits import wait
 
 T = TypeVar("T")
 
@@ -82,9 +83,11 @@ class _Worker(Generic[T]):
         self.is_over = Occurrence()
         self.at_end: Callable[[], None] | None = None
         self.lock = threading.Lock()
+        self.thread: int | None = None
         self._items = items
 
     def run(self) -> None:
+        self.thread = threading.get_ident()
         while (item := self.asked.get()) is not None:
             if not item.is_set:
                 try:
@@ -149,7 +152,8 @@ class BackgroundIterator(Generic[T]):
         check_not_forked(self._worker.made_in, "what makes the batches")
         self.begin()
         item = self._pending[0]
-        item.wait()
+        if not item.is_set:
+            wait(item.wait, "a batch", self._thread)
         if item.error is not None:
             raise item.error
         if item.made is None:
@@ -177,6 +181,8 @@ class BackgroundIterator(Generic[T]):
         if os.getpid() != worker.made_in:
             return True
         worker.cancel()
+        if timeout_s is None:
+            wait(worker.is_over.wait, "the end of what makes batches", self._thread)
         is_over = worker.is_over.wait(timeout_s)
         with worker.lock:
             is_over = is_over or worker.is_over.is_set
@@ -185,6 +191,9 @@ class BackgroundIterator(Generic[T]):
         if is_over and then is not None:
             then()
         return is_over
+
+    def _thread(self) -> int | None:
+        return self._worker.thread
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         worker = vars(self).get("_worker")  # none where an interrupt has kept it from being made

@@ -7,6 +7,11 @@ import threading
 import weakref
 from typing import Any
 
+from datarax_ray.read.waits import wait
+
+# What a transform takes for a block is rarely more, and then a person wants to know.
+_TELL_AFTER_S = 30.0
+
 
 class ForkedError(Exception):
     """Used in a process that was forked off. No RuntimeError, which readers raise for broken records, to be skipped."""
@@ -26,22 +31,39 @@ class ThreadLock:
     """A lock for the threads of one process; one that is forked off, or unpickles it, has its own, held by nobody.
 
     The thread that holds it may take it again: a signal's handler runs in the middle of whatever the thread is at.
+    what: it is of, where that is code of a user's: a long wait is told. Raises: DeadlockError where who holds it waits
+    for the thread that asks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str | None = None) -> None:
+        self._what = what
+        self._begin()
+
+    def _begin(self) -> None:
         self._made_in = os.getpid()
         self._lock = threading.RLock()
+        self._holders: list[int] = []  # the thread that holds it, once for each time that it took it
 
     def __enter__(self) -> None:
         if self._made_in != os.getpid():
-            self._made_in, self._lock = os.getpid(), threading.RLock()
-        self._lock.acquire()
+            self._begin()
+        if not self._lock.acquire(blocking=False):
+            tell_after_s = float("inf") if self._what is None else _TELL_AFTER_S
+            wait(self._acquire, self._what or "a lock", self._holder, tell_after_s)
+        self._holders.append(threading.get_ident())
 
     def __exit__(self, *raised: object) -> None:
+        self._holders.pop()
         self._lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ()
+        return type(self), (self._what,)
+
+    def _acquire(self, timeout_s: float) -> bool:
+        return self._lock.acquire(timeout=timeout_s)
+
+    def _holder(self) -> int | None:
+        return next(iter(self._holders), None)
 
 
 _FINDING = ThreadLock()
@@ -54,7 +76,8 @@ def lock_of(value: Any) -> ThreadLock:
     Who asks keeps both, the object and its lock.
     """
     with _FINDING:
-        return _LOCKS.setdefault(id(value), ThreadLock())
+        name = getattr(value, "__qualname__", None) or type(value).__qualname__
+        return _LOCKS.setdefault(id(value), ThreadLock(f"the lock of {name}"))
 
 
 class OneProcess:
