@@ -48,7 +48,6 @@ _ROOM_SHARE = 0.5
 _LEAST_NBYTES = 256 * 2**20
 # Of what is left where that is less: read with that, or there would be no end of actors that Ray ends.
 _LITTLE_ROOM_SHARE = 0.75
-_WAIT_FOR_ROOM_S = 30.0  # what others of the node take for a while; Ray has ended some of them
 _RAYS_SHARE = 0.95  # RAY_memory_usage_threshold where it is not set
 _PIPE_NBYTES = 2**20
 _OF_MEMORY = "MiB of memory"
@@ -57,14 +56,17 @@ _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 @dataclass(frozen=True)
 class Trial:
-    """How a position is tried. timeout_s: what reading it may take."""
+    """How a position is tried. timeout_s: what reading it may take. wait_for_room_s: before that, where the node has
+    little memory left, which others may take for a while alone: Ray has ended some of them.
+    """
 
     timeout_s: float
+    wait_for_room_s: float = 30.0
 
     @property
     def most_s(self) -> float:
         """What it takes at the most."""
-        return _WAIT_FOR_ROOM_S + _NUM_RUNS * (START_S + self.timeout_s)
+        return self.wait_for_room_s + _NUM_RUNS * (START_S + self.timeout_s)
 
 
 def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial, request: Any) -> Block:
@@ -75,7 +77,7 @@ def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial,
     Raises: RuntimeError where no process can be made to try it in; MemoryError where the node has too little left to
     tell; what reading raises there, as a missing file does.
     """
-    ended, until = "", time.monotonic() + _WAIT_FOR_ROOM_S
+    ended, until = "", time.monotonic() + trial.wait_for_room_s
     for _ in range(_NUM_RUNS):
         while (room := _room_nbytes()) * _ROOM_SHARE < _LEAST_NBYTES and time.monotonic() < until:
             time.sleep(_WATCH_S)

@@ -83,13 +83,14 @@ STEP_NBYTES = 16 * 2**20
 def tried(takes_mib: int, room_mib: int, folder: Path, monkeypatch: Any) -> Any:
     """The block of an element that takes so much on a node that has so much left."""
     monkeypatch.setattr(trial, "_room_nbytes", lambda: room_mib * 2**20)
-    monkeypatch.setattr(trial, "_WAIT_FOR_ROOM_S", 0.1)
     transforms = [decode, Take(takes_mib * 2**20)]
     source = ArrayRecordSourceModule(
         ArrayRecordSourceConfig(on_error="skip"), write_files(folder, [3]), transforms=transforms
     )
     description = source.describe()
-    return try_to_read(partial(cloudpickle.dumps, description), description, Trial(200.0), ReadRequest(1, 2))
+    return try_to_read(
+        partial(cloudpickle.dumps, description), description, Trial(200.0, wait_for_room_s=0.1), ReadRequest(1, 2)
+    )
 
 
 # None left: Ray would end processes at once, as where others have taken all: that is no fault of what takes little.

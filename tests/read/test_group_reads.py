@@ -20,7 +20,7 @@ from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
 from datarax_ray.read import block
 from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
-from datarax_ray.read.formats import array_record, decoded_groups
+from datarax_ray.read.formats import array_record
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -36,6 +36,16 @@ WINDOW = 8  # blocks
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("groups"), COUNTS, GROUP)
+
+
+@pytest.fixture(scope="module")
+def wide_paths(tmp_path_factory):
+    """The same records, each with zeros behind it."""
+    directory, starts = tmp_path_factory.mktemp("wide"), np.cumsum([0, *COUNTS]).tolist()
+    for part, (start, stop) in enumerate(itertools.pairwise(starts)):
+        wide = (record(index).ljust(5000, b"\0") for index in range(start, stop))
+        write_file(directory / f"{part}.array_record", wide, GROUP)
+    return sorted(directory.iterdir())
 
 
 class Counting:
@@ -194,13 +204,12 @@ def expected(stream, start=0):
 
 @pytest.mark.parametrize("num_actors", [1, 2, 3])
 @pytest.mark.parametrize("chunk_size", [7, 48, 100, WINDOW * GROUP, 1000])
-@pytest.mark.parametrize("is_small", [True, False])
-def test_an_epoch_decodes_each_group_once(paths, decoded, num_actors, chunk_size, is_small, monkeypatch):
-    if not is_small:
-        monkeypatch.setattr(decoded_groups, "_SMALL_NBYTES", 0)
-    stream = stream_of(paths, num_epochs=2)
+@pytest.mark.parametrize("nbytes", [20, 5000])  # groups of 320 bytes, which are gathered together, and of 80 KB, not
+def test_an_epoch_decodes_each_group_once(paths, wide_paths, decoded, num_actors, chunk_size, nbytes):
+    stream = stream_of(paths if nbytes == 20 else wide_paths, num_epochs=2)
     found, _ = run(stream, num_actors, chunk_size)
-    assert found == expected(stream)
+    assert {len(element) for element in found} == {nbytes}
+    assert [element[:20] for element in found] == expected(stream)
     assert decoded() <= 1.05 * 2 * N
 
 

@@ -84,11 +84,10 @@ def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path
     try:
         files = s3fs.S3FileSystem(endpoint_url=served.url, key="key", secret="secret")
         monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
-        remote = Remote(timeout_s=3.0, waits_s=(0.0,) * 5)
+        remote = Remote(timeout_s=3.0, least_rate=1, waits_s=(0.0,) * 5)  # of all of it: days
         tail = ranges.read_tail("s3://bucket/a", 100_000, Remote())
         assert (tail.data, tail.nbytes) == (content[-100_000:], 300_000)
         served.what = lambda number: {2: "stick", 3: "stall"}.get(number, "")
-        monkeypatch.setattr(ranges, "_MIN_RATE", 1)  # of all of it: days
         assert ranges.read_ranges([("s3://bucket/a", tail.version, 0, 300_000)], remote) == [content]
         assert served.num_broken == 2
     finally:

@@ -17,10 +17,10 @@ from flax import nnx
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.formats.array_record import RecordFile
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, array_record_source
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from datarax_ray.sources.array_record_source import requests_of
 from tests import oracle
-from tests.data import DropThirds, FailAt, decode, record, write_files
+from tests.data import DropThirds, FailAt, decode, record, write_file, write_files
 
 
 def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:
@@ -175,9 +175,13 @@ class TestBlocks:
     def grouped(self, tmp_path: Path) -> list[Path]:
         return write_files(tmp_path, [8 * 40 + 3, 8 * 70 + 1, 5], 8)
 
-    def test_auto_takes_the_groups_of_the_files_for_blocks(self, grouped: list[Path], monkeypatch: Any) -> None:
-        monkeypatch.setattr("datarax_ray.plan.orders.block_shuffle._SMALL_WINDOW_NBYTES", 1)
-        source = make(grouped, shuffle=True, shuffle_block_size="auto", num_epochs=2)
+    def test_auto_takes_the_groups_of_the_files_for_blocks(self, tmp_path: Path) -> None:
+        rng, paths, first = np.random.default_rng(0), [], 0
+        for count in (8 * 40 + 3, 8 * 70 + 1, 5):  # of 20 KB, stored: 64 groups are what a window is to hold
+            records = (record(index) + rng.bytes(20_000) for index in range(first, first + count))
+            paths.append(write_file(tmp_path / f"{len(paths)}.array_record", records, 8))
+            first += count
+        source = make(paths, shuffle=True, shuffle_block_size="auto", num_epochs=2)
         assert source.describe().order.settings() == {
             "shuffle": "block",
             "seed": 42,
@@ -203,23 +207,23 @@ class TestBlocks:
         auto = make(paths, shuffle=True, shuffle_block_size="auto")
         assert auto.describe().order == make(paths, shuffle=True).describe().order
 
-    @pytest.mark.parametrize("block_size", [8, 4, 64, None, "auto"])
+    @pytest.mark.parametrize("block_size", [32, 8, 40, None, "auto"])
     def test_what_decodes_groups_again_and_again_is_told_with_how_often(
-        self, grouped: list[Path], block_size: Any, monkeypatch: Any, caplog: Any
+        self, tmp_path: Path, block_size: Any, caplog: Any
     ) -> None:
-        monkeypatch.setattr(array_record_source, "_FEW_RECORDS", 100)
-        monkeypatch.setattr(array_record_source, "_MAX_TIMES_SHUFFLED", 5)
-        monkeypatch.setattr(array_record_source, "_MAX_TIMES", 1.01)
+        counts = [32 * 1000 + 19, 32 * 1100 + 1, 5]  # more than are read at once
+        grouped = write_files(tmp_path, counts, 32)
         make(grouped, shuffle=True, shuffle_block_size=block_size)
         if block_size == "auto":
             assert caplog.messages == []
             return
-        starts = [*range(0, 323, 8), *range(323, 884, 8), 884, 889]
-        groups = [range(start, stop) for start, stop in pairwise(starts)]
-        times = sum(len(group) * len({record // (block_size or 1) for record in group}) for group in groups) / 889
+        ends = np.cumsum([0, *counts]).tolist()
+        starts = [start for first, stop in pairwise(ends) for start in range(first, stop, 32)]
+        groups = [range(start, stop) for start, stop in pairwise([*starts, ends[-1]])]
+        times = sum(len(group) * len({i // (block_size or 1) for i in group}) for group in groups) / ends[-1]
         (message,) = caplog.messages
         assert message.startswith(f"shuffle_block_size={block_size} decodes up to {times:.3g} x the data in an epoch")
-        assert "groups of 8" in message
+        assert "groups of 32" in message
 
     def test_what_is_read_at_once_is_no_waste(self, grouped: list[Path], caplog: Any) -> None:
         make(grouped, shuffle=True, shuffle_block_size=4)

@@ -35,7 +35,6 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "a
 MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
 # The same of a client that tells nothing of what has come yet, so that a stuck one is seen after 26 s and not after 74.
 _BLIND_REQUEST_NBYTES = 2 * 2**20
-_MIN_RATE = 2**17  # bytes a second; slower than this, beyond the timeout, is stuck: 32 requests may share a slow link
 _TELL_EVERY_S = 60.0  # of one bucket or host; a fault of it meets many requests at once
 _told: dict[str, float] = {}  # when each was last told of
 _READ_NBYTES = 2**20  # of a body at a time, or what is there of it
@@ -50,7 +49,8 @@ class Remote:
     process; or one read's, where that is more.
     most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
     a small part of that. timeout_s: of one request that brings nothing, where its client tells that (those of http and
-    s3 do); elsewhere, and beyond it, a hundred KB a second are waited for. listing_s: of one listing; a million names
+    s3 do); elsewhere, and beyond it, what comes slower than least_rate, in bytes a second, is stuck: most_requests
+    may share a slow link. listing_s: of one listing; a million names
     take some 1,000 requests. waits_s: before either is asked for again, and again; half a minute in all, with a quick
     one first, since one of many requests is often lost alone. patience_s: after so long it is not asked for again,
     unless it was asked for only once. Two tries of the longest request end well within RaySource's request_timeout_s,
@@ -62,6 +62,7 @@ class Remote:
     most_requests: int = 32
     gap_nbytes: int = 64 * 2**10
     timeout_s: float = 10.0
+    least_rate: int = 2**17
     listing_s: float = 120.0
     waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     patience_s: float = 60.0
@@ -234,7 +235,7 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
         return answer
 
     what = f"{shown(url)}, its last {stop:,} bytes" if start is None else f"{shown(url)}, bytes [{start:,}, {stop:,})"
-    return await _patiently(once, url, f"{what}: reading", remote, remote.timeout_s + count / _MIN_RATE)
+    return await _patiently(once, url, f"{what}: reading", remote, remote.timeout_s + count / remote.least_rate)
 
 
 def listing(url: str, ask: Callable[[], T], remote: Remote) -> T:
