@@ -26,6 +26,7 @@ from datarax_ray.read.elements.columns import (
 from datarax_ray.read.elements.documents import join
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
+from datarax_ray.read.elements.ragged import joined
 from datarax_ray.read.elements.row_by_row import are_alike, look_due
 from datarax_ray.read.elements.row_digests import Digests, row_digests
 from datarax_ray.read.elements.transforms import Call, Progress, Step
@@ -69,6 +70,9 @@ class Block:
     def read_s(self) -> float:
         """What reading it took; 0 where that was not measured."""
         return sum(self.spent.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"columns": map_leaves(joined, self.columns)}
 
 
 def digested(read: Callable[[Any], Block], request: Any) -> Block:
