@@ -61,6 +61,29 @@ def test_columns_of_documents_of_one_length_give_what_single_elements_give(limit
     assert read(data, documents).columns["x"].dtype == np.int16
 
 
+@pytest.mark.parametrize("sizes", [[3, 1, 4], [3, 0, 4], [2, 2, 2]])
+@pytest.mark.parametrize("limit", [None, 4, 3])
+@pytest.mark.parametrize("too_long", ["truncate", "split", "raise"])
+def test_ragged_columns_of_documents_give_what_single_elements_give(
+    sizes: list[int], limit: int | None, too_long: Any
+) -> None:
+    rows = [{"x": np.arange(size, dtype=np.int16), "y": np.arange(size) / 2} for size in sizes]
+    data = {name: np.fromiter((row[name] for row in rows), object, 3) for name in ("x", "y")}
+    documents = DocumentSpec(("x", "y"), limit, too_long)
+    whole, alone = read(data, documents), read(rows, documents)
+    assert plain(whole) == plain(alone)
+    assert str(whole.failure).partition("[")[2] == str(alone.failure).partition("[")[2]
+    for columns in (whole.columns, alone.columns):
+        assert {name: column.dtype for name, column in columns.items()} == {"x": np.int16, "y": np.float64}
+
+
+def test_fields_of_other_lengths_in_one_row_are_told_of_ragged_columns_too() -> None:
+    data = {name: np.fromiter(map(np.arange, sizes), object, 2) for name, sizes in {"x": (2, 3), "y": (2, 1)}.items()}
+    block = read(data, DocumentSpec(("x", "y")))
+    assert plain(block) == ([0], [2], {"x": [0, 1], "y": [0, 1]})
+    assert "one length in each element, got {'x': 3, 'y': 1}" in str(block.failure)
+
+
 @pytest.mark.parametrize(
     ("element", "message"),
     [

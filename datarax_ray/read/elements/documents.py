@@ -10,6 +10,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.read.elements.columns import Columns, is_host_only, unstack
+from datarax_ray.read.elements.ragged import Joined, joined
 from datarax_ray.read.elements.transforms import Call, Progress
 
 
@@ -33,19 +34,27 @@ def join(progress: Progress, columns: Columns, documents: DocumentSpec) -> tuple
 
 
 def _whole(columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices] | None:
-    """Columns whose rows are documents of one length, without a look at each; None where they are not."""
-    found: list[Any] = [columns.get(name) for name in documents.fields] if isinstance(columns, Mapping) else [None]
-    if any(column is None or column.ndim < 2 or is_host_only(column.dtype) for column in found):
+    """Columns whose rows are documents as they are, without a look at each; None where some are not."""
+    parts = [_end_to_end(columns.get(name)) for name in documents.fields] if isinstance(columns, Mapping) else [None]
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
         return None
-    count, length = found[0].shape[:2]
-    is_too_long = documents.max_length is not None and length > documents.max_length
-    if is_too_long or not length or any(column.shape[1] != length for column in found):
+    lengths = found[0][1]
+    is_too_long = documents.max_length is not None and lengths.max(initial=0) > documents.max_length
+    if is_too_long or any(not np.array_equal(lengths, its) for _, its in found[1:]):
         return None
-    flat = {
-        name: column.reshape(count * length, *column.shape[2:])
-        for name, column in zip(documents.fields, found, strict=True)
-    }
-    return flat, np.full(count, length, np.int64)
+    return {name: flat for name, (flat, _) in zip(documents.fields, found, strict=True)}, lengths
+
+
+def _end_to_end(column: Any) -> tuple[np.ndarray, Indices] | None:
+    """The rows of a column, end to end, and their lengths; None where one is empty, missing, or no array of numbers."""
+    made = joined(column)
+    if isinstance(made, Joined):
+        return None if is_host_only(made.flat.dtype) or (made.lengths < 1).any() else (made.flat, made.lengths)
+    if not isinstance(column, np.ndarray) or column.ndim < 2 or is_host_only(column.dtype) or not column.shape[1]:
+        return None
+    count, length = column.shape[:2]
+    return column.reshape(count * length, *column.shape[2:]), np.full(count, length, np.int64)
 
 
 def _documents(element: Any, documents: DocumentSpec) -> Iterator[dict[str, np.ndarray]]:
