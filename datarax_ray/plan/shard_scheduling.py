@@ -82,6 +82,7 @@ class ShardScheduler:
         self._delivered = self._new_epoch(number, known)
         self._arrived: dict[int, list[ShardEnd]] = {}  # by the start of their chunk
         self._saved = [(position, known)]  # what states say from a position on; ascending
+        self._start, self._last = start, order.last_of(start)
         self._empty = EmptyEpochs(drops_alike)
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
         self._has_elements = position % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
@@ -166,6 +167,16 @@ class ShardScheduler:
             self._num_empty = 0
         elif self._is_over(epoch, stop - epoch.number * EPOCH_POSITIONS) and epoch.number != self._last_empty:
             self._num_empty, self._last_empty = self._num_empty + 1, epoch.number
+        if self._last is not None and epoch.number == self._start.position // EPOCH_POSITIONS:
+            shard, ordinal = self._last
+            if (length := epoch.lengths.get(shard)) is not None:
+                self._last = None
+                if length <= ordinal:
+                    return (
+                        f"the stream went on at position {self._start.position}, behind element {ordinal} of shard "
+                        f"{shard}, counted from 0, and that has {length}: it is shorter than when the state was "
+                        f"taken, or the position was made up, and what epoch {epoch.number} has before it was not read"
+                    )
         total = sum(epoch.lengths.values())
         what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
         return self._empty.seen(self._num_empty, what, is_empty=not total)

@@ -131,6 +131,7 @@ def test_what_is_known_of_one_epoch_is_not_taken_for_another():
             {"cursors": {"1": {"ordinal": 3, "state": None}}},
             "cursor of shard 1 stands at element 3, and its position at 2",
         ),
+        ({"lengths": {"0": 2}}, "stands behind element 2 of shard 0, counted from 0, and says that this has 2"),
         ({"lengths": {"0": 1.5}}, "length of shard 0 must be an integer of at least 0, got 1.5"),
     ],
 )

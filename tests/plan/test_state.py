@@ -49,8 +49,8 @@ def state(position: int, settings: Any = SETTINGS, **rest: Any) -> dict[str, Any
         (MIXED, "elements", StreamState(7, extra=WeightsStart(3, (2, 1)))),
         (MIXED, "tokens", StreamState(7, 5, "tokens", WeightsStart(3, (2, 1), inside=0))),
         (MIXED, "tokens", StreamState(2, 5, "tokens", WeightsStart(3, (2, 1), inside=0))),
-        (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, {"at": [4]})}, {1: 3}))),
-        (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, None), 1: Cursor(2)}, {1: 3}))),
+        (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, {"at": [4]})}, {1: 6}))),
+        (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, None), 1: Cursor(2)}, {1: 6}))),
         (SHARDS, "tokens", StreamState(12, 3, "tokens", ShardCursors(0, {}, {}))),
     ],
 )
@@ -188,7 +188,7 @@ WHOLE = [
     (FANNED, state(7, offset=2)),
     (MIXED, state(7, origin={"position": 3, "components": [2, 1], "inside": None})),
     (REWEIGHTED, state(7, offset=2, origin={"position": 3, "components": [2, 1], "inside": 0})),
-    (SHARDS, state(12, epoch=0, cursors={"0": {"ordinal": 4, "state": {"at": 4}}}, lengths={"1": 3})),
+    (SHARDS, state(12, epoch=0, cursors={"0": {"ordinal": 4, "state": {"at": 4}}}, lengths={"1": 6})),
 ]
 
 

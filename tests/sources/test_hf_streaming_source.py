@@ -286,6 +286,25 @@ def test_a_state_of_another_stream_is_refused(corpus: list[str]) -> None:
             pipeline(other).set_state(state)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_state_behind_the_end_of_its_epoch_is_told(
+    corpus: list[str], caplog: pytest.LogCaptureFixture, shuffle: bool
+) -> None:
+    """An edited one, or that of longer data: what is before it was not read, and nothing said so."""
+    source = make(stream(corpus), num_epochs=1, shuffle=shuffle)
+    source.set_state(source.get_state() | {"position": 10**6})
+    with caplog.at_level("WARNING", "datarax_ray"):
+        assert list(source) == []
+    (message,) = caplog.messages
+    assert "the stream went on at position 1000000, behind element " in message
+    caplog.clear()
+    source = make(stream(corpus), num_epochs=2, shuffle=shuffle)
+    list(itertools.islice(source, num_lines(corpus)))
+    source.set_state(source.get_state())
+    assert len(list(source)) == num_lines(corpus)
+    assert not caplog.messages
+
+
 def test_files_may_move_to_another_folder(corpus: list[str], tmp_path: Path) -> None:
     source = make(stream(corpus))
     first = source.get_batch(100)

@@ -115,6 +115,14 @@ class InterleavedOrder:
         rounds, rest = divmod(offset, self.num_shards * self.turn_size)
         return rounds * self.turn_size + min(max(rest - place * self.turn_size, 0), self.turn_size)
 
+    def last_of(self, state: StreamState) -> tuple[int, int] | None:
+        """The shard and ordinal of the last element that was delivered, of the epoch of a state; None of its begin."""
+        number, offset = divmod(state.position - (0 if state.offset else 1), EPOCH_POSITIONS)
+        if number != state.position // EPOCH_POSITIONS:
+            return None
+        place, ordinal = self.at(offset)
+        return int(self.shards(number)[place]), ordinal
+
     def window_start(self, ordinal: int) -> int:
         """The first element of the window that an element is in."""
         return ordinal - ordinal % self.window_size
@@ -160,6 +168,13 @@ class InterleavedOrder:
                     f"the state's cursor of shard {shard} stands at element {cursor.ordinal}, and its position at "
                     f"{wanted}; going on would skip what is between. The state is damaged; restore an earlier one."
                 )
+        shard, ordinal = self.last_of(state) or (-1, 0)
+        if lengths.get(shard, ordinal + 1) <= ordinal:
+            raise ValueError(
+                f"the state stands behind element {ordinal} of shard {shard}, counted from 0, and says that this has "
+                f"{lengths[shard]}; going on would skip what the others have left. The state is damaged; restore an "
+                "earlier one."
+            )
         return ShardCursors(epoch, cursors, lengths)
 
     def _entries(self, rest: Mapping[str, Any], name: str) -> Iterator[tuple[int, Any]]:
