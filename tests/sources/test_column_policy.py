@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.flow import LocalPool
+from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.state import StreamState
 from datarax_ray.sources import (
     HFEagerConfig,
     HFEagerSource,
@@ -172,6 +174,28 @@ def test_a_ragged_row_that_a_transform_makes_anew_is_an_array_like_any_other(sou
     table = pa.table({"x": pa.array([[1, 2], [3], [5, 6, 7]], INTS)})
     first = SOURCES[source](table, tmp_path, [lambda element: {"x": element["x"][:1]}]).get_batch(3)
     assert_same(first["x"], array("int32", [1], [3], [5]))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("rows", [[[1], [3, 4], [5, 6], [7]], [[1, 2], [3, 4], [5]]], ids=["padded", "left"])
+def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_read_together(
+    rows: list[list[int]], source: str, tmp_path: Path
+) -> None:
+    """A chunk of which all rows are left is a ragged column, and one with any that is made anew was a dense one."""
+    length = len(rows[0])
+
+    def padded(element: dict[str, Any]) -> dict[str, Any]:
+        x = element["x"]
+        return {"x": np.pad(x, (0, 2 - len(x))) if len(x) < 2 else x}
+
+    description = SOURCES[source](pa.table({"x": pa.array(rows, INTS)}), tmp_path, [padded]).describe()
+    good = 1 if length == 1 else 2  # as many as are of the first's kind
+    for chunk_size in (1, 2, 3, 4):
+        found = batches(description, LocalPool(description), StreamState(), StreamOptions(1, chunk_size=chunk_size))
+        given = []
+        with pytest.raises(ValueError, match=r"x.*(PadTo|every row)"):
+            given.extend(found)
+        assert len(given) == good, chunk_size
 
 
 @pytest.mark.parametrize("source", ["parquet", "stream", "elements"])

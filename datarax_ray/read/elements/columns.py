@@ -219,15 +219,28 @@ def is_host_only(dtype: np.dtype) -> bool:
     return dtype.kind in "OUS" or (dtype.kind == "V" and dtype.isbuiltin != 2)
 
 
-def _is_ragged(values: Sequence[Any]) -> bool:
-    """Whether these are rows of a ragged column, as they came out of it; None among them is a missing one."""
-    return all(value is None or _RAGGED_ROWS.get(id(value)) is value for value in values) and any(
-        value is not None for value in values
-    )
+def _is_ragged(values: Sequence[Any], path: Path) -> bool:
+    """Whether these are rows of a ragged column, as they came out of it; None among them is a missing one.
+
+    Raises: ColumnError where some arrays are, and others not: which stand in a block together is chance.
+    """
+    if not _RAGGED_ROWS:
+        return False
+    arrays = [index for index, value in enumerate(values) if isinstance(value, np.ndarray)]
+    ragged = [index for index in arrays if _RAGGED_ROWS.get(id(values[index])) is values[index]]
+    if ragged and len(ragged) < len(arrays):
+        is_first = ragged[0] == arrays[0]
+        raise ColumnError(
+            f"{_name(path)} is a row of a ragged column, as it was read, in one element, and an array that a transform "
+            "made in another, so batches would be ragged or dense by which rows are read together; make every row anew "
+            "(np.array(row) of those that fit), or use PadTo",
+            next(index for index in arrays if (index in ragged) != is_first),
+        )
+    return bool(ragged) and all(value is None or isinstance(value, np.ndarray) for value in values)
 
 
 def _column(values: Sequence[Any], path: Path) -> NDArray:
-    if _is_ragged(values):
+    if _is_ragged(values, path):
         return np.fromiter(values, object, len(values))
     first = dense_dtype(values[0])
     if type(values[0]) is np.ndarray and first is not None and values[0].ndim and _are_alike(values):
