@@ -146,12 +146,12 @@ class LocalPool(Pool):
 
 @dataclass
 class _Place:
-    """A part of a chunk that has not come. asked: as the window has asked for it. sent: to whom it was sent, one actor
-    or a second one too (see feed.backups), with what to receive it by.
+    """A part of a chunk that has not come. asked: as the window has asked for it. parts: as it was sent, to one actor
+    or to a second one too (see feed.backups).
     """
 
     asked: Part
-    sent: dict[Part, Any] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
 
 
 class Flow:
@@ -177,6 +177,8 @@ class Flow:
         self._homes = window.scheduler.limits.homes
         self._is_owned = False  # whether there is somebody to ask, whatever it is
         self._places: defaultdict[int, dict[int, _Place]] = defaultdict(dict)  # of each chunk, by the index of the part
+        self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, with what to receive it by
+        self._read: defaultdict[int, list[Part]] = defaultdict(list)  # of each chunk, those that were seen to be read
         self._backups = Backups()
         self._left: dict[Part, Any] = {}  # what actors may be at for nobody
         self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
@@ -222,8 +224,9 @@ class Flow:
             self._backups.read(part, now)
             if part in self._left:
                 self._hear_out(part)
-            elif (place := self._places[part.chunk].get(part.index)) is not None and part in place.sent:
-                self._drop_others(place, part)  # of two that are read at once, one is dropped
+            elif part in self._sent[part.chunk]:
+                self._read[part.chunk].append(part)
+                self._drop_others(part)  # of two that are read at once, one is dropped
         if self._lose_others(self._all_sent() if ended else sent):
             return True
         if self._window.scheduler.limits.is_anywhere:
@@ -234,7 +237,9 @@ class Flow:
     def receive(self, other: Flow | None = None) -> None:
         """Wait a moment for a part of the first chunk; or of the other's first chunk, which has another number."""
         others = {} if other is None else other._going()
-        going = self._going() | others if others else self._going()
+        going = self._seen_first() or (other and other._seen_first())
+        if not going:
+            going = self._going() | others if others else self._going()
         with self._timings.making.lap("waiting"):
             event = self._pool.receive(going) if going else None
         if event is None:
@@ -255,7 +260,8 @@ class Flow:
 
     def release(self) -> None:
         """The first chunk is done with."""
-        self._places.pop(self._window.head_number, None)
+        for of_chunks in (self._places, self._sent, self._read):
+            of_chunks.pop(self._window.head_number, None)
         self._window.release()
 
     def close(self) -> None:
@@ -265,14 +271,15 @@ class Flow:
     def _send(self, part: Part) -> None:
         place = self._places[part.chunk].setdefault(part.index, _Place(part))
         # an actor that is at the very same for nobody is at it for somebody again
-        place.sent[part] = self._left.pop(part, None) or self._pool.send(part)
+        self._sent[part.chunk][part] = self._left.pop(part, None) or self._pool.send(part)
+        place.parts.append(part)
         # a part in doubt is for the node that was named, and no other
         self._backups.sent(part, self._clock(), is_fixed=part in self._opinions)
 
     def _ask_another(self, ask: Ask) -> None:
         part, copy, place = ask.part, ask.copy, self._places[ask.part.chunk][ask.part.index]
         if not ask.is_begun:
-            self._pool.discard({part: place.sent.pop(part)})
+            self._pool.discard({part: self._take(part)})
             self._backups.dropped(part)
             if place.asked == part:
                 self._window.moved(part, copy)
@@ -280,13 +287,25 @@ class Flow:
         self._send(copy)
 
     def _all_sent(self) -> dict[Part, Any]:
-        places = (place.sent for chunk in self._places.values() for place in chunk.values())
-        return {part: handle for sent in (*places, self._left) for part, handle in sent.items()}
+        return {part: handle for sent in (*self._sent.values(), self._left) for part, handle in sent.items()}
 
     def _going(self) -> dict[Part, Any]:
-        """The parts of the first chunk that are on their way."""
-        places = self._places[self._window.head_number].values() if self._window.num_open else ()
-        return {part: handle for place in places for part, handle in place.sent.items()}
+        """The parts of the first chunk that are on their way. There may be thousands: nothing is made of them here."""
+        return self._sent[self._window.head_number] if self._window.num_open else {}
+
+    def _seen_first(self) -> dict[Part, Any]:
+        """One of these that was seen to be read, if there is one: the others need not be asked of."""
+        going = self._going()
+        seen = self._read[self._window.head_number] if going else []
+        while seen:
+            if (part := seen.pop()) in going:
+                return {part: going[part]}
+        return {}
+
+    def _take(self, part: Part) -> Any:
+        """What to receive it by, which is on its way no more."""
+        self._places[part.chunk][part.index].parts.remove(part)
+        return self._sent[part.chunk].pop(part)
 
     def _lose(self, loss: Lost) -> None:
         part = loss.part
@@ -295,10 +314,9 @@ class Flow:
             del self._left[part]
             self._backups.lost(part)
             return
-        place = self._places[part.chunk][part.index]
-        del place.sent[part]
+        self._take(part)
         self._backups.lost(part)
-        if place.sent:
+        if self._places[part.chunk][part.index].parts:
             return  # another one is at it
         asked = self._settle(part)
         whole = self._opinions.lost(part)
@@ -313,10 +331,9 @@ class Flow:
 
     def _settle(self, part: Part) -> Part:
         """The part as the window has asked for it, which is over. Whoever is asked for it is so no more."""
-        place = self._places[part.chunk].pop(part.index)
-        self._drop_others(place, part)
+        self._drop_others(part)
         self._backups.over(part)
-        return place.asked
+        return self._places[part.chunk].pop(part.index).asked
 
     def _hear_out(self, part: Part) -> None:
         """What was read for nobody says how fast its actor is."""
@@ -325,17 +342,17 @@ class Flow:
             self._pool.receive(sent)
         self._pool.discard(sent)
 
-    def _drop_others(self, place: _Place, part: Part) -> None:
+    def _drop_others(self, part: Part) -> None:
         """Whoever is asked for it, but this one, is so no more."""
-        for each in [each for each in place.sent if each != part]:
-            handle = place.sent.pop(each)
+        for each in [each for each in self._places[part.chunk][part.index].parts if each != part]:
+            handle = self._take(each)
             if self._backups.dropped(each):
                 self._left[each] = handle  # it cannot be ended, and until it is read its actor has no time
             else:
                 self._pool.discard({each: handle})
 
     def _arrive(self, event: Arrived) -> None:
-        del self._places[event.part.chunk][event.part.index].sent[event.part]
+        self._take(event.part)
         self._backups.read(event.part, self._clock())
         self._timings.arrived(event.part.actor, event.block)
         asked = self._settle(event.part)
@@ -366,10 +383,11 @@ class Flow:
         that is behind it would end others as well.
         """
         for part in self._window.failed(chunk, failed.failure_position):
-            if (place := self._places[chunk].pop(part.index, None)) is not None:  # or it waits to be asked again
-                for each in place.sent:
+            if part.index in self._places[chunk]:  # or it waits to be asked again
+                for each in list(self._places[chunk][part.index].parts):
                     self._backups.lost(each)
-                self._pool.discard(place.sent)
+                    self._pool.discard({each: self._take(each)})
+                del self._places[chunk][part.index]
                 self._backups.over(part)
             self._opinions.lost(part)
             self._arrived.append((part, replace(failed, positions=failed.positions[:0], columns=None, skipped=())))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,13 @@ class SimulatedPool(Pool):
         self._lost: dict[Part, Lost] = {}
         self._link_free_at = 0.0
         self._balance = LoadBalance()
-        for index in actors:
-            self.add(index)
+        self.add(*actors)
 
-    def add(self, index: int) -> None:
-        self._states[index] = ActorState(Thresholds())
-        self._do(index, self._states[index].tick(self._world.now))
-        self.tend(index)
-        self._know()
+    def add(self, *indexes: int) -> None:
+        for index in indexes:
+            self._states[index] = ActorState(Thresholds())
+            self._do(index, self._states[index].tick(self._world.now))
+        self.tend(indexes)
 
     def remove(self, index: int) -> None:
         self._balance.forget(index)
@@ -69,16 +68,18 @@ class SimulatedPool(Pool):
         self._do(index, self._states[index].unavailable("its process has ended", self._world.now))
         self._know()
 
-    def tend(self, index: int) -> None:
-        """Event: it is time to look after an actor."""
-        state, actor, now = self._states.get(index), self._actors[index], self._world.now
-        if state is None:
-            return
-        if index in self._pings and actor.is_there and not actor.is_frozen:
-            self._pings.discard(index)
-            self._do(index, state.answered(Process(f"{index}.{actor.process}", 1), now))
-        else:
-            self._do(index, state.tick(now))
+    def tend(self, indexes: Iterable[int]) -> None:
+        """Event: it is time to look after these actors."""
+        now = self._world.now
+        for index in indexes:
+            state, actor = self._states.get(index), self._actors[index]
+            if state is None:
+                continue
+            if index in self._pings and actor.is_there and not actor.is_frozen:
+                self._pings.discard(index)
+                self._do(index, state.answered(Process(f"{index}.{actor.process}", 1), now))
+            else:
+                self._do(index, state.tick(now))
         self._know()
 
     def _know(self) -> None:

@@ -228,8 +228,7 @@ def _counts(actors: dict[int, Actor], trainers: list[Trainer]) -> tuple[float, .
 
 def _tend(world: World, actors: dict[int, Actor], trainers: list[Trainer]) -> None:
     for trainer in trainers:
-        for index in actors:
-            trainer.pool.tend(index)
+        trainer.pool.tend(actors)
         trainer._wake()
     world.at(world.now + TEND_S, _tend, world, actors, trainers)
 

@@ -1,13 +1,14 @@
 """Whole streams over actors that end at some positions, as a process does, unless these are tried apart."""
 
 import functools
+import itertools
 import random
 
 import datasets
 import numpy as np
 import pytest
 
-from datarax_ray.feed.flow import Arrived, LocalPool, Lost
+from datarax_ray.feed.flow import Arrived, Flow, LocalPool, Lost
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
 from datarax_ray.plan.orders.kinds import order_of
@@ -275,3 +276,32 @@ def test_packed_documents_that_end_their_process_are_left_out_as_those_that_rais
         ]
 
     assert told(Mortal(description, 3)) == told(LocalPool(description))
+
+
+class AllAtOnce(LocalPool):
+    """Many actors, all of whose parts have been read when they are looked at. num_given: parts, of each `receive`."""
+
+    def __init__(self, description):
+        super().__init__(description)
+        self.num_given = []
+
+    def actors(self):
+        return tuple(range(64))
+
+    def ended(self, sent):
+        return list(sent)
+
+    def receive(self, sent):
+        self.num_given.append(len(sent))
+        return super().receive(sent)
+
+
+def test_of_parts_that_were_seen_to_be_read_each_is_received_without_a_look_at_the_others(monkeypatch):
+    description = records([AddNoise()], n=640)
+    pool, options = AllAtOnce(description), StreamOptions(10, chunk_size=320)
+    want = told(batches(description, LocalPool(description), StreamState(), options))
+    seconds = itertools.count()  # so that each turn of the stream looks
+    monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: next(seconds)))
+    assert told(batches(description, pool, StreamState(), options)) == want
+    assert len(pool.num_given) > 100
+    assert set(pool.num_given) == {1}
