@@ -57,8 +57,9 @@ def test_rows_of_many_lengths_travel_as_two_arrays_and_are_the_same_rows(values)
         [np.array(["a", 1], object), np.array([None], object)],
         [np.ma.masked_array([1, 2], [True, False]), np.ma.masked_array([1], [False])],
         [np.arange(2), 3],
+        [np.arange(2, dtype=">i4"), np.arange(3, dtype=">i4")],
     ],
-    ids=["text", "none", "lists", "dtypes", "axes", "objects", "masked", "a number"],
+    ids=["text", "none", "lists", "dtypes", "axes", "objects", "masked", "a number", "big-endian"],
 )
 def test_other_objects_travel_as_they_are(values):
     (found, _) = sent({"x": objects(values)})

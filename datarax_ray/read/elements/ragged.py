@@ -42,7 +42,7 @@ class Joined:
 
 
 def joined(column: Any) -> Any:
-    """A column of objects that are arrays of one axis and one dtype, or None, as Joined; any other as it is.
+    """A column of objects that are arrays of one axis and one native dtype, or None, as Joined; any other as it is.
 
     >>> joined(np.array([np.arange(2), None, np.arange(3)], object))
     Joined(flat=array([0, 1, 0, 1, 2]), lengths=array([ 2, -1,  3]))
@@ -53,8 +53,8 @@ def joined(column: Any) -> Any:
     rows = [row for row in values if row is not None]
     if not rows or not all(type(row) is np.ndarray and row.ndim == 1 for row in rows):
         return column
-    dtypes = {row.dtype for row in rows}
-    if len(dtypes) > 1 or dtypes.pop().hasobject:
+    dtype = rows[0].dtype
+    if not dtype.isnative or dtype.hasobject or any(row.dtype != dtype for row in rows):  # joined, it would be native
         return column
     lengths = [_MISSING if row is None else len(row) for row in values]
     return Joined(np.concatenate(rows), np.array(lengths, np.int64))
