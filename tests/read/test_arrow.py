@@ -132,6 +132,16 @@ def test_a_fill_of_another_type_is_refused():
         columns(pa.array([1, None]), x="no")
 
 
+@pytest.mark.parametrize("fill", [0.5, np.float32(0.5), decimal.Decimal("0.5")])
+def test_a_fill_that_an_integer_would_cut_is_refused(fill):
+    """Arrow cuts it without a word, and a mean in place of nulls would be zero."""
+    values = pa.array([None, 1], pa.int32())
+    said = r"fill_nulls gives .*0\.5.* for field 'x' of int32, which cannot be: it would be 0"
+    with pytest.raises(ValueError, match=said):
+        columns(values, x=fill)
+    assert columns(values, x=2.0).tolist() == [2, 1]
+
+
 def test_types_that_give_the_same_arrays_have_the_same_name():
     assert plain_type(pa.large_string()) == plain_type(pa.dictionary(pa.int8(), pa.string())) == "string"
     assert plain_type(pa.struct([("b", pa.int8()), ("a", pa.int8())])) == "struct<a: int8, b: int8>"

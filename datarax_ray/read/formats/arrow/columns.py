@@ -8,6 +8,7 @@ or of a fixed-size list, has no place, and is an error unless `fill` says what t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,7 +181,10 @@ def _filled(array: Any, name: str, value: Any) -> Any:
     import pyarrow as pa
 
     try:
-        return array.fill_null(pa.scalar(value, array.type))
+        scalar = pa.scalar(value, array.type)
+        if isinstance(value, Number) and pa.types.is_integer(array.type) and scalar.as_py() != value:
+            raise pa.ArrowInvalid(f"it would be {scalar}")  # Arrow cuts 0.5 to 0 and says nothing
+        return array.fill_null(scalar)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
         raise ValueError(
             f"fill_nulls gives {value!r} for field {name!r} of {array.type}, which cannot be: {error}; give a value of "
