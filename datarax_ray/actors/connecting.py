@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import socket
@@ -31,8 +30,12 @@ _ADDRESS = re.compile(r"auto|local|\w+://.+|.+:\d+")  # of those with ://, Ray s
 _started: list[Connection] = []  # to the local Ray that was started here, if any
 
 
-def connect(num_actors: int | None, num_cpus: float) -> int | None:
-    """Make sure that there is a Ray, and give how many actors to start in it: fewer than asked where it is local.
+def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]:
+    """Make sure that there is a Ray, and give how many actors to start in it, and the CPUs that each reserves.
+
+    In a local one that was started here these are fewer than asked for, and reserve none: whatever they reserved, they
+    would share the cores of this machine, and sources of one program (training, validation, a test) would wait for one
+    another's actors.
 
     A local one listens on loopback and has token authentication; see local_ray. A running cluster is what ray.init()
     takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
@@ -40,7 +43,8 @@ def connect(num_actors: int | None, num_cpus: float) -> int | None:
     Raises: ValueError for a RAY_ADDRESS that is none; ConnectionError where no cluster answers at its address.
     """
     if ray.is_initialized():
-        return _limited(num_actors) if any(started.is_there for started in _started) else num_actors
+        is_ours = any(started.is_there for started in _started)
+        return (_limited(num_actors), 0.0) if is_ours else (num_actors, num_cpus)
     named = os.environ.get("RAY_ADDRESS", "")
     if named and not _ADDRESS.fullmatch(named):
         raise ValueError(
@@ -54,23 +58,21 @@ def connect(num_actors: int | None, num_cpus: float) -> int | None:
         with sigterm_kept():
             ray.init(log_to_driver=True)
         logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
-        return num_actors
+        return num_actors, num_cpus
     num_actors = _limited(num_actors)
-    # Room for every actor that was asked for, and the driver: in a local Ray they share this machine's cores anyway.
-    cpus = max(os.cpu_count() or 1, math.ceil(num_cpus * (num_actors or 0)) + 1)
     logger.warning(
         "starting a local Ray (%s), which takes some seconds and ends with this program; to read on a cluster, set "
         "RAY_ADDRESS to its address, or call ray.init(address) before",
         f"RAY_ADDRESS={named}" if named else "no cluster is running here",
     )
-    start_local("local", num_cpus=cpus, include_dashboard=False, log_to_driver=True)
+    start_local("local", num_cpus=os.cpu_count() or 1, include_dashboard=False, log_to_driver=True)
     _started[:] = [Connection()]
     if threading.current_thread() is not threading.main_thread():  # Ray's processes ask for PR_SET_PDEATHSIG
         logger.warning(
             "this local Ray also ends with the thread that started it, and the program a minute later; call "
             "ray.init() in the main thread before, or keep this one"
         )
-    return num_actors
+    return num_actors, 0.0
 
 
 def most_local_actors(num_cores: int, free_nbytes: int) -> int:

@@ -46,7 +46,8 @@ class RaySource(NamedArguments, Source, Closing):
     cluster but one, fewer where each reserves more, and for more as the cluster grows, where that has room; (least,
     most) to begin with the least, to have more while the stream waits for its actors and more of them help, and fewer
     when it never waits: every change and every refusal is one log line that says why (level INFO); of drivers that
-    share actors one decides, by what all of them have measured. num_cpus: that each actor reserves. chunk_size:
+    share actors one decides, by what all of them have measured. num_cpus: that each actor reserves, none in a
+    local Ray that this starts. chunk_size:
     positions read at a time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on
     the blocks in flight in the object store, of all drivers together that share the actors, each of which may have an
     even part; None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for
@@ -126,7 +127,8 @@ class RaySource(NamedArguments, Source, Closing):
         options = replace(options, nodes=nodes)
         check_can_connect()
         with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
-            most = connect(most, num_cpus)
+            most, reserved = connect(most, num_cpus)
+            options = replace(options, num_cpus=reserved)
             if most is None:
                 most = max(len(nodes), _default_num_actors(num_cpus))
             least = most if least is None else min(least, most)

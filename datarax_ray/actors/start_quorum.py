@@ -12,24 +12,31 @@ GATHER_S = 5.0
 _TELL_S = 10.0
 
 
-def has_room(
+Room = Literal["free", "in use", "none"]
+
+
+def room(
     nodes: Sequence[Mapping[str, float]], free: Mapping[str, float], each: Mapping[str, float], num_actors: int
-) -> bool:
-    """Whether actors that do not run yet are only being started: one more fits, or what is in use may be theirs.
+) -> Room:
+    """Whether one more actor fits ("free"), or all would where nothing else ran: what is in use may be theirs, which
+    are being started, or another's ("in use").
 
     nodes: what each node that they may run on has, by resource; an actor is on one node. free: of all these nodes
     together, {} where that is not known. each: what one of num_actors reserves.
 
-    >>> has_room([{"CPU": 16}], {"CPU": 8}, {"CPU": 1}, num_actors=20)
-    True
-    >>> has_room([{"CPU": 4}], {"CPU": 0}, {"CPU": 1}, num_actors=8)
-    False
-    >>> has_room([{"CPU": 1}, {"CPU": 1}], {"CPU": 2}, {"CPU": 2}, num_actors=1)
-    False
+    >>> room([{"CPU": 16}], {"CPU": 8}, {"CPU": 1}, num_actors=20)
+    'free'
+    >>> room([{"CPU": 4}], {"CPU": 0}, {"CPU": 1}, num_actors=2)
+    'in use'
+    >>> room([{"CPU": 4}], {"CPU": 0}, {"CPU": 1}, num_actors=8)
+    'none'
+    >>> room([{"CPU": 1}, {"CPU": 1}], {"CPU": 2}, {"CPU": 2}, num_actors=1)
+    'none'
     """
     fitting = [num_fitting(node, each, num_actors) for node in nodes]
-    one_more = any(fitting) and all(free.get(name, 0.0) >= wanted for name, wanted in each.items())
-    return one_more or sum(fitting) >= num_actors
+    if any(fitting) and all(free.get(name, 0.0) >= wanted for name, wanted in each.items()):
+        return "free"
+    return "in use" if sum(fitting) >= num_actors else "none"
 
 
 def num_fitting(node: Mapping[str, float], each: Mapping[str, float], most: int) -> int:

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
 from datarax_ray.actors.outside.sizing import actor_name
 from datarax_ray.actors.reader_actor import ReaderActor
-from datarax_ray.actors.start_quorum import has_labels, has_room
+from datarax_ray.actors.start_quorum import Room, has_labels, room
 from datarax_ray.read.identity.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
@@ -156,35 +156,46 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int], 
 
 def when_others_start(num_actors: int, options: ActorOptions) -> str:
     """What to say of actors that do not run yet: whether they are being started, or there is no room for them."""
-    if (lacking := _lacking(num_actors, options)) is None:
+    found, needed = _room(num_actors, options)
+    if found == "free":
         return "when their processes are up: the cluster has room, and they are still being started"
-    return f"when the cluster has room ({lacking})"
+    if found == "in use":
+        return (
+            f"when their processes are up, or others (sources of this program too) let go of what they hold ({needed})"
+        )
+    return f"when the cluster has room ({needed})"
 
 
 def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
     """What to say where none of the actors was started for so long."""
     none = f"none of {num_actors} reader actors runs after {waited_s:.0f} s"
-    if (lacking := _lacking(num_actors, options)) is not None:
-        return f"{none}: the cluster has no room for them ({lacking}). Ask for less, free some, or add nodes."
+    found, needed = _room(num_actors, options)
+    if found == "none":
+        return f"{none}: the cluster has no room for them ({needed}). Ask for less, free some, or add nodes."
+    why = "though the cluster has room for them"
+    if found == "in use":
+        why = (
+            f"and what the cluster has is in use ({needed}): by other programs, or by other sources of this one; close "
+            "those that are done, or ask for less. Where it is these actors that hold it"
+        )
     return (
-        f"{none}, though the cluster has room for them: their processes end at once, or are not up yet. Where the disk "
+        f"{none}, {why}: their processes end at once, or are not up yet. Where the disk "
         "of a node is full they cannot write their logs, and end; see what raylet.out and the workers' files in "
         "/tmp/ray/session_latest/logs say there, and whether runtime_env is right. start_timeout_s gives them longer."
     )
 
 
-def _lacking(num_actors: int, options: ActorOptions) -> str | None:
-    """What actors need beside what there is, None where there is room for them."""
+def _room(num_actors: int, options: ActorOptions) -> tuple[Room, str]:
+    """The room that there is for actors that do not run yet, and what they need beside what there is."""
     labels = dict(options.label_selector or {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
     free = ray.available_resources()
     each = options.reserves
-    if has_room(nodes, {} if labels else free, each, num_actors):
-        return None
     named = ", ".join(
         f"{wanted:g} {name} of {sum(node.get(name, 0) for node in nodes):g}" for name, wanted in each.items()
     )
     if labels:
         named += f" on nodes with the labels {labels}"
     elsewhere = " on all nodes" if labels else ""
-    return f"each needs {named}, {free.get('CPU', 0):g} CPU free{elsewhere}"
+    needed = f"each needs {named}, {free.get('CPU', 0):g} CPU free{elsewhere}"
+    return room(nodes, {} if labels else free, each, num_actors), needed

@@ -474,6 +474,21 @@ def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_the
     )
 
 
+def test_actors_that_wait_for_those_of_another_source_are_not_said_to_be_starting(
+    files: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    with RaySource(make(files), num_actors=1, num_cpus=16) as first:
+        next(first.batches(0, StreamOptions(8)))
+        with (
+            RaySource(make(files), num_actors=1, num_cpus=16, start_timeout_s=0.5) as second,
+            pytest.raises(
+                RuntimeError, match=r"in use \(each needs 16 CPU of 16, 0 CPU free\).* other sources of this"
+            ),
+        ):
+            next(second.batches(0, StreamOptions(8)))
+    assert "let go of what they hold (each needs 16 CPU of 16, 0 CPU free)" in caplog.text
+
+
 def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_have_none(files: list[Path]) -> None:
     with (
         RaySource(make(files), num_actors=1, runtime_env={"py_executable": "sleep 60;"}, start_timeout_s=2) as sleeping,
