@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import time
@@ -75,8 +74,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
     as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
-    after a `break`, the next `for` gives the next batch. JAX's contexts (jax.enable_x64, jax.default_device) hold where
-    a batch is asked for, though it is made elsewhere. It ends after the source's num_epochs; `seek(0)` starts again.
+    after a `break`, the next `for` gives the next batch, and behind an error `next` asks for that one again. JAX's
+    contexts (jax.enable_x64, jax.default_device) hold where a batch is asked for, though it is made elsewhere. It ends
+    after the source's num_epochs; `seek(0)` starts again.
 
     Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide,
     or a rank that is none of the mesh's.
@@ -315,24 +315,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         )
 
     def __iter__(self) -> Iterator[Any]:
-        if was_at_end := self._is_at_end:
-            logger.warning(
-                "the stream is at its end (position %d), so this loop gets no batch; "
-                "call seek(0) to begin again, or set num_epochs on the source",
-                self.position,
-            )
-        for count in itertools.count():
-            try:
-                batch = self.step()
-            except StopIteration:
-                if count == 0 and not was_at_end and self.drop_remainder:
-                    logger.warning(
-                        "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder "
-                        "leaves them out",
-                        self.batch_size,
-                    )
-                return
-            yield batch
+        return _Batches(self)
 
     def step(self) -> Any:
         """The next batch; the position moves behind it.
@@ -576,3 +559,33 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             f"{self.position} to the end of the stream there are {left}; use a length of at most that and iterate "
             "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
         )
+
+
+class _Batches:
+    """A pipeline's batches, by `next`; no generator, which an error would end as if the data were at an end."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._is_first = True
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        pipeline, is_first, self._is_first = self._pipeline, self._is_first, False
+        if was_at_end := is_first and pipeline._is_at_end:
+            logger.warning(
+                "the stream is at its end (position %d), so this loop gets no batch; "
+                "call seek(0) to begin again, or set num_epochs on the source",
+                pipeline.position,
+            )
+        try:
+            return pipeline.step()
+        except StopIteration:
+            if is_first and not was_at_end and pipeline.drop_remainder:
+                logger.warning(
+                    "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder "
+                    "leaves them out",
+                    pipeline.batch_size,
+                )
+            raise

@@ -671,6 +671,30 @@ class TestClosing:
         assert pipeline.position == 32
         assert not set(threading.enumerate()) - before
 
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    def test_an_iterator_goes_on_behind_an_error_and_does_not_end_as_if_all_were_read(
+        self, files: list[Path], prefetch: int
+    ) -> None:
+        failures = ["one", "another"]
+
+        def fail_twice(element: Any) -> Any:
+            if int(element["index"]) == 50 and failures:
+                raise OSError(failures.pop())
+            return element
+
+        pipeline = make(files, [decode, fail_twice], shuffle_files=False, num_epochs=1, options={"prefetch": prefetch})
+        batches, found = iter(pipeline), []
+        while True:
+            try:
+                found += np.asarray(next(batches)["index"]).tolist()
+            except StopIteration:
+                break
+            except RecordError:
+                found.append("error")
+        assert [index for index in found if index != "error"] == list(range(120))
+        assert "error" in found
+        assert next(batches, None) is None
+
 
 class TestSkipping:
     @pytest.mark.parametrize("drop_remainder", [False, True])
