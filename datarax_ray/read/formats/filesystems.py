@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import logging
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -42,7 +44,7 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
     if filesystem is None:
         filesystem, texts = _from_urls(texts)
     elif not _is_pyarrow(filesystem):
-        filesystem = _wrap(filesystem)
+        filesystem, texts = _wrap(filesystem, texts)
     return filesystem, tuple(file for text in texts for file in _expand(filesystem, text, suffixes))
 
 
@@ -82,7 +84,8 @@ def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
     texts = [text.removeprefix("file://") if text.startswith("file:///") else text for text in texts]
     roots = sorted({match["root"] if (match := _SCHEME.match(text)) else "this machine" for text in texts})
     if len(roots) > 1:
-        raise ValueError(f"the paths are on {len(roots)} filesystems ({', '.join(roots)}); a source reads one of them")
+        said = ", ".join(map(shown, roots))
+        raise ValueError(f"the paths are on {len(roots)} filesystems ({said}); a source reads one of them")
     if roots == ["this machine"]:
         return fs.LocalFileSystem(), [os.path.abspath(os.path.expanduser(text)) for text in texts]
     try:
@@ -91,18 +94,33 @@ def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
         from fsspec.core import url_to_fs
 
         foreign, _ = url_to_fs(texts[0])
-        return _wrap(foreign), [foreign._strip_protocol(text) for text in texts]
+        return _wrap(foreign, [foreign._strip_protocol(text) for text in texts])
     base = base.rstrip("/")
     return filesystem, [base + text[len(roots[0]) :] for text in texts]
 
 
-def _wrap(filesystem: Any) -> Any:
+def _wrap(filesystem: Any, texts: list[str]) -> tuple[Any, list[str]]:
+    """It as pyarrow's, and the names of these paths on it: of URLs without what may be a secret in them.
+
+    Where that leaves one name for several, they have numbers.
+    """
     from pyarrow.fs import PyFileSystem
 
     from datarax_ray.read.formats.fsspec_files import FsspecFiles
 
     filesystem.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
-    return PyFileSystem(FsspecFiles(filesystem))
+    paths: dict[str, str] = {}  # by name
+    names: dict[str, str] = {}  # by path
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(2))
+    for text in dict.fromkeys(texts):
+        plain = shown(text) if text.startswith(("http://", "https://")) else text
+        name = plain
+        while name in paths:
+            name = f"{plain} ({next(numbers[plain])})"
+        paths[name], names[text] = text, name
+    roots = {match["root"] for text in texts if (match := _SCHEME.match(text))}
+    secret = {name: path for name, path in (*paths.items(), *((shown(root), root) for root in roots)) if name != path}
+    return PyFileSystem(FsspecFiles(filesystem, secret)), [names[text] for text in texts]
 
 
 def _is_pyarrow(filesystem: Any) -> bool:

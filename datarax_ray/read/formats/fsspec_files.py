@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyarrow import PythonFile
-from pyarrow.fs import FileInfo, FileType, FSSpecHandler
+from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
-from datarax_ray.read.formats.remote.ranges import TELLING
-from datarax_ray.read.retry import is_transient
+from datarax_ray.read.errors import message_of
+from datarax_ray.read.formats.remote.ranges import TELLING, shown
+from datarax_ray.read.retry import is_transient, status_of
+
+_ROOT = re.compile(r"https?://[^/]*")
+_URL = re.compile(r"https?://[^\s'\"<>]+")
 
 
 class FsspecFiles(FSSpecHandler):
-    """As pyarrow's, but a file is missing only where its storage says so.
+    """As pyarrow's, but a file is missing only where its storage says so, and no secret of a URL is in what is said.
 
     pyarrow's takes every FileNotFoundError for that, which fsspec raises for a busy HTTP server too, and asks isfile()
     before it opens a file, for which fsspec gives False whatever failed.
+
+    secret: the URLs, and their roots, by the names that stand for them here: without a query or a password. It is known
+    here alone, so whatever others make of a name (an error, a log, a state) has none; nor have the errors of clients.
     """
+
+    def __init__(self, fs: Any, secret: Mapping[str, str] | None = None) -> None:
+        super().__init__(fs)
+        self._secret = secret or {}
 
     def get_file_info(self, paths: Sequence[str]) -> list[Any]:
         return [self._info(path) for path in paths]
 
+    def get_file_info_selector(self, selector: Any) -> list[Any]:
+        base = self._full(selector.base_dir)
+        full = FileSelector(base, recursive=selector.recursive, allow_not_found=selector.allow_not_found)
+        with self._hiding():
+            found = super().get_file_info_selector(full)
+        if base == selector.base_dir:
+            return found
+        return [FileInfo(shown(each.path), each.type, size=each.size, mtime=each.mtime) for each in found]
+
     def open_input_file(self, path: str) -> Any:
-        return PythonFile(self.fs.open(path, mode="rb"), mode="r")
+        with self._hiding():
+            file = self.fs.open(self._full(path), mode="rb")
+        return PythonFile(_Hiding(file) if self._secret else file, mode="r")
 
     def stamp(self, path: str) -> tuple[int, str]:
         """See filesystems.stamp_of: pyarrow asks fsspec for no ETag.
@@ -31,13 +55,56 @@ class FsspecFiles(FSSpecHandler):
         One thing that tells states apart: clients say the others now by a listing that they keep, now by asking, and
         do not write times, nor quotes of ETags, alike in both.
         """
-        info = self.fs.info(path)
+        with self._hiding():
+            info = self.fs.info(self._full(path))
         return info["size"], str(next((info[name] for name in TELLING if info.get(name) is not None), "")).strip('"')
 
     def _info(self, path: str) -> Any:
-        try:
-            return self._create_file_info(path, self.fs.info(path))
-        except FileNotFoundError as error:
-            if is_transient(error):
-                raise
-            return FileInfo(path, FileType.NotFound)
+        with self._hiding():
+            try:
+                return self._create_file_info(path, self.fs.info(self._full(path)))
+            except FileNotFoundError as error:
+                if is_transient(error) or status_of(error.__cause__ or error) in (401, 403):
+                    raise
+                return FileInfo(path, FileType.NotFound)
+
+    def _full(self, path: str) -> str:
+        """What the client is asked for."""
+        root = match[0] if (match := _ROOT.match(path)) else ""
+        return self._secret.get(path) or self._secret.get(root, root) + path[len(root) :]
+
+    def _hiding(self) -> contextlib.AbstractContextManager[None]:
+        return hiding() if self._secret else contextlib.nullcontext()
+
+
+class _Hiding:
+    """A file whose errors name no secret."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def read(self, *args: Any) -> bytes:
+        with hiding():
+            found: bytes = self._file.read(*args)
+            return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@contextlib.contextmanager
+def hiding() -> Iterator[None]:
+    """Raise errors of a client without the URL's secret, and without what they came from, which has it as well."""
+    try:
+        yield
+    except Exception as error:
+        cause = error.__cause__ or error
+        said = _URL.sub(lambda url: shown(url[0]), f"{type(cause).__name__}: {message_of(cause)}")
+        kind: type[OSError] = OSError
+        if is_transient(error):
+            kind = ConnectionError
+        elif status_of(cause) in (401, 403):
+            kind = PermissionError
+        elif isinstance(error, FileNotFoundError):
+            kind = FileNotFoundError
+        raise kind(said) from None

@@ -22,6 +22,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import FileSpans, content_of
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.paths import for_people
 from datarax_ray.read.retry import retried
 
 _HEADER = struct.Struct("<QI")
@@ -70,7 +71,9 @@ class TFRecordReader:
         where there is no record in all files together; ImportError without google-crc32c.
         """
         _masked_crc(b"")
-        filesystem, found = retried(lambda: find_on(paths, filesystem, _SUFFIXES), f"{paths} while it was looked up")
+        filesystem, found = retried(
+            lambda: find_on(paths, filesystem, _SUFFIXES), f"{for_people(paths)} while it was looked up"
+        )
 
         def inspect(path: str) -> TFRecordFile:
             return retried(lambda: _indexed(filesystem, path), f"{path} while it was indexed")

@@ -12,6 +12,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
 from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.paths import for_people
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.retry import retried
 
@@ -61,7 +62,9 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
     Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
     differ, for names that are no field, and where there is no row in all files together.
     """
-    filesystem, found = retried(lambda: find_on(paths, filesystem, _SUFFIXES), f"{paths} while it was looked up")
+    filesystem, found = retried(
+        lambda: find_on(paths, filesystem, _SUFFIXES), f"{for_people(paths)} while it was looked up"
+    )
     broken: Exception | None = None
     leaves: tuple[str, ...] | None = None
     try:

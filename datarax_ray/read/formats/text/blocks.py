@@ -17,6 +17,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.paths import for_people
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
 from datarax_ray.read.retry import retried
 
@@ -66,7 +67,9 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     types of columns that there are not, for first rows of which most do not parse, for what no inferred type holds as
     it is (text that is no UTF-8, integers that are no int64), and where there is no row in all files together.
     """
-    filesystem, found = retried(lambda: find_on(paths, filesystem, syntax.suffixes), f"{paths} while it was looked up")
+    filesystem, found = retried(
+        lambda: find_on(paths, filesystem, syntax.suffixes), f"{for_people(paths)} while it was looked up"
+    )
 
     def inspect(path: str) -> TextFile:
         return retried(lambda: _inspect(filesystem, path, syntax), f"{path} while it was scanned")

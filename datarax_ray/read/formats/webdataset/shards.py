@@ -30,6 +30,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.paths import for_people
 from datarax_ray.read.identity.contents import Stamp, stamp
 from datarax_ray.read.retry import retried
 
@@ -100,7 +101,9 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[Shard, ...]]:
     uncompressed tar, or none of samples (all are listed), and where there is no sample in all files together.
     """
     named = _in_braces(paths)
-    filesystem, found = retried(lambda: find_on(named, filesystem, (".tar",)), f"{paths} while it was looked up")
+    filesystem, found = retried(
+        lambda: find_on(named, filesystem, (".tar",)), f"{for_people(paths)} while it was looked up"
+    )
 
     def inspect(path: str) -> Shard:
         return retried(lambda: _indexed(filesystem, path), f"{path} while it was indexed")
