@@ -99,6 +99,7 @@ class ActorSet:
         self._has_begun = False
         self._tended_at = 0.0
         self.user = secrets.token_hex(8)
+        self.given_up = ""  # why none will ever start any more, once that is known
         self._next_index = 0
         self.add(num_actors)
 
@@ -147,6 +148,8 @@ class ActorSet:
             self._has_begun = True
             return tuple(index for index, node in self.nodes.items() if not self._bench.has(node, now)) or ready
         if not ready:
+            if self.given_up:
+                raise RuntimeError(self.given_up)
             # a signal's handler may have closed it meanwhile, and there are none
             tries = min((state.num_failures for state in states), default=0)
             why_not = [state.why_not for state in states if state.why_not]

@@ -53,6 +53,12 @@ _ANSWER_S = 5.0
 _LOOK_EVERY_S = 0.02
 # A wait costs 0.5 us for each part that is waited for, and they come one by one: of many, several are awaited.
 _WAITS_OF_CHUNK = 32
+_GIVEN_UP = (
+    "the head of the Ray cluster has given up the node of this program, {}, and no actor can start for it any more: "
+    "either the node's raylet has ended (raylet.err in /tmp/ray/session_latest/logs says why; a full /dev/shm is one "
+    "reason), or the head has not heard of it for too long, or was itself started again. Start the program again once "
+    "the node is back, or on another: the last state that was saved goes on"
+)
 
 
 class RayPool(Pool):
@@ -112,7 +118,8 @@ class RayPool(Pool):
         self._measures = Measures()
         limits = options.thresholds
         period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)
-        self._keeper = Keeper(self, context.gcs_address, period_s, room, PoolScaler(scaler) if scaler else None)
+        scales = PoolScaler(scaler) if scaler else None
+        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, room, scales)
 
     @property
     def recoveries(self) -> Recoveries:
@@ -221,6 +228,13 @@ class RayPool(Pool):
             num_actors = wish.num_actors or self._program or len(self)
             if num_actors != len(self):
                 self._resize(num_actors, wish.reason)
+
+    def give_up(self) -> None:
+        """Start no actor any more: the head of the cluster has given up the node of this program."""
+        if not self._set.given_up:
+            said = _GIVEN_UP.format(f"{ray.get_runtime_context().get_node_id()[:12]} ({self._entry.host})")
+            logger.error(said)  # as well as raised: Ray's sys.excepthook may abort before that is printed
+            self._set.given_up = said
 
     def stalled(self, said: str) -> None:
         """A stream has waited long."""

@@ -84,3 +84,33 @@ with ThreadPoolExecutor(2) as pool:
     assert done.stdout == "[[0, 1], [0, 1]]\n", done.stderr
     assert "Traceback" not in done.stderr
     assert "this local Ray also ends with the thread that started it" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [None, "shared"])
+def test_a_program_whose_own_node_is_given_up_is_told_that_and_does_not_wait(
+    files: list[Path], name: str | None
+) -> None:
+    done = run(
+        f"""
+import os, signal, time
+from datarax_ray.actors.lifecycle import Thresholds
+health = {{"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}}
+options = {{"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False, "log_to_driver": False}}
+ray.init("local", namespace="job", _system_config=health, **options)
+used = source(name={name!r}, thresholds=Thresholds(ask_head_s=0.5))
+used.get_batch(4)
+node = ray.get_runtime_context().get_node_id()
+(raylet,) = ray._private.worker._global_node.all_processes["raylet"]
+os.kill(raylet.process.pid, signal.SIGKILL)  # as where /dev/shm is full; the head lives
+began = time.monotonic()
+try:
+    while True:
+        used.get_batch(4)
+except RuntimeError as error:
+    assert "given up" in str(error) and node[:12] in str(error) and "goes on" in str(error), error
+assert time.monotonic() - began < 60  # where actors that cannot start are tried, or waited for, it takes minutes
+""",
+        files,
+    )
+    assert done.returncode == 0, done.stderr

@@ -83,6 +83,12 @@ class Head:
         found = self._ask(nodes.GetDrainingNodes, messages.GetDrainingNodesRequest())
         return frozenset(each.node_id.hex() for each in found.draining_nodes)
 
+    def has_left(self, node_id: str) -> bool:
+        """Whether a node that was there is none of the cluster's any more: it ended, or did not answer for too long."""
+        nodes = services.NodeInfoGcsServiceStub(self._channel)
+        found = self._ask(nodes.CheckAlive, messages.CheckAliveRequest(node_ids=[bytes.fromhex(node_id)]))
+        return not all(found.raylet_alive)
+
     def named_actors(self) -> list[tuple[str, str]]:
         """Namespace and name of every actor that has one, and was not ended for good."""
         actors = services.ActorInfoGcsServiceStub(self._channel)

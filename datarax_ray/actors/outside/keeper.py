@@ -51,18 +51,24 @@ class Sized(Protocol):
         """Be as large as the wish says."""
         ...
 
+    def give_up(self) -> None:
+        """Know that the head has given up the node of this program: no actor starts for it any more."""
+        ...
+
 
 class Keeper:
     """Looks after one pool, every period_s seconds, in a thread of its own.
 
-    room: what an actor takes, where the pool is to follow the cluster as it grows; None where it is not. scaler: says
-    how many actors help, where the program gives a range; else None.
+    address: of the head. node_id: of this program's own node. room: what an actor takes, where the pool is to follow
+    the cluster as it grows; None where it is not. scaler: says how many actors help, where the program gives a range;
+    else None.
     """
 
     def __init__(
-        self, pool: Sized, address: str, period_s: float, room: Room | None, scaler: PoolScaler | None
+        self, pool: Sized, address: str, node_id: str, period_s: float, room: Room | None, scaler: PoolScaler | None
     ) -> None:
-        self._address, self._period_s, self._room, self._scaler = address, period_s, room, scaler
+        self._address, self._node_id = address, node_id
+        self._period_s, self._room, self._scaler = period_s, room, scaler
         self._has_ended = threading.Event()
         self._made_in = os.getpid()
         find = weakref.ref(pool)
@@ -86,6 +92,8 @@ class Keeper:
                 is_first = False
                 pool.meet(len(seen.entries))
                 pool.leave(seen.draining)
+                if not entry.hosts and self._is_given_up():  # asked only where nobody reads
+                    pool.give_up()
                 if wish is not None and wish.token != entry.wish and not self._has_ended.is_set():
                     pool.follow(wish)
             except ConnectionError as error:
@@ -115,6 +123,10 @@ class Keeper:
                 return seen, seen.wish
             head.put(wish_key(entry.pool), to_json(wish))
             return seen, wish
+
+    def _is_given_up(self) -> bool:
+        with Head(self._address) as head:
+            return head.has_left(self._node_id)
 
     def _own_wish(self, entry: Entry, seen: PoolSeen, head: Head) -> Wish | None:
         """What this driver makes all of the pool's follow, where it is the one that decides; None for nothing new."""
