@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.elements.columns import leaves, map_leaves, spec, unstack_to_stack
+from datarax_ray.read.elements.columns import leaves, map_leaves, unstack_to_stack
 
 Rows = list[Any] | Mapping[str, Any]
 
@@ -35,15 +35,21 @@ def gather(picks: Sequence[Pick], total: int) -> Rows:
     [{'x': 7}, {'x': np.int64(3)}]
     """
     picks = [pick for pick in picks if len(pick.rows)]
-    if not picks or any(isinstance(pick.source, list) or spec(pick.source) != spec(picks[0].source) for pick in picks):
+    if not picks or any(isinstance(pick.source, list) for pick in picks):
         return _elements(picks, total)
-    sources = [(pick, _run(pick.rows), _run(pick.places)) for pick in picks]
-    if len(picks) == 1 and isinstance(sources[0][2], slice):
-        return map_leaves(lambda column: column[sources[0][1]], picks[0].source)
+    found = [list(leaves(pick.source)) for pick in picks]
+    kinds = [[(path, array.shape[1:], array.dtype) for path, array in arrays] for arrays in found]
+    if any(kind != kinds[0] for kind in kinds):
+        return _elements(picks, total)
+    runs = [(_run(pick.rows), _run(pick.places)) for pick in picks]
+    if len(picks) == 1 and isinstance(runs[0][1], slice):
+        return map_leaves(lambda column: column[runs[0][0]], picks[0].source)
     out = map_leaves(lambda column: np.empty((total, *column.shape[1:]), column.dtype), picks[0].source)
-    for pick, rows, places in sources:
-        for (_, column), (_, found) in zip(leaves(out), leaves(pick.source), strict=True):
-            column[places] = found[rows]
+    written = [column for _, column in leaves(out)]
+    for arrays, (rows, places) in zip(found, runs, strict=True):
+        for column, (_, array) in zip(written, arrays, strict=True):
+            # take is half of what array[rows] costs
+            column[places] = array[rows] if isinstance(rows, slice) else array.take(rows, axis=0)
     return out
 
 
