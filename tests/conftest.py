@@ -29,8 +29,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("datarax_ray")
 
-# Two devices, so that sharding is real; set before anything imports jax.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+# Two devices, so that sharding is real, and half the CPU for what is compiled; set before anything imports jax.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 # Servers of tests come back at the same port: what is kept of files behind URLs is tested by itself.

@@ -196,7 +196,8 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        env = {**os.environ, "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
+        flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=1"  # the last counts
+        env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
         given = [(rank, count, port, str(tmp_path / "run"), number) for rank in range(count)]
         commands = [
             [sys.executable, "-c", f"from tests.pipeline.test_digest import worker; worker(*{g})"] for g in given

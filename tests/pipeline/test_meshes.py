@@ -39,7 +39,7 @@ def reports(num_processes: int, directory: Path, scratch: Path, ray_address: str
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    flags = f"--xla_force_host_platform_device_count={8 // num_processes}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={8 // num_processes}"  # the last counts
     env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     outs = [scratch / f"{rank}.pickle" for rank in range(num_processes)]
     workers = []
