@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 from datarax_ray.actors.source import RaySource
@@ -14,10 +15,11 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
-from datarax_ray.read.formats.paths import are_told, kept
+from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.remote.ranges import Remote, filesystem_of, listing
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
+from datarax_ray.read.retry import retried
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -172,17 +174,24 @@ def _found(paths: Any) -> tuple[str, bytes]:
         raise
 
 
+def _ends(filesystem: Any, path: str) -> tuple[bytes, bytes]:
+    with filesystem.open_input_file(path) as file:
+        return sniff.ends(file)
+
+
 def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
     """The same by one client, None for pyarrow's. Of each suffix one file is looked at."""
-    filesystem, files = find_on(named, filesystem, ("",))
+    named = [*named] if isinstance(named, Iterable) and not isinstance(named, Set) else named  # may be asked again
+    filesystem, files = retried(
+        lambda: find_on(named, filesystem, ("",)), f"{for_people(named)} while it was looked up"
+    )
     found: dict[str | None, tuple[str, bytes]] = {}
     looked_at: set[str] = set()  # suffixes
     for path in files:
         suffix = os.path.splitext(path)[1]
         if suffix in looked_at:
             continue
-        with filesystem.open_input_file(path) as file:
-            head, tail = sniff.ends(file)
+        head, tail = retried(partial(_ends, filesystem, path), f"{for_people(path)} while it was looked at")
         if head:  # else another one may tell
             looked_at.add(suffix)
         name = sniff.file_format(head, tail)

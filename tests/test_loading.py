@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,25 @@ def test_secrets_of_presigned_urls_are_in_no_log_and_no_repr(tmp_path: Path, cap
             for text in (caplog.text, repr(source), repr(several), repr(pipeline)):
                 assert "secret" not in text
                 assert f"{server.url}/record/x.array_record'" in text
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("name", ["parquet/x.parquet", "csv/x.csv", "jsonl/x.jsonl"])
+@pytest.mark.parametrize("broken", ["503", "cut"])
+def test_a_server_that_fails_once_whenever_that_is_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, broken: str
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    write(tmp_path)
+    server = HttpFiles(tmp_path)
+    try:
+        load(f"{server.url}/{name}")
+        num_requests, _ = server.count()
+        for failing in range(1, num_requests + 1):
+            server.what = lambda number, failing=failing: broken if number == failing else ""  # type: ignore[misc]
+            assert load(f"{server.url}/{name}").get_batch(10)["x"].tolist() == [*range(10)]
+            server.count()
     finally:
         server.close()
 
