@@ -42,7 +42,7 @@ def test_an_error_in_a_stage_says_which_stage_what_it_was_given_and_what_it_does
     assert "in stage 0_function (scaled), given image: float32 (4, 2, 3), label: int32 (4,)." in notes
     assert "Did you mean 'image'?" in notes
     assert "on the host, where stages do not see them: text; make numbers of them in a transform" in notes
-    assert frames == ["raised", "__iter__", "scaled", "column"]
+    assert frames == ["raised", "__next__", "scaled", "column"]
 
 
 def test_so_does_one_behind_another_stage_in_a_graph_and_in_a_scan() -> None:
@@ -107,7 +107,7 @@ def test_an_error_in_a_transform_shows_the_element_and_begins_at_the_user_s_line
     begin = notes.index("Traceback")
     assert notes[begin:].splitlines()[1].endswith("in shifted")
     assert "given image: float32 (2, 3), label: int32 (), text: str. Did you mean 'label'?" in notes
-    assert frames == ["raised", "__iter__"]
+    assert frames == ["raised", "__next__"]
 
 
 class Columns:
