@@ -1,5 +1,6 @@
 """Paths, globs, directories and URLs on any filesystem, against files laid out by hand."""
 
+import os
 from pathlib import Path
 
 import fsspec
@@ -133,3 +134,12 @@ def test_a_directory_without_data_says_what_is_in_it(tmp_path):
     (tmp_path / "note.txt").write_bytes(b"x")
     with pytest.raises(FileNotFoundError, match=r"none of the 1 files .* is named \*.parquet, \*.pq \(.*note.txt\)"):
         find_on(tmp_path, None, SUFFIXES)
+
+
+@pytest.mark.parametrize("named", [b"\xe9/x.parquet", b"\xe9", b"", b"*"])
+def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
+    folder = os.path.join(os.fsencode(tmp_path), b"\xe9")
+    os.mkdir(folder)
+    Path(os.fsdecode(os.path.join(folder, b"x.parquet"))).write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"(\\xe9|\\udce9).*a name that is not UTF-8, .*rename it"):
+        find_on(os.fsdecode(os.path.join(os.fsencode(tmp_path), named)), None, SUFFIXES)

@@ -32,7 +32,7 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
     filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
 
     Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
-    no path, and for a set of paths.
+    no path, and for a set of paths; ValueError for names that are not UTF-8.
     """
     check_ordered(paths)
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
@@ -45,7 +45,14 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
         filesystem, texts = _from_urls(texts)
     elif not _is_pyarrow(filesystem):
         filesystem, texts = _wrap(filesystem, texts)
-    return filesystem, tuple(file for text in texts for file in _expand(filesystem, text, suffixes))
+    try:
+        return filesystem, tuple(file for text in texts for file in _expand(filesystem, text, suffixes))
+    except UnicodeError as error:  # pyarrow's, which names files in UTF-8 alone
+        name = getattr(error, "object", "")
+        raise ValueError(
+            f"{name!r}: a name that is not UTF-8, as those of files and directories that are read here have to be; "
+            "rename it, as by `convmv -f latin1 -t utf-8 --notest`"
+        ) from error
 
 
 def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:

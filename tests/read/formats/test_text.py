@@ -344,6 +344,33 @@ def test_an_integer_that_no_inferred_type_holds_is_refused_and_never_another_num
     assert "column_types={'b': 'uint64'}" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("syntax", "head", "row", "field"),
+    [
+        (CSV(), "a,b\n", "1,{}\n", "b"),
+        (JSONLines(), "", '{{"a": 1, "b": {}}}\n', "b"),
+        (JSONLines(), "", '{{"a": 1, "b": {{"c": [{}]}}}}\n', "b.c"),
+    ],
+)
+def test_an_integer_behind_the_rows_that_decide_is_an_error_and_never_another_number(
+    tmp_path: Path, syntax: Any, head: str, row: str, field: str
+) -> None:
+    """Types are inferred of the first 4 MiB."""
+    few = [*[row.format(1.5)] * (2**22 // len(row.format(1.5)) + 2**16), row.format(2**53 + 1), row.format(2**60)]
+    path = write(tmp_path, head + "".join(few))
+    for column_types in ({}, {"a": "int64"}):
+        reader = TextReader.of(path, syntax, column_types=column_types)
+        last = len(few) - 1
+        assert reader.read(np.array([last]))  # a float
+        assert reader.read(np.array([last - 2]))
+        message = f"field {field!r} has the integer {2**53 + 1:,}, and as float64 it would be {2**53:,}.* 'float64'"
+        with pytest.raises(BrokenRowGroupError, match=message):
+            reader.read(np.array([last - 1]))
+    if field == "b":
+        near = TextReader.of(path, syntax, column_types={"b": "float64"})
+        assert near.read(np.array([last - 1]))["b"].tolist() == [2.0**53]
+
+
 @pytest.mark.parametrize("syntax", [CSV(), JSONLines()])
 def test_large_numbers_that_are_what_they_say_are_read(tmp_path: Path, syntax: Any) -> None:
     """JavaScript writes floats up to 1e21 without an exponent, in their shortest digits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,11 +50,14 @@ class TextFile:
 
 @dataclass(frozen=True)
 class TextFiles:
-    """All files of a source. schema: pyarrow's, of all columns. first: the table by which it was decided."""
+    """All files of a source. schema: pyarrow's, of all columns; inferred: of those whose type nobody named. first: the
+    table by which it was decided.
+    """
 
     filesystem: Any
     files: tuple[TextFile, ...]
     schema: Any
+    inferred: Any
     first: Any
 
 
@@ -67,6 +70,8 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     types of columns that there are not, for first rows of which most do not parse, for what no inferred type holds as
     it is (text that is no UTF-8, integers that are no int64), and where there is no row in all files together.
     """
+    import pyarrow as pa
+
     filesystem, found = retried(
         lambda: find_on(paths, filesystem, syntax.suffixes), f"{for_people(paths)} while it was looked up"
     )
@@ -102,7 +107,8 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
             + "; a stream needs at least one."
         )
     schema, first = _schema(filesystem, with_rows, syntax, column_types)
-    return TextFiles(filesystem, files, schema, first)
+    inferred = pa.schema([field for field in schema if field.name not in column_types])
+    return TextFiles(filesystem, files, schema, inferred, first)
 
 
 def _inspect(filesystem: Any, path: str, syntax: Syntax) -> TextFile:
@@ -184,6 +190,8 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
     except pa.ArrowException as error:
         with filesystem.open_input_file(file.path) as raw:
             advice = sniff.advice(raw, file.path, syntax.name)
+        if "changed from" in str(error):  # Arrow's JSON
+            advice += " A field has values of one type in all rows: write it so, as text say."
         raise ValueError(
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
@@ -249,6 +257,15 @@ def _refuse_other_values(
                 f"{path}: field {column.name!r} has text that is not UTF-8. Convert the file, as by `iconv -f latin1 "
                 f"-t utf-8`, or pass column_types={{{column.name!r}: 'binary'}} to have bytes"
             )
+    if bent := bent_integer(data, names, syntax, inferred):
+        raise ValueError(f"{path}: {bent}")
+
+
+def bent_integer(data: bytes, names: Sequence[str], syntax: Syntax, inferred: Any) -> str | None:
+    """What is wrong with the first integer that these rows would have as another number; None where there is none.
+
+    inferred: the schema of columns whose types nobody named.
+    """
     for name, value in syntax.long_integers(data, names, inferred):
         near = float(str(value))  # of an int, it would raise where that is beyond all floats
         held = int(near) if math.isfinite(near) else near
@@ -256,8 +273,21 @@ def _refuse_other_values(
         digits = repr(near).lstrip("-").partition("e")[0].replace(".", "").rstrip("0")
         if held != value and digits != str(abs(value)).rstrip("0"):
             top = name if name in inferred.names else name.partition(".")[0]
-            raise ValueError(
-                f"{path}: field {name!r} has the integer {value:,}, and as float64 it would be {held:,}. Name its "
+            return (
+                f"field {name!r} has the integer {value:,}, and as float64 it would be {held:,}. Name its "
                 f"type: column_types={{{top!r}: 'uint64'}}, if that holds all of them, or {{{top!r}: 'float64'}} for "
                 "what is nearest; numbers that are names are best written as strings"
             )
+    return None
+
+
+def may_be_bent(column: Any) -> bool:
+    """Whether floats of a column of Arrow are so large that not every integer is one."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_floating(column.type):
+        return bool(compute.any(compute.greater_equal(compute.abs(column), 2.0**53)).as_py())
+    if pa.types.is_struct(column.type):
+        return any(map(may_be_bent, column.flatten()))
+    return pa.types.is_list(column.type) and may_be_bent(compute.list_flatten(column))

@@ -14,7 +14,7 @@ from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
 from datarax_ray.read.formats.file_spans import FileSpans
 from datarax_ray.read.formats.grouped_rows import GroupedRows
-from datarax_ray.read.formats.text.blocks import TextFile, find_text
+from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent
 from datarax_ray.read.formats.text.syntax import Syntax
 
 
@@ -31,17 +31,20 @@ class TextReader(GroupedRows):
         filesystem: Any,
         files: tuple[TextFile, ...],
         schema: Any,
+        inferred: Any,
         types: ColumnTypes,
         *,
         max_nbytes: int = DEFAULT_MAX_NBYTES,
         keep_nbytes: int = 0,
     ) -> None:
-        given = {"syntax": syntax, "filesystem": filesystem, "files": files, "schema": schema, "types": types}
+        given = {"syntax": syntax, "filesystem": filesystem, "files": files}
+        given |= {"schema": schema, "inferred": inferred, "types": types}
         nbytes = [(file.spans[:, 1] - file.spans[:, 0]).tolist() for file in files]
         given |= {"max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
         super().__init__(given, [file.rows for file in files], nbytes, types)
         self.files = files
         self.schema = schema
+        self._inferred = inferred
         self._syntax = syntax
         self._spans = FileSpans(filesystem, files)
         self._rows: tuple[int, list[bytes]] = (-1, [])  # of a block that does not parse as a whole, row by row
@@ -59,7 +62,7 @@ class TextReader(GroupedRows):
         """Scan everything that `paths` names, in parallel; see blocks.find_text."""
         found = find_text(paths, syntax, filesystem, dict(column_types or {}))
         types = ColumnTypes.of(found.first, fill=dict(fill_nulls or {}))
-        return cls(syntax, found.filesystem, found.files, found.schema, types)
+        return cls(syntax, found.filesystem, found.files, found.schema, found.inferred, types)
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -129,6 +132,10 @@ class TextReader(GroupedRows):
             table = self._syntax.parse(data, file.names, self.schema)
             if table.num_rows != num_rows:
                 raise BrokenRowGroupError(f"{where} gives {table.num_rows} rows, and has {num_rows} lines")
+            if any(may_be_bent(table[name]) for name in self._inferred.names) and (
+                bent := bent_integer(data, file.names, self._syntax, self._inferred)
+            ):
+                raise BrokenRowGroupError(f"{where}: {bent}")
             return self._types.columns(table.select(self.schema.names))
         except UnlikeError as error:
             raise ValueError(
