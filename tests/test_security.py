@@ -26,6 +26,8 @@ _UNPICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "
 _ALLOWED = {
     ("actors/trial.py", "pickle.loads(pickle.dumps(error))"),
     ("actors/description.py", "pickle.loads(box)"),  # from the driver
+    ("actors/description.py", "pickle.loads(description)"),
+    ("read/identity/module_values.py", "pickle.loads(self.pickled)"),
     # between an actor and the process that it starts to try a position in, by pipes that nobody else holds
     ("actors/trial.py", "pickle.loads(block)"),
     ("actors/trial.py", "pickle.loads(pickled)"),

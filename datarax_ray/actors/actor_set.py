@@ -82,7 +82,9 @@ class InFlight:
 class ActorSet:
     """The actors with the ids 0 to num_actors - 1, and those that are added. `lock` is held for every call."""
 
-    def __init__(self, num_actors: int, options: ActorOptions, identity: str, code: Code, *, is_managed: bool) -> None:
+    def __init__(
+        self, num_actors: int, options: ActorOptions, identity: str, code: Code | ray.ObjectRef, *, is_managed: bool
+    ) -> None:
         self.lock = threading.RLock()
         self.load_balance = LoadBalance()
         self.recoveries = Recoveries()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import pickle
+import socket
 import types
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import ray
 from ray.exceptions import ObjectLostError
 
+from datarax_ray.read.identity.module_values import module_values
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
 from datarax_ray.read.stream import Stream
@@ -33,13 +36,13 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
 
     A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
     """
+    modules: set[str] = set()
     try:
-        with io.BytesIO() as file:
-            pickler = _Pickler(file)
-            pickler.dump(description)
-            found = file.getvalue()
+        pickler, found = _pickled(description, modules)
         by_value = ray.cloudpickle.list_registry_pickle_by_value()
-        code = code_of(pickler.modules, pickler.imported, by_value, pickler.carried)
+        values = module_values(pickler.imported, pickler.carried, by_value, lambda value: _pickled(value, modules)[1])
+        imports = dict.fromkeys(map(module_of, pickler.imported))
+        code = code_of(modules, values, tuple(imports))
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code
         return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code
@@ -61,10 +64,33 @@ def unboxed(box: Boxed) -> Any:
     return pickle.loads(box) if isinstance(box, bytes) else box
 
 
-def pickled(box: Boxed) -> bytes:
-    """The description as it came, pickled: what has read may hold open files, which do not travel."""
-    found: bytes = box if isinstance(box, bytes) else ray.cloudpickle.dumps(unboxed(box))
-    return found
+def pickled(box: Boxed, code: Code) -> bytes:
+    """The description as it came, pickled for a new process on this host, which has the code of the driver then: what
+    has read may hold open files, which do not travel.
+    """
+    return pickle.dumps(_Anew(box if isinstance(box, bytes) else ray.cloudpickle.dumps(unboxed(box)), code))
+
+
+@dataclass(frozen=True)
+class _Anew:
+    description: bytes
+    code: Code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_anew, (self.description, self.code)
+
+
+def _load_anew(description: bytes, code: Code) -> Any:
+    code.check(socket.gethostname())
+    return pickle.loads(description)
+
+
+def _pickled(value: Any, modules: set[str]) -> tuple[_Pickler, bytes]:
+    """What pickled the value, and the bytes. modules: takes the names of those that it met."""
+    with io.BytesIO() as file:
+        pickler = _Pickler(file, modules)
+        pickler.dump(value)
+        return pickler, file.getvalue()
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):
@@ -73,9 +99,9 @@ class _Pickler(ray.cloudpickle.CloudPickler):
     imported: what of users' it names, for the actors to import; carried: what travels by value.
     """
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, modules: set[str]) -> None:
         super().__init__(file)
-        self.modules: set[str] = set()
+        self.modules = modules
         self.imported: list[Any] = []
         self.carried: list[Any] = []
 

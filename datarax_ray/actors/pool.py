@@ -49,6 +49,8 @@ logger = logging.getLogger("datarax_ray")
 
 # What actors that live say within.
 _ANSWER_S = 5.0
+# Of what is given to each actor as it starts; of more Ray makes an object for each, and this makes one for all.
+_MAX_SENT_NBYTES = 64 * 2**10
 # A look at 64 parts in flight takes 0.2 ms; bringing 16 MB from another node 15 ms and more.
 _LOOK_EVERY_S = 0.02
 # A wait costs 0.5 us for each part that is waited for, and they come one by one: of many, several are awaited.
@@ -80,14 +82,15 @@ class RayPool(Pool):
     ) -> None:
         self._connection = Connection()
         self._description: Boxed | None
-        self._description, code = boxed(description)
+        self._description, self._code = boxed(description)
         self._is_closed = False
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
         # also of the code: drivers that have another one do not share these actors
-        identity = digest([description.settings(), code.digests])
-        self._set = ActorSet(num_actors, options, identity, code, is_managed=description.is_managed)
+        identity = digest([description.settings(), self._code.digests])
+        sent = self._code if self._code.nbytes <= _MAX_SENT_NBYTES else ray.put(self._code)
+        self._set = ActorSet(num_actors, options, identity, sent, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._waited_s, self._read_s, self._num_used = 0.0, 0.0, 0  # see Entry
         homes: Homes | None = getattr(description, "homes", None)
@@ -398,6 +401,10 @@ class RayPool(Pool):
         with self._connection.held(), self._lock:  # Ray's first, as who shuts it down may close this pool
             self.check_open()
             yield
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError where the program has set what transforms read since its actors were given it."""
+        self._code.check_unchanged()
 
     def check_open(self) -> None:
         """Raise RuntimeError once closed."""

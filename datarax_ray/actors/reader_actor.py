@@ -127,7 +127,7 @@ class ReaderActor:
                     stream.expect(self._expected.popleft())
                 make = partial(timed, partial(digested, self._description.read))
                 if trial is not None:
-                    trying = partial(try_to_read, partial(pickled, boxes[0]), self._description, trial)
+                    trying = partial(try_to_read, partial(pickled, boxes[0], self._code), self._description, trial)
                     make = partial(digested, trying)
                 answer = self._shared.answer(request, make, _hand)
         except DescriptionLostError:

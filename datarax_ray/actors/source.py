@@ -236,6 +236,7 @@ class RaySource(NamedArguments, Source, Closing):
         self._consumer.end()
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
+        self._actors.check_unchanged()
         if self._is_named:
             self._actors.expect(options.process_count)
         if options.timings is not None:

@@ -88,7 +88,7 @@ class Actor:
     to_do: Commands = field(default_factory=list)
 
 
-def start_actor(index: int, options: ActorOptions, identity: str, code: Code) -> Any:
+def start_actor(index: int, options: ActorOptions, identity: str, code: Code | ray.ObjectRef) -> Any:
     """The handle of a new actor, which Ray starts when it has room; with a name, of the one that is there.
 
     identity: of what it reads. code: which it is to have. Ray starts it again where its process or node is lost, but

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import functools
 import importlib
 import itertools
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -20,7 +23,7 @@ from ray.cluster_utils import Cluster
 
 import datarax_ray
 from datarax_ray import RaySource
-from datarax_ray.actors.description import boxed
+from datarax_ray.actors.description import boxed, pickled
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.identity.same_code import OtherCodeError, code_of
@@ -166,17 +169,73 @@ def test_where_all_nodes_have_other_code_the_error_says_so(cluster: Cluster, sca
         next(distributed.batches(0, StreamOptions(4)))
 
 
-def test_what_the_program_sets_in_a_module_is_an_error_where_actors_import_another_value(
+GIVEN = """
+import collections, functools, os, tempfile
+from dataclasses import dataclass
+
+HERE, SCRATCH = os.path.dirname(__file__), tempfile.mkdtemp()
+FACTOR, SIZE, args, WORDS = 1, 8 * 1024, None, {}
+TABLE, ROWS, FILES = {}, collections.defaultdict(int), {"data": HERE + "/data"}
+IN_DRIVER = "USERS_DRIVER" in os.environ
+
+@dataclass(frozen=True)
+class Config:
+    scale: int = 1
+    names: tuple = ()
+
+class Offset:
+    by = 0
+    def of(self, x):
+        return x + self.by
+
+def times(n):
+    def multiply(x):
+        return x * n
+    return multiply
+
+config, twice, partly = Config(), times(2), functools.partial(max, 1)
+
+def shift(x):
+    return x
+
+class Scale:
+    def map(self, element):
+        x = element["index"] * FACTOR + SIZE + TABLE.get("k", 0) + ROWS["r"] + IN_DRIVER * 100 + args.plus
+        x = partly(Offset().of(shift(twice(x)))) + config.scale
+        x += WORDS.get(f"{element['index']:0100}", 0)
+        is_own = FILES["data"].startswith(HERE) and os.path.isdir(SCRATCH)
+        return element | {"scaled": x, "is_own": is_own, "scratch": SCRATCH}
+"""
+
+
+def test_actors_have_what_the_program_sets_in_modules_that_they_import_anew(
     cluster: Cluster, scale: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_files(tmp_path, (9,)), transforms=[decode, scale])
-    monkeypatch.setattr("users_scale.TIMES", 7)
-    message = "users_scale.TIMES is 1 on node .*, and 7 in the driver, where the program has set it"
-    with (
-        RaySource(source, num_actors=1, num_cpus=0.1, resources={"host": 0.1}) as distributed,
-        pytest.raises(RuntimeError, match=f"no reader actor can start.*{message}"),
-    ):
-        next(distributed.batches(0, StreamOptions(4)))
+    folder = Path(sys.modules["users_scale"].__file__ or "").parent
+    (folder / "users_given.py").write_text(GIVEN)
+    with monkeypatch.context() as patch:
+        patch.setenv("USERS_DRIVER", "1")
+        given: Any = importlib.import_module("users_given")
+    config = ArrayRecordSourceConfig(num_epochs=1)
+    source = ArrayRecordSourceModule(config, write_files(tmp_path, (9,)), transforms=[decode, given.Scale()])
+    given.FACTOR, given.SIZE = 7, 16 * 1024
+    given.args = argparse.Namespace(plus=3)
+    given.TABLE["k"] = 5
+    given.ROWS.update(r=11)
+    given.WORDS.update({f"{index:0100}": index for index in range(2_000)})  # more than Ray sends in a call
+    object.__setattr__(given.config, "scale", 13)
+    given.Offset.by = 17
+    given.Offset.of = lambda self, x: x + 2 * self.by
+    given.shift = lambda x: x + 1000 * given.FACTOR
+    given.twice = given.times(3)
+    given.partly = functools.partial(max, 20_000)
+    want = list(source.batches(0, StreamOptions(4)))
+    with RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 0.1}, chunk_size=4) as distributed:
+        got = list(distributed.batches(0, StreamOptions(4)))
+    assert [batch.columns["scaled"].tolist() for batch in got] == [batch.columns["scaled"].tolist() for batch in want]
+    assert all(batch.columns["is_own"].all() for batch in got)
+    scratch = {folder for batch in got for folder in batch.columns["scratch"].tolist()}
+    assert given.SCRATCH not in scratch, "what each process makes for itself stays its own"
 
 
 SETTINGS = """
@@ -202,33 +261,64 @@ class Map:
 """
 
 
-def test_what_the_program_set_and_code_reads_is_compared_and_nothing_that_a_node_makes_out_itself(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def values_of(*transforms: Any) -> dict[str, Any]:
+    """What travels beside transforms, by name, without the objects whose attributes do."""
+    code = boxed(list(transforms))[1]  # type: ignore[arg-type]
+    return {f"{value.module}.{value.name}": value for value in code.values if value.digest}
+
+
+def anew(code: Any, *modules: str) -> None:
+    """As in an actor, which has imported nothing."""
+    for name in modules:
+        sys.modules.pop(name)
+    code.check("here")
+
+
+def test_what_code_reads_travels_and_nothing_that_it_writes_to(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users_settings.py").write_text(SETTINGS)
     script = "import users_settings\n\ndef scale(x):\n    return users_settings.FACTOR * x\n"
     (tmp_path / "users_script.py").write_text(script)
     monkeypatch.syspath_prepend(tmp_path)
     settings, script = importlib.import_module("users_settings"), importlib.import_module("users_script")
     settings.Map().map(3)
-    assert code_of(["users_settings"], [settings.Map]).values == {}
-    for name in ("FACTOR", "Config.size", "Map.size"):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"users_settings.{name}", 7)
-            found = code_of(["users_settings"], [settings.Map])
-            assert code_of([], [settings.Map], ["users_settings"]).values == {}
-            found.check("here")
-        assert {name for _, name in found.values} == {name}
-        with pytest.raises(OtherCodeError, match=f"users_settings.{name} is 1 on node here, .* and 7 in the driver"):
-            found.check("here")
-    with monkeypatch.context() as patch:  # of another module of users' than the function's own
-        patch.setattr("users_settings.FACTOR", 7)
-        patch.setattr("users_settings.HERE", "there")
-        found = code_of([], [script.scale])
-    assert {name for _, name in found.values} == {"FACTOR"}
+    names = {"FACTOR", "HERE", "table", "Config", "Config.size", "Map.size"}
+    assert values_of(settings.Map()).keys() == {f"users_settings.{name}" for name in names}
+    assert values_of(script.scale).keys() == {"users_settings.FACTOR"}, "of another module than the function's own"
+    with monkeypatch.context() as patch:
+        patch.setattr(ray.cloudpickle, "list_registry_pickle_by_value", lambda: {"users_settings"})
+        assert values_of(settings.Map()) == {}
 
 
-def test_what_was_set_before_another_module_took_it_from_there_is_compared(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("name", ["FACTOR", "Config.size", "Map.size"])
+def test_a_value_that_cannot_be_set_is_an_error_where_it_is_another(
+    name: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "users_settings.py").write_text(SETTINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("datarax_ray.read.identity.module_values._MAX_NBYTES", 2)
+    settings = importlib.import_module("users_settings")
+    _, code = boxed([settings.Map()])  # type: ignore[arg-type]
+    anew(code, "users_settings")
+    settings = importlib.import_module("users_settings")
+    monkeypatch.setattr(f"users_settings.{name}", 7)
+    _, code = boxed([settings.Map()])  # type: ignore[arg-type]
+    message = f"users_settings.{name} is 1 on node here, .* and 7 in the driver, and cannot be set there .it takes 0 M"
+    with pytest.raises(OtherCodeError, match=message):
+        anew(code, "users_settings")
+
+
+def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_late.py").write_text("SCALE = 1\n\ndef scale(x):\n    return x * SCALE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_late")
+    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    code.check_unchanged()
+    module.SCALE = 7
+    with pytest.raises(ValueError, match="users_late.SCALE was 1 when the RaySource was made.* 7 now.* Set it before"):
+        code.check_unchanged()
+
+
+def test_a_name_that_another_module_took_before_is_set_where_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users_taken").mkdir()
     (tmp_path / "users_taken" / "__init__.py").write_text("")
     (tmp_path / "users_taken" / "config.py").write_text("SCALE = SIZE = 1\n")
@@ -238,7 +328,10 @@ def test_what_was_set_before_another_module_took_it_from_there_is_compared(tmp_p
     monkeypatch.setattr(importlib.import_module("users_taken.config"), "SCALE", 7)
     late = importlib.import_module("users_taken.late")
     assert late.scale(1) == 7
-    assert set(code_of([], [late.scale]).values) == {("users_taken.late", "FACTOR")}
+    _, code = boxed([late.scale])  # type: ignore[arg-type]
+    anew(code, "users_taken.late", "users_taken.config", "users_taken")
+    assert sys.modules["users_taken.late"].scale(1) == 7
+    assert sys.modules["users_taken.config"].SCALE == 1, "nothing reads it"
 
 
 MADE_OUT = """
@@ -263,15 +356,46 @@ class Map:
 """
 
 
-def test_what_a_module_finds_out_when_it_is_imported_may_differ_by_node(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_a_module_finds_out_as_it_is_imported_is_what_the_driver_found(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users_made_out.py").write_text(MADE_OUT)
     (tmp_path / "users_codec.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("USERS_CODEC", "1")
-    monkeypatch.setenv("USERS_RANK", "3")
-    module = importlib.import_module("users_made_out")
-    assert module.Map().map(0) == (0, True, 3, True)
-    assert code_of([], [module.Map]).values == {}
+    with monkeypatch.context() as patch:
+        patch.setenv("USERS_CODEC", "1")
+        patch.setenv("USERS_RANK", "3")
+        module = importlib.import_module("users_made_out")
+    want = module.Map().map(0)
+    assert want == (0, True, 3, True)
+    _, code = boxed([module.Map()])  # type: ignore[arg-type]
+    (tmp_path / "users_codec.py").unlink()
+    anew(code, "users_made_out", "users_codec")
+    assert sys.modules["users_made_out"].Map().map(0) == want
+
+
+FOLDER = """
+import os
+
+ROOT = os.path.dirname(os.path.dirname(__file__))
+FILES = [os.path.join(ROOT, "words.txt")]
+
+def words(x):
+    return x, ROOT, FILES[0]
+"""
+
+
+def test_a_path_in_the_folder_of_the_code_is_that_of_each_host(tmp_path: Path, monkeypatch: Any) -> None:
+    for host in ("driver", "node"):
+        (tmp_path / host / "users_folder").mkdir(parents=True)
+        (tmp_path / host / "users_folder" / "__init__.py").write_text("")
+        (tmp_path / host / "users_folder" / "words.py").write_text(FOLDER)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "driver")
+        driver: Any = importlib.import_module("users_folder.words")
+        _, code = boxed([driver.words])  # type: ignore[arg-type]
+    monkeypatch.syspath_prepend(tmp_path / "node")
+    anew(code, "users_folder.words", "users_folder")
+    node = str(tmp_path / "node")
+    assert sys.modules["users_folder.words"].words(1) == (1, node, f"{node}/words.txt")
 
 
 REGISTRY = """
@@ -288,15 +412,13 @@ class Map:
 """
 
 
-def test_classes_that_more_modules_have_registered_in_the_driver_are_not_compared(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_classes_that_more_modules_have_registered_in_the_driver_stay_there(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users_registry.py").write_text(REGISTRY)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("users_registry")
     module.register(int)
     assert module.Map().map(3) == (True, ("int",))
-    assert set(code_of([], [module.Map]).values) == {("users_registry", "NAMES")}
+    assert values_of(module.Map()).keys() == {"users_registry.NAMES"}
 
 
 CARRIED = """
@@ -321,13 +443,23 @@ def test_what_travels_by_value_has_the_values_that_the_program_set(tmp_path: Pat
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("users_carried")
     monkeypatch.setattr(module, "SCALE", 7)
-    _, code = boxed(list(module.make()))  # type: ignore[arg-type]
-    assert code.values == {}
-    _, code = boxed([module.make_of_function()])  # type: ignore[arg-type]
-    assert set(code.values) == {("users_carried", "SCALE")}, "the actors import what the lambda calls"
+    assert values_of(*module.make()) == {}
+    read = values_of(module.make_of_function())
+    assert read.keys() == {"users_carried.SCALE"}, "the actors import what the lambda calls"
 
 
-def test_what_a_module_sets_in_another_one_is_compared_once_both_are_imported(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_process_that_tries_a_record_has_the_values_too(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_tried.py").write_text("SCALE = 1\n\ndef scale(x):\n    return x * SCALE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(importlib.import_module("users_tried"), "SCALE", 7)
+    tried = pickled(*boxed([sys.modules["users_tried"].scale]))  # type: ignore[arg-type]
+    del sys.modules["users_tried"]
+    assert pickle.loads(tried)[0](1) == 7
+
+
+def test_what_a_module_sets_in_another_one_is_looked_at_once_both_are_imported(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     (tmp_path / "users_config.py").write_text("SIZE = 1\n")
     (tmp_path / "users_large.py").write_text("import users_config\n\nusers_config.SIZE = 7\n")
     imports = "import users_config\nimport users_large\n\n"
@@ -335,11 +467,21 @@ def test_what_a_module_sets_in_another_one_is_compared_once_both_are_imported(tm
     (tmp_path / "users_map.py").write_text(imports + text)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("users_map")
+    sys.modules["users_config"].SIZE = 9  # type: ignore[attr-defined]
     _, code = boxed([module.Map()])  # type: ignore[arg-type]
-    assert set(code.values) == {("users_config", "SIZE")}
-    for name in ("users_config", "users_large", "users_map"):  # as in an actor
-        monkeypatch.delitem(sys.modules, name)
-    code.check("here")
+    anew(code, "users_config", "users_large", "users_map")
+    assert sys.modules["users_map"].Map().map(1) == 9
+
+
+def test_a_table_of_any_length_is_told_in_full(tmp_path: Path, monkeypatch: Any) -> None:
+    text = "WORDS = {str(i): i for i in range(20_000)}\n\ndef number(x):\n    return WORDS[x]\n"
+    (tmp_path / "users_words.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_words")
+    module.WORDS["19999"] = 7
+    _, code = boxed([module.number])  # type: ignore[arg-type]
+    anew(code, "users_words")
+    assert sys.modules["users_words"].number("19999") == 7
 
 
 WRITTEN = """
@@ -366,15 +508,14 @@ is_open = False
 """
 
 
-def test_what_any_of_the_transforms_sets_itself_is_not_compared(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_any_of_the_transforms_sets_itself_does_not_travel(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users_lazy.py").write_text("def __getattr__(name):\n    raise ImportError(f'no {name} here')\n")
     (tmp_path / "users_written.py").write_text(WRITTEN)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("users_written")
     first, second = module.First(), module.Second()
     assert second.map(first.map(1)) == (1, 1, True, None)
-    _, code = boxed([first, second])  # type: ignore[arg-type]
-    assert code.values == {}
+    assert values_of(first, second) == {}
 
 
 def test_code_is_compared_as_it_is_on_the_disk_without_comments(tmp_path: Path, monkeypatch: Any) -> None:

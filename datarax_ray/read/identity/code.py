@@ -16,10 +16,11 @@ import importlib.util
 import inspect
 import json
 import os
+import pickle
 import textwrap
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any
 
@@ -32,6 +33,7 @@ from datarax_ray.read.identity.referenced_globals import (
     cells,
     inner,
     is_users,
+    kept,
     lasting,
     reached,
     read_beside,
@@ -104,12 +106,23 @@ def value_digest(value: Any) -> str:
         return digest(_Telling().value(value, 0))
 
 
-def read_digest(value: Any) -> str:
-    """A digest of what code reads in a module: of data as value_digest, of a function or class its text alone."""
-    value = shortened(inner(value))
-    is_code = inspect.isclass(value) or inspect.isfunction(value)
+def read_digest(value: Any, root: str = "/") -> str:
+    """A digest of what code reads in a module: of data as value_digest, of a function or class its text.
+
+    root: a folder in paths that does not count.
+    """
     with PARSING:
-        return _text(value) if is_code else value_digest(lasting(value))
+        found = inner(value)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            around = [_text(wrapper) for wrapper in wrappers(value)]
+            told = [_text(found), around, _Telling().value(kept(found), 0) if inspect.isfunction(found) else None]
+        elif shortened(value) is not value:  # in full, unlike in a fingerprint; without an object for each part of it
+            parts = sorted(value, key=repr) if isinstance(value, Set) else value
+            told = [type(value).__qualname__, hashlib.sha256(pickle.dumps(parts)).hexdigest()]
+        else:
+            told = _Telling().value(lasting(value), 0)
+    text = json.dumps(told, sort_keys=True)
+    return hashlib.sha256((text if root == os.sep else text.replace(json.dumps(root)[1:-1], "")).encode()).hexdigest()
 
 
 def source_digest(text: str) -> str:

@@ -61,18 +61,17 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
         written |= {_as_read(function, name) for name in _written(function)}
         found |= _attributes(function, package, written)
     for name, function in functions.items():
-        if isinstance(function, types.FunctionType) and (held := _defaults(function) | cells(function)):
-            own = _written(function)  # a table that it fills itself
-            own |= {f"{function.__module__}.{each}" for each in _rebound(function)}
-            found[name] = {each: value for each, value in held.items() if f"{function.__module__}.{each}" not in own}
+        if isinstance(function, types.FunctionType) and (_defaults(function) or cells(function)):
+            found[name] = kept(function)
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
 def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set[str]:
     """Names ("module.name.attribute") of what functions and classes read in modules of users', in whichever of them.
 
-    Functions, classes, plain data, plain attributes of objects, and of the classes themselves. Without what any of them
-    writes to: that is another one in each process. carried: travel by value, and with them the globals that they load.
+    Functions, classes, plain data, plain attributes of objects, and of the classes themselves, and methods that were
+    put into these. Without what any of them writes to: that is another one in each process. carried: travel by value,
+    and with them the globals that they load.
     """
     names: set[str] = set()
     written: set[str] = set()
@@ -104,7 +103,12 @@ def _read_by(root: Any, all_written: set[str]) -> set[str]:
     for cls in filter(inspect.isclass, [root, *found.values()]):
         for base in filter(is_users, cls.__mro__):
             plain = {name for name, value in vars(base).items() if isinstance(value, _PLAIN)}
-            names |= {f"{base.__module__}.{base.__qualname__}.{name}" for name in plain & own}
+            put = {
+                name
+                for name, value in vars(base).items()
+                if isinstance(value, types.FunctionType) and value.__qualname__ != f"{base.__qualname__}.{name}"
+            }
+            names |= {f"{base.__module__}.{base.__qualname__}.{name}" for name in put | (plain & own)}
     all_written |= written
     return names | found.keys()
 
@@ -294,6 +298,13 @@ def _as_read(function: types.FunctionType, written: str) -> str:
         name = f"{value.__name__ if isinstance(value, types.ModuleType) else name}.{part}"
         value = asked(value, part) if isinstance(value, types.ModuleType) else None
     return name
+
+
+def kept(function: types.FunctionType) -> dict[str, Any]:
+    """The defaults and the closure of a function, by name, without a table that it fills itself."""
+    own = _written(function) | {f"{function.__module__}.{each}" for each in _rebound(function)}
+    held = _defaults(function) | cells(function)
+    return {name: value for name, value in held.items() if f"{function.__module__}.{name}" not in own}
 
 
 def _rebound(function: types.FunctionType) -> set[str]:

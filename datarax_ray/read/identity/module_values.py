@@ -1,0 +1,177 @@
+"""What the program sets in modules that other processes import anew (`config.SCALE = args.scale`), set there as well.
+
+A function of the script travels with the globals that it reads, one of a module by its name alone. So what such code
+reads of users' modules travels beside it, and is set where it is another: plain data, attributes of classes and of
+objects, and functions, methods, classes and objects that it calls. Not what the code itself writes to (a cache, a
+counter), nor tables of code, which modules fill as they are imported, nor paths that are each process's own: in the
+folder that the code lies in, and of temporary files that the import makes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pickle
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.read.identity.code import PARSING, read_digest
+from datarax_ray.read.identity.referenced_globals import holds_code, read_of_modules, shortened
+
+# A transform that holds more sends it once for all actors of a node; this goes to each, and is kept by the driver.
+_MAX_NBYTES = 16 * 2**20
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class ModuleValue:
+    """What is read in a module, as the driver has it.
+
+    name: in the module. digest: tells it from another value; "" for an object of which attributes are read, which is
+    set only where there is none. look: for people. pickled: what to set; empty where that cannot be, as `why_not` says.
+    is_temporary: whether it is a path of a temporary file.
+    """
+
+    module: str
+    name: str
+    digest: str
+    look: str
+    pickled: bytes
+    why_not: str
+    is_temporary: bool
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process has the same there."""
+        with PARSING:
+            value = _held(self.module, self.name)
+            if not self.digest:
+                return value is not None and value is not _MISSING
+            if value is _MISSING:
+                return False
+            is_own = self.is_temporary and _is_temporary(value) and os.fspath(value) not in _text(self.module)
+            return is_own or _digest(self.module, value) == self.digest
+
+    @property
+    def is_table(self) -> bool:
+        return isinstance(_held(self.module, self.name), dict | list | set)
+
+    @property
+    def look_here(self) -> str:
+        value = _held(self.module, self.name)
+        return "missing" if value is _MISSING else shown(value)
+
+    def set_here(self) -> str:
+        """Set it in this process. Returns why that could not be."""
+        if not self.pickled:
+            return self.why_not
+        *path, last = self.name.split(".")
+        try:
+            owner, value = functools.reduce(getattr, path, imported(self.module)), pickle.loads(self.pickled)
+            try:
+                setattr(owner, last, value)
+            except Exception:  # a frozen dataclass
+                object.__setattr__(owner, last, value)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return "it was set, and does not stay"
+
+
+def module_values(
+    roots: Iterable[Any], carried: Iterable[Any], by_value: Collection[str], dumps: Callable[[Any], bytes]
+) -> tuple[ModuleValue, ...]:
+    """What functions and classes read in users' modules, an object before its attributes.
+
+    carried: of those that travel with the globals that they load, as a lambda does. by_value: modules that travel so.
+    """
+    found: dict[tuple[str, str], ModuleValue] = {}
+    with PARSING:
+        names = read_of_modules([root for root in roots if not isinstance(root, types.ModuleType)], carried)
+        for module, name in filter(None, map(_place, sorted(names))):
+            if module in ("__main__", *by_value) or name.startswith("__"):
+                continue
+            head = name.partition(".")[0]
+            for part in dict.fromkeys([head, name]):
+                value = _held(module, part)
+                is_read = part == name and not holds_code(shortened(value))
+                is_owner = part != name and not isinstance(value, type | types.ModuleType)
+                if value is not _MISSING and (is_read or (is_owner and (module, part) not in found)):
+                    found[module, part] = _value(module, part, value, _digest(module, value) if is_read else "", dumps)
+    return tuple(found.values())
+
+
+def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterator[tuple[ModuleValue, str]]:
+    """Set them in this process. Gives those that are another here all the same, and why.
+
+    imports: modules, in turn, one of which may set what another one holds, as it did in the driver.
+    """
+    values = [*values]
+    for name in imports if values else ():
+        imported(name)
+    others = [value for value in values if imported(value.module) is not None and not value.is_here]
+    failed = [(value, value.set_here()) for value in others if not value.is_here]  # an object brings its attributes
+    return ((value, why) for value, why in failed if value.digest and not value.is_here)
+
+
+def imported(module: str) -> Any:
+    """The module; None where it cannot be imported: whoever needs it says so."""
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit):
+        return None
+
+
+def _value(module: str, name: str, value: Any, digest: str, dumps: Callable[[Any], bytes]) -> ModuleValue:
+    why_not = ""
+    try:
+        pickled = dumps(value)
+    except Exception as error:  # a lock, an open file
+        pickled, why_not = b"", f"{type(error).__name__}: {error}"
+    if len(pickled) > _MAX_NBYTES:
+        pickled, why_not = b"", f"it takes {len(pickled) >> 20} MiB, more than {_MAX_NBYTES >> 20}"
+    return ModuleValue(module, name, digest, shown(value), pickled, why_not, _is_temporary(value))
+
+
+def _place(name: str) -> tuple[str, str] | None:
+    """The module that a dotted name begins with, and the name there."""
+    module = name.rpartition(".")[0]
+    while module and module not in sys.modules:
+        module = module.rpartition(".")[0]
+    return (module, name[len(module) + 1 :]) if module else None
+
+
+def _held(module: str, name: str) -> Any:
+    value = imported(module)
+    try:
+        for part in name.split("."):
+            value = getattr(value, part)
+    except Exception:  # there is none, or a __getattr__ of the user's raises another error
+        return _MISSING
+    return value
+
+
+def _digest(module: str, value: Any) -> str:
+    """Of the value, wherever the module lies: paths in the folder from which it is imported are the same in another."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return read_digest(value)
+    depth = module.count(".") + (Path(file).stem == "__init__")
+    return read_digest(value, str(Path(file).parents[depth]))
+
+
+def _is_temporary(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) and os.fspath(value).startswith(tempfile.gettempdir() + os.sep)
+
+
+def _text(module: str) -> str:
+    try:
+        return Path(str(getattr(sys.modules.get(module), "__file__", ""))).read_text()
+    except (OSError, ValueError):
+        return ""
