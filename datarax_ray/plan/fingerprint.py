@@ -24,6 +24,11 @@ _MAX_DEPTH = 16  # no source's settings nest half as deep
 def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
     """What is said of the code that makes elements or batches: of transforms, or stages."""
     differ, allow = f"the remaining {made} would be made differently", f"pass allow_drift=('{one}s',) if the change is"
+    used = (
+        f"{differ}, unless this decides nothing of them (what is logged, say)",
+        f"Set the old value, or {allow} meant or decides nothing. An object that is called may say what decides "
+        f"the {made} by a method fingerprint() -> str.",
+    )
     return {
         f"{one}s": (differ, f"Restore the old code, or {allow} meant."),
         f"{one}s.held": (
@@ -31,11 +36,8 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
             f"Restore the old value, make the {one} anew, or leave its cache out by a method fingerprint() -> str that "
             f"says what decides the {made}; or {allow} meant.",
         ),
-        f"{one}s.used": (
-            f"{differ}, unless this decides nothing of them (what is logged, say)",
-            f"Set the old value, or {allow} meant or decides nothing. An object that is called may say what decides "
-            f"the {made} by a method fingerprint() -> str.",
-        ),
+        f"{one}s.used": used,
+        f"{one}s.settings": used,
     }
 
 
@@ -73,7 +75,7 @@ _CONSEQUENCES = {
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
-_LATER_OF_CODE = {"wrappers", "held", "used", "each"}
+_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "each"}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 

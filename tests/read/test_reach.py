@@ -575,3 +575,147 @@ def test_functions_that_close_over_each_other_end(tmp_path):
 def test_a_dict_that_has_its_items_as_attributes_is_data(tmp_path):
     changed = SETTINGS.replace("Dict(scale=2)", "Dict(scale=3)")
     assert found(tmp_path / "a", "of_dict", SETTINGS)["digest"] != found(tmp_path / "b", "of_dict", changed)["digest"]
+
+
+LATER = """
+import datetime
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from . import other
+
+pattern, price, part, day = re.compile("a+"), Decimal("1.5"), Fraction(1, 3), datetime.date(2026, 1, 2)
+here, words = Path(__file__).parent, Path("/data/words")
+
+
+class Mode(Enum):
+    FAST = 1
+    FINE = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    scale: int = 2
+    output: str = "a"
+
+
+config, holder, mode = Config(), SimpleNamespace(pattern=pattern), Mode.FAST
+
+
+def times(e, config):
+    return e * config.scale
+
+
+def of_pattern(e):
+    return pattern.sub("", e)
+
+
+def of_price(e):
+    return e * price
+
+
+def of_part(e):
+    return e * part
+
+
+def of_day(e):
+    return (day - e).days
+
+
+def of_mode(e):
+    return mode is Mode.FINE
+
+
+def of_words(e):
+    return words / e
+
+
+def of_here(e):
+    return here / e
+
+
+def of_held(e):
+    return holder.pattern.sub("", e)
+
+
+def of_config(e):
+    return times(e, config)
+
+
+def of_one_field(e):
+    return e * config.scale
+
+
+def of_module(e):
+    return other.limit - e
+
+
+class Base:
+    scale = 2
+
+
+class OfClass(Base):
+    def map(self, e):
+        return e * self.scale
+
+
+class Overrides(OfClass):
+    scale = 2
+
+
+class Sets(Base):
+    def map(self, e):
+        self.scale += 1
+        return self.scale
+
+
+def unread(e):
+    return e
+"""
+LATER_OTHER = """
+import datetime
+
+OFFSET = 1
+limit = datetime.timedelta(1)
+
+
+def twice(e):
+    return e
+"""
+KINDS = ["pattern", "price", "part", "day", "mode", "words", "held", "config", "module"]
+
+
+@pytest.mark.parametrize("get", [*(f"of_{kind}" for kind in KINDS), "OfClass", "Overrides"])
+def test_settings_of_more_types_and_attributes_of_the_class_count(tmp_path, get):
+    changed = (
+        LATER.replace('"a+"', '"b+"')
+        .replace('"1.5"', '"1.6"')
+        .replace("1, 3)", "1, 4)")
+        .replace("2026, 1, 2", "2026, 1, 3")
+        .replace(", Mode.FAST", ", Mode.FINE")
+        .replace("/data/words", "/data/other")
+        .replace("config, holder, mode = Config()", "config, holder, mode = Config(3)")
+    )
+    changed = f"{changed}\n\nBase.scale = Overrides.scale = 3\n"
+    base = found(tmp_path / "a", get, LATER, LATER_OTHER)
+    other = found(tmp_path / "b", get, changed, LATER_OTHER.replace("delta(1)", "delta(2)"))
+    assert base["digest"] == other["digest"], "which the states of earlier releases have"
+    assert base["settings"] != other["settings"]
+    assert found(tmp_path / "c", get, LATER, LATER_OTHER) == base
+    with pytest.raises(DriftError, match=r"transforms\.settings\..*Set the old value"):
+        check_drift({"transforms": base}, {"transforms": other})
+    earlier = {name: value for name, value in base.items() if name != "settings"}
+    check_drift({"transforms": earlier}, {"transforms": other})
+
+
+@pytest.mark.parametrize("get", ["of_one_field", "Sets", "unread"])
+def test_what_is_not_read_whole_or_is_written_to_is_no_setting(tmp_path, get):
+    assert "settings" not in found(tmp_path, get, LATER, LATER_OTHER)
+
+
+def test_a_path_to_the_code_is_the_same_in_another_folder(tmp_path):
+    assert found(tmp_path / "a", "of_here", LATER, LATER_OTHER) == found(tmp_path / "b", "of_here", LATER, LATER_OTHER)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copyreg
+import dataclasses
 import functools
 import hashlib
 import importlib.util
@@ -17,11 +18,15 @@ import inspect
 import json
 import os
 import pickle
+import re
+import sys
 import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from enum import Enum
 from itertools import islice
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -29,6 +34,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.referenced_globals import (
+    SETTINGS,
     asked,
     cells,
     inner,
@@ -37,6 +43,7 @@ from datarax_ray.read.identity.referenced_globals import (
     lasting,
     reached,
     read_beside,
+    read_later,
     shortened,
     wrappers,
 )
@@ -60,7 +67,7 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
-    object. "each": so for the transforms, where there are several.
+    object. "settings": so for what read_later says. "each": so for the transforms, where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -79,6 +86,7 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
             "wrappers": telling.around and digest(telling.around),
             "held": dict(islice(parts.items(), MAX_HELD)),
             "used": _few(telling.used),
+            "settings": _few(telling.settings),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
         }
         return found | {name: value for name, value in more.items() if value}
@@ -106,10 +114,9 @@ def value_digest(value: Any) -> str:
         return digest(_Telling().value(value, 0))
 
 
-def read_digest(value: Any, root: str = "/") -> str:
-    """A digest of what code reads in a module: of data as value_digest, of a function or class its text.
-
-    root: a folder in paths that does not count.
+def read_digest(value: Any, module: str) -> str:
+    """A digest of what code reads in a module: of data as value_digest, of a function or class its text. The same
+    wherever the module lies: in paths the folder from which it is imported does not count.
     """
     with PARSING:
         found = inner(value)
@@ -121,8 +128,16 @@ def read_digest(value: Any, root: str = "/") -> str:
             told = [type(value).__qualname__, hashlib.sha256(pickle.dumps(parts)).hexdigest()]
         else:
             told = _Telling().value(lasting(value), 0)
-    text = json.dumps(told, sort_keys=True)
-    return hashlib.sha256((text if root == os.sep else text.replace(json.dumps(root)[1:-1], "")).encode()).hexdigest()
+    text, folder = json.dumps(told, sort_keys=True), json.dumps(code_folder(module))[1:-1]
+    return hashlib.sha256((text.replace(folder, "") if folder else text).encode()).hexdigest()
+
+
+def code_folder(module: str) -> str:
+    """The folder from which a module is imported; "" where that is not known, or says nothing."""
+    if (file := asked(sys.modules.get(module), "__file__")) is None:
+        return ""
+    folder = Path(file).absolute().parents[module.count(".") + (Path(file).stem == "__init__")]
+    return "" if folder == folder.parent else str(folder)
 
 
 def source_digest(text: str) -> str:
@@ -165,6 +180,7 @@ class _Telling:
         self._as_told = as_told
         self.around: list[Any] = []
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
+        self.settings: dict[str, str] = {}  # likewise
         self._seen: set[types.CodeType] = set()
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
 
@@ -242,7 +258,24 @@ class _Telling:
             if name not in self.used:
                 self.used[name] = ""  # what a closure holds may use the same again
                 self.used[name] = digest(self.value(lasting(self._as_told(value)), 1))
+        for name, value in read_later(code):
+            if name not in self.used and name not in self.settings:
+                self.settings[name] = ""  # as above
+                self.settings[name] = digest(self._setting(value, name))
         return found
+
+    def _setting(self, value: Any, name: str) -> Any:
+        """A plain value for one, the same with every release of Python; of a path without the folder of the code."""
+        kind = type(value).__qualname__
+        if isinstance(value, re.Pattern):
+            return [kind, self.value(value.pattern, 1), value.flags]
+        if isinstance(value, Enum):
+            return [kind, value.name, self.value(value.value, 1)]
+        if isinstance(value, PurePath):
+            return os.fspath(value).removeprefix(code_folder(name.partition(".")[0]))
+        if dataclasses.is_dataclass(value):
+            return [kind, [[each.name, self.value(getattr(value, each.name), 1)] for each in dataclasses.fields(value)]]
+        return [kind, repr(value)] if isinstance(value, SETTINGS) else self.value(value, 1)
 
     def _look_around(self, code: Any) -> None:
         for wrapper in wrappers(code):

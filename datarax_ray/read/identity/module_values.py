@@ -57,7 +57,7 @@ class ModuleValue:
             if value is _MISSING:
                 return False
             is_own = self.is_temporary and _is_temporary(value) and os.fspath(value) not in _text(self.module)
-            return is_own or _digest(self.module, value) == self.digest
+            return is_own or read_digest(value, self.module) == self.digest
 
     @property
     def is_table(self) -> bool:
@@ -103,7 +103,9 @@ def module_values(
                 is_read = part == name and not holds_code(shortened(value))
                 is_owner = part != name and not isinstance(value, type | types.ModuleType)
                 if value is not _MISSING and (is_read or (is_owner and (module, part) not in found)):
-                    found[module, part] = _value(module, part, value, _digest(module, value) if is_read else "", dumps)
+                    found[module, part] = _value(
+                        module, part, value, read_digest(value, module) if is_read else "", dumps
+                    )
     return tuple(found.values())
 
 
@@ -155,15 +157,6 @@ def _held(module: str, name: str) -> Any:
     except Exception:  # there is none, or a __getattr__ of the user's raises another error
         return _MISSING
     return value
-
-
-def _digest(module: str, value: Any) -> str:
-    """Of the value, wherever the module lies: paths in the folder from which it is imported are the same in another."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return read_digest(value)
-    depth = module.count(".") + (Path(file).stem == "__init__")
-    return read_digest(value, str(Path(file).parents[depth]))
 
 
 def _is_temporary(value: Any) -> bool:

@@ -7,15 +7,22 @@ is found. Libraries are not followed, nor this package: their code changes with 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import dis
 import functools
 import inspect
 import os
+import re
 import sys
 import sysconfig
 import textwrap
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -28,6 +35,8 @@ _MAX_FOUND = 500
 _MAX_ITEMS = 10_000
 _SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
 _PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
+# As plain as these, of types that fingerprints of earlier releases do not tell; see read_later.
+SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
 _UNSEEN = object()
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 _CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
@@ -66,6 +75,44 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
+def read_later(root: Any) -> list[tuple[str, Any]]:
+    """(name, value) of what neither `reached` nor `read_beside` tells, as states of earlier releases have those.
+
+    Settings that are no plain data (patterns, decimals, dates, paths, members of enums), and objects of users' frozen
+    dataclasses that are handed on whole; and plain attributes of classes that their own methods read (`self.SCALE`).
+    """
+    found: dict[str, Any] = {}
+    written: set[str] = set()
+    loaded: set[str] = set()
+    reached: dict[str, Any] = {}
+    package = str(getattr(root, "__module__", "")).partition(".")[0]
+    for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
+        for function in map(inspect.unwrap, _walk(part, reached)):
+            written |= {_as_read(function, name) for name in _written(function)}
+            loaded |= _loaded_names(function)
+            found |= _settings(function, package)
+    own = loaded - {name.rpartition(".")[2] for name in written}  # self.count += 1 hides the class's
+    for cls in filter(inspect.isclass, [root, *reached.values()]):
+        found |= _of_class(cls, own)
+    return [(name, found[name]) for name in sorted(found.keys() - written)]
+
+
+def _loaded_names(function: types.FunctionType) -> set[str]:
+    """The names that a function of users' loads; others are put into classes by libraries."""
+    return {name for code in code_objects(function.__code__) for name in code.co_names} if is_users(function) else set()
+
+
+def _of_class(cls: type, own: Set[str]) -> dict[str, Any]:
+    """The plain attributes of these names, by name, of a class and of those of users' that it inherits from."""
+    kinds = (*_PLAIN, *SETTINGS)
+    return {
+        f"{base.__module__}.{base.__qualname__}.{name}": shortened(value)
+        for base in filter(is_users, cls.__mro__)
+        for name, value in vars(base).items()
+        if name in own and isinstance(value, kinds)
+    }
+
+
 def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set[str]:
     """Names ("module.name.attribute") of what functions and classes read in modules of users', in whichever of them.
 
@@ -97,18 +144,18 @@ def _read_by(root: Any, all_written: set[str]) -> set[str]:
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
         for function in map(inspect.unwrap, _walk(part, found, None)):
             written |= {_as_read(function, name) for name in _written(function)}
-            names |= _attributes(function, None, written).keys()
-            loaded |= {name for code in code_objects(function.__code__) for name in code.co_names}
+            names |= _attributes(function, None, written).keys() | _settings(function, None).keys()
+            loaded |= _loaded_names(function)
     own = loaded - {name.rpartition(".")[2] for name in written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *found.values()]):
+        names |= _of_class(cls, own).keys()
         for base in filter(is_users, cls.__mro__):
-            plain = {name for name, value in vars(base).items() if isinstance(value, _PLAIN)}
             put = {
                 name
                 for name, value in vars(base).items()
                 if isinstance(value, types.FunctionType) and value.__qualname__ != f"{base.__qualname__}.{name}"
             }
-            names |= {f"{base.__module__}.{base.__qualname__}.{name}" for name in put | (plain & own)}
+            names |= {f"{base.__module__}.{base.__qualname__}.{name}" for name in put}
     all_written |= written
     return names | found.keys()
 
@@ -232,6 +279,38 @@ def _used(function: types.FunctionType, package: str | None) -> Iterator[tuple[s
         is_code = isinstance(value, types.FunctionType | type) and _is_in(package, value)
         if isinstance(value, _PLAIN) or (is_code and is_users(value)):
             yield name, called
+
+
+def _settings(function: types.FunctionType, package: str | None) -> dict[str, Any]:
+    """What a function loads of settings that are no plain data, of objects and modules as `_attributes` says."""
+    found: dict[str, Any] = {}
+    for code in code_objects(function.__code__):
+        name: str = ""
+        value: Any = _UNSEEN
+        for step in dis.get_instructions(code):
+            if step.opname in _SILENT:
+                continue
+            is_next = step.opname in ("LOAD_ATTR", "LOAD_METHOD") and value is not _UNSEEN
+            if not is_next and _is_frozen(value):  # no attribute of it, but all
+                found[name] = value
+            if step.opname == "LOAD_GLOBAL":
+                name, value = f"{function.__module__}.{step.argval}", function.__globals__.get(step.argval, _UNSEEN)
+            elif is_next:
+                is_module = isinstance(value, types.ModuleType)
+                is_far = is_module and not _is_in(package, value)
+                name = f"{value.__name__ if is_module else name}.{step.argval}"
+                value = _UNSEEN if is_far else _attribute(value, step.argval)
+            else:
+                value = _UNSEEN
+            if isinstance(value, SETTINGS):
+                found[name] = value
+    return found
+
+
+def _is_frozen(value: Any) -> bool:
+    """Whether it is an object of a frozen dataclass of users'."""
+    made = type(value)
+    return dataclasses.is_dataclass(made) and made.__dataclass_params__.frozen and is_users(made)  # type: ignore[attr-defined]
 
 
 def _attributes(function: types.FunctionType, package: str | None, written: set[str]) -> dict[str, Any]:

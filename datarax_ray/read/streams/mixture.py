@@ -167,16 +167,17 @@ class MixtureStream:
         unsaid: dict[str, Any] = {}
         if len(settings) > _MAX_WHOLE_SETTINGS:
             found = [later(each) for each in settings]
-            # told apart, so that a state of a release that knew of no "used" is still compared by the rest
-            used = [{path: each[path] for path in each if ".used." in path and ".held." not in path} for each in found]
-            found = [
-                {path: each[path] for path in each.keys() - of.keys()} for each, of in zip(found, used, strict=True)
-            ]
+            told: dict[str, Any] = {}
+            # told apart, so that a state of a release that knew of none of these is still compared by the rest
+            for kind in ("used", "settings"):
+                its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
+                found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
+                told |= {kind: its} if any(its) else {}
             of_files = [{path: value for path, value in each.items() if path == "files.content"} for each in found]
             unsaid = {"files": {"content": digest(of_files)}}
-            told = {"wrappers": found if found != of_files else [], "used": used if any(used) else []}
-            if any(told.values()):
-                unsaid["transforms"] = {name: digest(each) for name, each in told.items() if each}
+            told |= {"wrappers": found} if found != of_files else {}
+            if told:
+                unsaid["transforms"] = {name: digest(each) for name, each in told.items()}
             settings = [digest(without_later(each)) for each in settings]
         return unsaid | {
             "mixture": self.order.settings() | {"length": self.length},
@@ -308,3 +309,8 @@ def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:
         parts = [part for block, at in zip(blocks, splits, strict=True) for part in np.split(block.columns[name], at)]
         columns[name] = np.concatenate([parts[index] for index in order.tolist()])
     return columns, lengths[order]
+
+
+def _kind(path: str) -> str | None:
+    """Which part of a fingerprint of code a setting is in, where it is in one."""
+    return next((part for part in path.split(".") if part in ("held", "used", "settings", "wrappers")), None)

@@ -115,7 +115,7 @@ def tree_fingerprint(dataset: Any) -> dict[str, str]:
     where it keeps what it prepared, an .arrow file may name what was not the same there.
     """
     parts: list[Any] = []
-    beside: dict[str, list[Any]] = {"wrappers": [], "used": []}
+    beside: dict[str, list[Any]] = {"wrappers": [], "used": [], "settings": []}
     for node in nodes(dataset):
         settings = {name: getattr(node, name) for name in _SETTINGS if hasattr(node, name)}
         code = code_fingerprint([settings]) if settings else None
