@@ -148,3 +148,6 @@ def test_of_what_has_no_bytes_of_its_own_there_is_none() -> None:
         TypeError, match=r"a object has no bytes that are the same in every process.*or leave out digest"
     ):
         row_digests(np.array([0]), np.array([object()]))
+    column = np.array([1, [2, {"c": object()}]], object)
+    with pytest.raises(TypeError, match=r"^field 'a\.b' at position 8: a object has no bytes"):
+        row_digests(np.array([7, 8]), {"a": {"b": column}})

@@ -35,7 +35,7 @@ _NUMBERS = frozenset({type(None), bool, int, float})
 def row_digests(positions: Indices, columns: Columns, lengths: Indices | None = None) -> Digests:
     """The digest of each element: uint64 (k,). positions: int64 (k,), ascending. lengths: of documents; see Block.
 
-    Raises: TypeError for a value that has no bytes which are the same in every process.
+    Raises: TypeError for a value that has no bytes which are the same in every process, with its field and position.
     """
     if not len(positions):
         return np.empty(0, np.uint64)
@@ -48,7 +48,7 @@ def row_digests(positions: Indices, columns: Columns, lengths: Indices | None = 
         if lengths is not None:
             others.append(_of_documents(array, lengths))
         elif array.dtype == object:
-            others.append(map(_encoded, array))
+            others.append(_of_objects(path, array, positions))
         elif array[:1].nbytes <= _MAX_JOINED_NBYTES:
             joined.append(_bytes(array))
         else:
@@ -84,6 +84,16 @@ def _of_documents(array: np.ndarray, lengths: Indices) -> Iterator[NDArray[np.ui
     ends = np.cumsum(lengths) * size
     for begin, end in zip((ends - lengths * size).tolist(), ends.tolist(), strict=True):
         yield data[begin:end]
+
+
+def _of_objects(path: tuple[str, ...], array: np.ndarray, positions: Indices) -> Iterator[bytes]:
+    row = -1
+    try:
+        for row, value in enumerate(array):  # noqa: B007 - for the error
+            yield _encoded(value)
+    except TypeError as error:
+        field = f"field {'.'.join(path)!r}" if path else "the element"
+        raise TypeError(f"{field} at position {positions[row]}: {error}") from None
 
 
 def _encoded(value: Any) -> bytes:
