@@ -212,8 +212,10 @@ class RayPool(Pool):
         return self._bound.allowance(max(self._begun_with, len(self)), num_drivers, self._begun_with)
 
     def expect(self, num_trainers: int) -> None:
-        """So many drivers of this job read with the actors, those included that have not begun."""
-        self._num_trainers = num_trainers
+        """So many drivers of this job read with the actors, those included that have not begun. A stream of one that
+        reads rows again for itself alone changes nothing of that.
+        """
+        self._num_trainers = max(self._num_trainers, num_trainers)
 
     def meet(self, num_drivers: int) -> None:
         """So many drivers read with the actors now, of whatever job."""

@@ -164,6 +164,14 @@ def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(fil
     assert called.path.stat().st_size == 360
 
 
+def test_a_trainer_that_reads_rows_again_leaves_the_others_their_share(files: list[Path]) -> None:
+    with ray_source(make(files), 1, name="again", max_nbytes=2**26) as source:
+        source.batches(0, StreamOptions(12, process_index=1, process_count=4))
+        of_four = source._actors.allowance()
+        source.batches(0, StreamOptions(12))  # as read_rows and replay do
+        assert source._actors.allowance() == of_four == 0.25
+
+
 def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog: Any) -> None:
     with ray_source(make(files), 1):
         assert "namespace" not in caplog.text
