@@ -121,8 +121,9 @@ def read_digest(value: Any, module: str) -> str:
     with PARSING:
         found = inner(value)
         if inspect.isclass(found) or inspect.isfunction(found):
-            around = [_text(wrapper) for wrapper in wrappers(value)]
-            told = [_text(found), around, _Telling().value(kept(found), 0) if inspect.isfunction(found) else None]
+            around = [_text(wrapper) for wrapper in wrappers(value)] if value is not found else []
+            said = _source(found)  # type: ignore[arg-type]
+            told = [said, around, _Telling().value(kept(found), 0) if inspect.isfunction(found) else None]
         elif shortened(value) is not value:  # in full, unlike in a fingerprint; without an object for each part of it
             parts = sorted(value, key=repr) if isinstance(value, Set) else value
             told = [type(value).__qualname__, hashlib.sha256(pickle.dumps(parts)).hexdigest()]

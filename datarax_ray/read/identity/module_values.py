@@ -66,7 +66,7 @@ class ModuleValue:
     @property
     def look_here(self) -> str:
         value = _held(self.module, self.name)
-        return "missing" if value is _MISSING else shown(value)
+        return "missing" if value is _MISSING else shown(shortened(value))
 
     def set_here(self) -> str:
         """Set it in this process. Returns why that could not be."""
@@ -138,7 +138,7 @@ def _value(module: str, name: str, value: Any, digest: str, dumps: Callable[[Any
         pickled, why_not = b"", f"{type(error).__name__}: {error}"
     if len(pickled) > _MAX_NBYTES:
         pickled, why_not = b"", f"it takes {len(pickled) >> 20} MiB, more than {_MAX_NBYTES >> 20}"
-    return ModuleValue(module, name, digest, shown(value), pickled, why_not, _is_temporary(value))
+    return ModuleValue(module, name, digest, shown(shortened(value)), pickled, why_not, _is_temporary(value))
 
 
 def _place(name: str) -> tuple[str, str] | None:

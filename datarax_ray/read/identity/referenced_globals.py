@@ -71,7 +71,7 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
         found |= _attributes(function, package, written)
     for name, function in functions.items():
         if isinstance(function, types.FunctionType) and (_defaults(function) or cells(function)):
-            found[name] = kept(function)
+            found[name] = kept(function)  # as earlier releases, though all that it holds be written to
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
@@ -381,8 +381,9 @@ def _as_read(function: types.FunctionType, written: str) -> str:
 
 def kept(function: types.FunctionType) -> dict[str, Any]:
     """The defaults and the closure of a function, by name, without a table that it fills itself."""
+    if not (held := _defaults(function) | cells(function)):
+        return {}
     own = _written(function) | {f"{function.__module__}.{each}" for each in _rebound(function)}
-    held = _defaults(function) | cells(function)
     return {name: value for name, value in held.items() if f"{function.__module__}.{name}" not in own}
 
 

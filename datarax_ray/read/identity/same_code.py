@@ -27,6 +27,7 @@ from datarax_ray.read.identity.referenced_globals import asked, is_users_file
 logger = logging.getLogger("datarax_ray")
 
 _OWN = datarax_ray.__name__
+_MAX_LOOKED_AT_NBYTES = 2**20  # by each stream that begins: some 10 ms
 _MAX_MODULES = 500  # far more than transforms import
 
 
@@ -78,11 +79,11 @@ class Code:
             )
 
     def check_unchanged(self) -> None:
-        """Raise ValueError where this process has set something anew since this was made. A table that another one has
-        filled is told of alone: it may be a cache that is handed to who fills it.
+        """Raise ValueError where this process has set something anew since this was made. Of a table it is told alone:
+        it may be a cache that is handed to who fills it; and nothing of a large one, at which looking takes long.
         """
         for value in self.values:
-            if value.digest and not value.is_here:
+            if value.digest and len(value.pickled) <= _MAX_LOOKED_AT_NBYTES and not value.is_here:
                 said = (
                     f"{value.module}.{value.name} was {value.look} when the RaySource was made, and its actors have "
                     f"that; it is {value.look_here} now, with which one process would give other data. Set it before "
