@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.identity.kept_random import kept_random
 from datarax_ray.read.stream import Reader
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+
+logger = logging.getLogger("datarax_ray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,15 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
         super().__init__(
             config, {"data": data}, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name
         )
+        if said := kept_random(data, entered=("__getitem__", "__getitems__", "_getitems")):
+            logger.warning(
+                "%s draws from %s where an index is asked for, which goes on from element to element, in each process "
+                "on its own: the values are others with every number of actors, and after a resume. Give elements that "
+                "the index alone decides, and draw in a transform, an object with random_map(element, rng), whose rng "
+                "is keyed by seed and position",
+                type(data).__qualname__,
+                said,
+            )
 
     def _reads(self) -> str:
         data = self._given.value["data"]

@@ -187,6 +187,52 @@ def test_it_is_said_once_when_a_source_is_made(transform, count, caplog):
     assert all("random_map(element, rng)" in text for text in said)
 
 
+class Augmented:
+    """As a PyTorch dataset is often written."""
+
+    def __init__(self, *, is_drawn=True, held=None):
+        self.offset, self.is_drawn, self.held = random.random(), is_drawn, held
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return {"x": self.jittered(index)}
+
+    def jittered(self, index):
+        return index + np.random.normal()
+
+    def split(self):
+        return random.sample(range(4), 2)
+
+
+class Plain(Augmented):
+    def jittered(self, index):
+        return index + self.offset
+
+
+class Held(Plain):
+    def jittered(self, index):
+        return index + self.held.normal()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (Augmented(), "Augmented draws from np.random.normal where an index is asked for, which goes on"),
+        (Held(held=np.random.default_rng(0)), "Held draws from self.held.normal where an index is asked for"),
+        (Plain(), None),  # what it draws from where it is made, or split, is no matter
+        ([{"x": 1}], None),
+    ],
+)
+def test_a_dataset_that_draws_for_each_index_is_told_of_too(data, said, caplog):
+    """One that augments in __getitem__ is another dataset in every process, and after a resume."""
+    with caplog.at_level(logging.WARNING, "datarax_ray"):
+        RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
+    assert len(caplog.records) == (said is not None)
+    assert said is None or (said in caplog.text and "random_map(element, rng)" in caplog.text)
+
+
 def of_hash(element):
     return hash(element["key"]) % 10
 

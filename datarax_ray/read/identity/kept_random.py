@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.referenced_globals import asked, cells, code_objects, functions_used, is_users
+from datarax_ray.read.identity.referenced_globals import asked, cells, code_objects, functions_used, inner, is_users
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Nobody can seed these.
@@ -36,10 +36,13 @@ _SETTING = {"seed", "setstate", "set_state"}
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 
 
-def kept_random(transform: Any) -> str | None:
-    """What the transform draws from so, as its code has it ("np.random.rand"); None where nothing is seen."""
+def kept_random(transform: Any, entered: Iterable[str] | None = None) -> str | None:
+    """What the transform draws from so, as its code has it ("np.random.rand"); None where nothing is seen.
+
+    entered: the methods that are called for each element, of an object that has others too, a dataset; None for all.
+    """
     drawn: list[str] = []
-    for said, value in _all_loaded(transform):
+    for said, value in _all_loaded(transform, entered):
         owner = value if isinstance(value, _GENERATORS) else asked(value, "__self__")
         if isinstance(value, np.random.BitGenerator) or said.rpartition(".")[2] in _SETTING:
             return None
@@ -108,13 +111,15 @@ def _staying(transform: Any) -> set[tuple[str, str]]:
     return {(base.__module__, base.__qualname__) for value in kept for base in type(value).__mro__}
 
 
-def _all_loaded(transform: Any) -> Iterator[tuple[str, Any]]:
+def _all_loaded(transform: Any, entered: Iterable[str] | None = None) -> Iterator[tuple[str, Any]]:
     """What the functions of a transform load each time that they are called; see _loaded."""
-    for function, held in _called(transform):
+    for function, held in _called(transform, entered):
         yield from _loaded(function, held)
 
 
-def _called(transform: Any) -> Iterator[tuple[types.FunctionType, dict[str, Any]]]:
+def _called(
+    transform: Any, entered: Iterable[str] | None = None
+) -> Iterator[tuple[types.FunctionType, dict[str, Any]]]:
     """The functions of a transform that are called for its elements, and the generators that its attributes hold."""
     while isinstance(transform, functools.partial):
         transform = transform.func
@@ -122,14 +127,29 @@ def _called(transform: Any) -> Iterator[tuple[types.FunctionType, dict[str, Any]
     if isinstance(transform, types.FunctionType):
         roots: Iterable[Any] = [transform]
     else:
-        transform = getattr(transform, "__self__", transform)  # of a bound method
+        transform = asked(transform, "__self__", transform)  # of a bound method
         roots = [base for base in type(transform).__mro__ if is_users(base)]
+        if entered is not None:
+            roots = _reached(type(transform), entered)
         held = {
             name: value for name, value in getattr(transform, "__dict__", {}).items() if isinstance(value, _GENERATORS)
         }
     for function in (inspect.unwrap(function) for root in roots for function in functions_used(root)):
         if function.__name__ not in ("__init__", "__hash__"):  # the one runs where the transform is made
             yield function, held
+
+
+def _reached(kind: type, entered: Iterable[str]) -> list[types.FunctionType]:
+    """These methods of users' classes, and those that they name, and so on."""
+    found: dict[str, types.FunctionType] = {}
+    waiting = list(entered)
+    while waiting:
+        name = waiting.pop()
+        method = inner(asked(kind, name))
+        if name not in found and isinstance(method, types.FunctionType) and is_users(method):
+            found[name] = method
+            waiting += (used for code in code_objects(method.__code__) for used in code.co_names)
+    return list(found.values())
 
 
 def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tuple[str, Any]]:
