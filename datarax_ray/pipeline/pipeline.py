@@ -460,6 +460,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
+        if state is None:
+            raise TypeError("a state is a dict, got None, from which the stream would begin anew; seek(0) does that")
         self._go_to(self._from(self._consumed_in(state, allow_drift)))
 
     def seek(self, position: int) -> None:
