@@ -173,10 +173,16 @@ def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tm
     with pytest.raises(ValueError, match=r"/a has no images \(.*\.webp\), and would be the class 0"):
         load(f"imagefolder:{tmp_path}")
     (tmp_path / "a/1.jpg").write_text("no image")
-    with pytest.raises(
-        RecordError, match=r"ImageFolder\(num_images=1.*\)\[0\] .*a/1.jpg: 8 bytes that begin b'no image'"
-    ):
+    with pytest.raises(RecordError, match=r"^/.*a/1.jpg\[0\] \(position 0\).*: 8 bytes that begin b'no image'"):
         load(f"imagefolder:{tmp_path}").get_batch(1)
+
+
+def test_which_image_fed_a_row_is_told_by_its_file(tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/2.png", "b/3.png"):
+        write_image(tmp_path / name, 7)
+    with Pipeline(source=load(f"imagefolder:{tmp_path}"), batch_size=2) as pipeline:
+        found = [origin.record for step in range(2) for origin in pipeline.locate(step)]
+    assert found == [f"{tmp_path}/a/1.png[0]", f"{tmp_path}/b/2.png[1]", f"{tmp_path}/b/3.png[2]"]
 
 
 def test_images_that_end_in_another_way_are_told_and_what_is_no_image_is_left_out(

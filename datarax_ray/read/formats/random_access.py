@@ -19,6 +19,7 @@ from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbyte
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.arrow.dataset import dataset_digest
+from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.identity.code import value_digest
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
 from datarax_ray.read.retry import retried
@@ -143,7 +144,8 @@ class RandomAccessReader:
         return found
 
     def locate(self, record: int) -> str:
-        return f"{_name(self._data)}[{record}]"
+        name = self._data.path(record) if isinstance(self._data, ImageFolder) else _name(self._data)
+        return f"{name}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:
         """Its class, length and repr (without addresses): what is behind it is its own to name there.
