@@ -40,9 +40,9 @@ class HttpFiles:
     """what: becomes of each request, by its number, from 1: "" is served well.
 
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
-    of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed. "short": gives the
-    first half of the range that was asked for, and says so. "whole": as of a server without ranges. "bare": without
-    ETag.
+    of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed; "other": with a
+    body of other bytes. "short": gives the first half of the range that was asked for, and says so. "whole": as of a
+    server without ranges. "bare": without ETag.
 
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
@@ -117,6 +117,8 @@ class HttpFiles:
         if what == "bend":
             half = len(content) // 2
             content = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+        if what == "other":
+            content = b"<" * len(content)
         with self._lock:  # before who asked has them, and asks for the count
             self.nbytes += len(content)
         answer.send_header("Content-Length", str(len(content)))

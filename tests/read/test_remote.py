@@ -454,13 +454,23 @@ def test_a_broken_record_is_the_same_one_as_on_disk(tmp_path, served):
         run(url, "raise")
 
 
-def test_bytes_that_are_bent_on_their_way_are_no_broken_record(tmp_path, served):
+@pytest.mark.parametrize(("bent", "what"), [(1, "other"), (2, "other"), (2, "bend")])  # its end, and its records
+def test_bytes_that_are_bent_on_their_way_are_no_broken_record(tmp_path, served, bent, what):
     write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), 200, "uncompressed")
     reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
     served.count()
-    served.what = lambda number: "bend" if number == 2 else ""
+    served.what = lambda number: what if number == bent else ""
     assert reader.read(np.arange(200)) == [noise(i) for i in range(200)]
     assert (served.num_broken, served.count()[0]) == (1, 3)
+    reader.close()
+
+
+def test_an_end_that_is_bent_again_is_an_error_that_names_its_url(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
+    served.what = lambda number: "other"
+    with pytest.raises(ValueError, match=r"http://127.*/a\.array_record: its footer does not parse.*twice"):
+        reader.read(np.arange(200))
     reader.close()
 
 

@@ -177,11 +177,25 @@ class Mirrors:
         asked = [index for index in missing if index not in come]
         come |= zip(asked, read_ranges([self._span_of_end(index) for index in asked], self._remote), strict=True)
         for index, file in zip(missing, files, strict=True):
-            footer = come[index]
-            found[index] = chunks(footer, file.footer)
+            found[index], come[index] = self._parsed(index, come[index])
             with self._lock:
-                self._open[index] = _Mirror(Image(file.nbytes), found[index], footer)
+                self._open[index] = _Mirror(Image(file.nbytes), found[index], come[index])
         return found
+
+    def _parsed(self, index: int, end: bytes) -> tuple[Chunks, bytes]:
+        """The chunks that the end of a file names, and the end; asked for once more where it was bent on its way."""
+        file = self._files[index]
+        with contextlib.suppress(NoArrayRecordError):
+            return chunks(end, file.footer), end
+        (end,) = read_ranges([self._span_of_end(index)], self._remote)
+        try:
+            return chunks(end, file.footer), end
+        except NoArrayRecordError as error:
+            raise ValueError(
+                f"{shown(file.path)}: {error}, asked for twice, though it did when the source was made, and its "
+                "version is the same: what comes are not the bytes of the file. Look at what stands between (a proxy, "
+                "a cache), and go on from the last state."
+            ) from error
 
     @contextlib.contextmanager
     def opening(self, index: int) -> Iterator[str]:
