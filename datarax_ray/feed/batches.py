@@ -318,7 +318,7 @@ class Batcher:
         self._buffers: Columns = None
         self._positions = np.empty(0, np.int64)
         self._ordinals = np.empty(0, np.int64)
-        self._digests = np.empty(0, np.uint64)
+        self._digests: Digests | None = None  # where nobody wants them
         rows = self._batch_size
         if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
@@ -336,17 +336,17 @@ class Batcher:
 
     def _copy(self, elements: _Placed, lo: int, hi: int, rows: Indices) -> None:
         """Copy elements [lo, hi) of the block to these rows of the buffers, ascending."""
-        self._reserve(int(rows[-1]) + 1)
+        self._reserve(int(rows[-1]) + 1, is_digested=elements.digests is not None)
         pieces = _pieces(rows)
         elements.copy(lo, hi, rows, pieces, self._buffers)
         for source, where in pieces:
             self._positions[where] = elements.positions[lo:hi][source]
             if elements.ordinals is not None:
                 self._ordinals[where] = elements.ordinals[lo:hi][source]
-            if elements.digests is not None:
+            if elements.digests is not None and self._digests is not None:
                 self._digests[where] = elements.digests[lo:hi][source]
 
-    def _reserve(self, rows: int) -> None:
+    def _reserve(self, rows: int, *, is_digested: bool) -> None:
         """Make the buffers hold so many rows: all that this trainer takes, or, where that is not known, what has come.
 
         Twice as many each time, and from the second batch on what the first one took: a batch_size beyond what the
@@ -359,13 +359,14 @@ class Batcher:
         if not self._yields.is_one_to_one:
             size = min(size, max(rows, 2 * have, self._room))
         buffers, positions, ordinals = self._intake.empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
-        digests = np.zeros(size, np.uint64)
+        digests = np.zeros(size, np.uint64) if is_digested else None
         if self._buffers is not None:
             for (_, new), (_, old) in zip(leaves(buffers), leaves(self._buffers), strict=True):
                 new[:have] = old
             positions[:have] = self._positions
             ordinals[:have] = self._ordinals
-            digests[:have] = self._digests
+            if digests is not None and self._digests is not None:
+                digests[:have] = self._digests
         self._buffers, self._positions, self._ordinals, self._digests = buffers, positions, ordinals, digests
         self._room = size
 
@@ -387,7 +388,7 @@ class Batcher:
             ranges = self._rows.of(self._row)
             columns, positions = map_leaves(lambda array: joined(ranges, array), columns), joined(ranges, positions)
             ordinals = None if ordinals is None else joined(ranges, ordinals)
-            digests = joined(ranges, digests)
+            digests = None if digests is None else joined(ranges, digests)
         num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
@@ -400,7 +401,7 @@ class Batcher:
             self._intake.skipped_before(stop),
             ordinals,
             self._offset,
-            digest=int(digests.sum()),
+            digest=0 if digests is None else int(digests.sum()),
         )
         self._begin(stop, offset)
         return batch

@@ -31,7 +31,7 @@ class _Documents:
     """The documents of a chunk in the order of the stream: int64 (k,) each.
 
     position, length; ends: running sum of lengths. block, begin: where its tokens are. size: in units; units: delivered
-    of its position when the document before it is. digest: uint64 (k,), 0 where nobody wants them.
+    of its position when the document before it is. digest: uint64 (k,), None where nobody wants them.
     """
 
     position: Indices
@@ -41,7 +41,7 @@ class _Documents:
     begin: Indices
     size: Indices
     units: Indices
-    digest: Digests
+    digest: Digests | None
 
     def __len__(self) -> int:
         return len(self.position)
@@ -100,7 +100,7 @@ class _Placing:
                 if skip == documents.length[index]:
                     index, skip = index + 1, 0
                 self.after = self._place_at(documents, index, skip)
-            digest = int(documents.digest[first:index].sum())
+            digest = 0 if documents.digest is None else int(documents.digest[first:index].sum())
             yield _Pieces(starts, sizes, documents.block[of], begin, documents.position[of], units, is_full, digest)
             if is_full:
                 self._placer = self._packing.placer(self._batch_size)
@@ -112,8 +112,7 @@ class _Placing:
         length = np.concatenate([none, *lengths])
         owner = np.repeat(np.arange(len(blocks)), [len(part) for part in lengths])
         begin = np.concatenate([none, *(np.cumsum(part) - part for part in lengths)])
-        digests = [np.zeros(len(b.positions), np.uint64) if b.digests is None else b.digests for b in blocks]
-        digest = np.concatenate([np.empty(0, np.uint64), *digests])
+        digests = [block.digests for block in blocks if block.digests is not None]
         order = np.argsort(position, kind="stable")  # all of a position are in one block, and in order there
         order = order[position[order] < failed_at]
         position, length = position[order], length[order]
@@ -121,7 +120,8 @@ class _Placing:
         size = self._packing.unit_sizes(length)
         units = np.cumsum(size) - size
         units = units - units[np.arange(len(position)) - ordinals(position)]
-        return _Documents(position, length, ends, owner[order], begin[order], size, units, digest[order])
+        digest = np.concatenate(digests)[order] if digests else None
+        return _Documents(position, length, ends, owner[order], begin[order], size, units, digest)
 
     def _first(self, documents: _Documents, start: int) -> tuple[int, int]:
         """The document to begin with, and how many of its tokens to leave out."""
