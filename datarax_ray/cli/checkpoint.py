@@ -29,24 +29,45 @@ class Saved(NamedTuple):
 def find(directory: str) -> Saved:
     """The state in a folder: of the data alone, of a step, or of a manager, whose latest step with one counts.
 
-    Raises: FileNotFoundError where there is none; ValueError as read_state.
+    Raises: FileNotFoundError where there is none; ValueError as read_state, and where that step has several.
     """
-    root = epath.Path(directory)
-    for pattern in (FILE, f"*/{FILE}", f"*/*/{FILE}"):
-        found = [path.parent for path in root.glob(pattern)] if root.exists() else []
-        if found:
-            latest = max(found, key=lambda path: _step(root, path))
-            return Saved(latest, read_state(latest))
-    raise FileNotFoundError(f"{directory}: there is no saved pipeline here; give the folder of a run or of a step")
+    root, found = _folders(directory)
+    latest = max(_step(root, path) for path in found)
+    return _only(directory, [path for path in found if _step(root, path) == latest])
 
 
 def find_all(directory: str) -> list[Saved]:
-    """Every state in a folder, as `find`, by step. Raises: as find."""
-    root = epath.Path(directory)
-    found = [path.parent for pattern in (FILE, f"*/{FILE}", f"*/*/{FILE}") for path in root.glob(pattern)]
-    if not found:
-        find(directory)
-    return [Saved(path, read_state(path)) for path in sorted(found, key=lambda path: _step(root, path))]
+    """Every state in a folder, as `find`, by step. directory: RUN/*/NAME for one of several pipelines of each step.
+
+    Raises: as find.
+    """
+    root, found = _folders(directory)
+    steps: dict[int, list[epath.Path]] = {}
+    for path in sorted(found):
+        steps.setdefault(_step(root, path), []).append(path)
+    return [_only(directory, steps[step]) for step in sorted(steps)]
+
+
+def _folders(directory: str) -> tuple[epath.Path, list[epath.Path]]:
+    """The folder that holds steps, and those below it with a state."""
+    parts = directory.rstrip("/").split("/")
+    number = next((number for number, part in enumerate(parts) if "*" in part), len(parts))
+    root = epath.Path("/".join(parts[:number]) or ("/" if number else "."))
+    below = "".join(f"{part}/" for part in parts[number:])
+    for pattern in [below + FILE] if below else [FILE, f"*/{FILE}", f"*/*/{FILE}"]:
+        if root.exists() and (found := [path.parent for path in root.glob(pattern)]):
+            return root, found
+    raise FileNotFoundError(f"{directory}: there is no saved pipeline here; give the folder of a run or of a step")
+
+
+def _only(directory: str, found: list[epath.Path]) -> Saved:
+    if len(found) > 1:
+        said = ", ".join(str(path) for path in sorted(found))
+        raise ValueError(
+            f"a step has the states of {len(found)} pipelines: {said}. Name one of these folders, or, of all steps, "
+            f"'{directory.rstrip('/')}/*/{sorted(found)[0].name}'"
+        )
+    return Saved(found[0], read_state(found[0]))
 
 
 def show(directory: str, as_json: bool, out: Console) -> None:
@@ -90,9 +111,10 @@ def fits(target: str, directory: str, out: Console) -> None:
         out.print(f"{saved.directory} fits: {target} goes on at position {pipeline.position}", soft_wrap=True)
 
 
-def _step(root: epath.Path, path: epath.Path) -> tuple[int, str]:
+def _step(root: epath.Path, path: epath.Path) -> int:
+    """The number of a state's step; -1 where the folder is no manager's."""
     numbers = [int(found[1]) for part in path.relative_to(root).parts if (found := _STEP.fullmatch(part))]
-    return (numbers or [-1])[0], str(path)
+    return (numbers or [-1])[0]
 
 
 def _position(state: Mapping[str, Any]) -> str:

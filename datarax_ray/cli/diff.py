@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
 from datarax_ray.cli.checkpoint import differing, find_all
-from datarax_ray.cli.target import pipeline_of
+from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.elements.differences import first_difference
 
@@ -31,7 +30,7 @@ class Verdict(NamedTuple):
 
 def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, out: Console) -> int:
     """Print whether two runs saw the same: 0 where they did, 1 where not, 2 where nothing tells."""
-    runs = [name for name in (first, second) if _is_run(name)]
+    runs = [name for name in (first, second) if not names_a_pipeline(name)]
     if steps is not None and runs:
         raise ValueError(f"--steps are of two pipelines; {runs[0]} is a folder of checkpoints")
     if len(runs) == 2:
@@ -48,10 +47,6 @@ def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, 
         for line in verdict.said:
             out.print(line, soft_wrap=True, markup=False)
     return 2 if verdict.is_equal is None else int(not verdict.is_equal)
-
-
-def _is_run(name: str) -> bool:
-    return Path(name).is_dir() or "://" in name or not name.rpartition(":")[2].isidentifier()
 
 
 def _of_runs(first: str, second: str) -> Verdict:

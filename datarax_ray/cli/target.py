@@ -22,7 +22,7 @@ def pipeline_of(target: str) -> Pipeline:
     Raises: ValueError for what is none, with the remedy; what the file itself raises, with a note.
     """
     where, _, name = target.rpartition(":")
-    if not where or not name.isidentifier():
+    if not names_a_pipeline(target):
         raise ValueError(f"{target!r} names no pipeline; write train.py:make_pipeline, or package.module:make_pipeline")
     try:
         module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
@@ -40,6 +40,12 @@ def pipeline_of(target: str) -> Pipeline:
     if not isinstance(found, Pipeline):
         raise ValueError(f"{target} is a {type(found).__name__}; it must be a Pipeline, or a function that returns one")
     return found
+
+
+def names_a_pipeline(target: str) -> bool:
+    """Whether it is written as one, and is no folder."""
+    where, _, name = target.rpartition(":")
+    return bool(where) and name.isidentifier() and "://" not in target and not Path(target).is_dir()
 
 
 def _file(path: Path) -> ModuleType:

@@ -110,6 +110,20 @@ def test_of_runs_that_did_not_the_first_state_behind_the_difference_is_told(trai
     assert "settings.transforms.digest" in text or "transforms.digest" in text
 
 
+def test_of_a_step_with_two_pipelines_both_are_named_and_one_can_be_chosen(train: str, tmp_path: Path) -> None:
+    one, other = run_of(f"{train}:make", tmp_path / "one", 4, 8), run_of(f"{train}:make", tmp_path / "other", 4, 8)
+    run_of(f"{train}:changed", tmp_path / "changed", 4, 8)
+    for step in ("4", "8"):
+        (tmp_path / f"changed/{step}/data").rename(tmp_path / f"other/{step}/eval")
+    with pytest.raises(ValueError, match=r"the states of 2 pipelines: .*4/data, .*4/eval\. .*other/\*/data'"):
+        told(one, other)
+    with pytest.raises(ValueError, match="the states of 2 pipelines"):
+        told(f"{train}:make", f"{other}/8")
+    assert told(one, f"{other}/*/data")[0] == 0
+    assert told(one, f"{other}/*/eval")[0] == 1
+    assert told(f"{train}:make", f"{other}/8/data")[0] == 0
+
+
 def test_states_at_no_common_place_tell_nothing(train: str, tmp_path: Path) -> None:
     one, other = run_of(f"{train}:make", tmp_path / "one", 1), run_of(f"{train}:make", tmp_path / "other", 2)
     status, text, found = told(one, other)
