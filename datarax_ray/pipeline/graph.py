@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from datarax_ray.plan.arguments import ordered
+
 
 @dataclass(frozen=True)
 class StageGraph:
@@ -32,6 +34,7 @@ class StageGraph:
         if stages is not None and (nodes is not None or edges is not None or sink is not None):
             raise ValueError("give stages, or nodes, edges and sink, not both")
         if nodes is None:
+            ordered("stages", stages)
             if callable(stages):  # a module, too
                 stages = [stages]
             if stages is not None and (isinstance(stages, str) or not isinstance(stages, Iterable)):

@@ -46,6 +46,15 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     raise TypeError(f"{name} is a list of names, got {value!r}{remedy}")
 
 
+def ordered(name: str, value: Any) -> None:
+    """Raise TypeError for a set, where the order counts: each process hashes text anew, and would take another order.
+
+    >>> ordered("weights", [0.7, 0.3])
+    """
+    if isinstance(value, set | frozenset):
+        raise TypeError(f"{name} is a {type(value).__name__}, which has no order; give a list")
+
+
 def mapping(name: str, value: Any, key: str) -> None:
     """Raise TypeError unless this is a dict by names. key: what the names are of."""
     if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value):

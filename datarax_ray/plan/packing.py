@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from datarax_ray.plan.arguments import NamedArguments, whole
+from datarax_ray.plan.arguments import NamedArguments, ordered, whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.state import Unit
 
@@ -69,6 +69,7 @@ class Packing(NamedArguments, ABC):
     def __post_init__(self) -> None:
         seq_len = whole("seq_len", self.seq_len, f"; write {type(self).__name__}(seq_len, fields)", least=1)
         object.__setattr__(self, "seq_len", seq_len)
+        ordered("fields", self.fields)
         object.__setattr__(self, "fields", _names(self.fields))
         if not self.fields or len(set(self.fields)) < len(self.fields):
             raise ValueError(f"fields must be one or more different names, got {self.fields!r}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flax import nnx
 
+from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.mixture import whole_weights
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -54,6 +55,10 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         cipher.check_seed(seed)
         if callable(getattr(sources, "describe", None)):  # it is iterable, and would give its elements
             raise TypeError(f"sources is a list of them, got one {type(sources).__name__}; write MixtureSource([a, b])")
+        ordered("sources", sources)
+        ordered("weights", weights)
+        if isinstance(weights, Mapping):  # its keys may be numbers, too
+            raise TypeError(f"weights is a list of numbers, one for each source in their order, got {weights!r}")
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         whole = whole_weights((1,) * len(components) if weights is None else tuple(weights))

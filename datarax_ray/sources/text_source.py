@@ -8,7 +8,7 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.plan.arguments import mapping, names
+from datarax_ray.plan.arguments import mapping, names, ordered
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
@@ -69,6 +69,7 @@ class CSVSourceConfig(_TextConfig):
 
     def __post_init__(self) -> None:
         if self.column_names is not None:
+            ordered("column_names", self.column_names)
             object.__setattr__(self, "column_names", names("column_names", self.column_names))
         super().__post_init__()
 

@@ -152,9 +152,9 @@ def test_what_is_no_path_is_an_error(paths):
 @pytest.mark.parametrize("kind", [set, frozenset])
 def test_paths_without_an_order_are_refused(folder, kind):
     paths = kind({str(folder / "b.array_record"), str(folder / "d.riegeli")})
-    with pytest.raises(TypeError, match=f"the paths are a {kind.__name__}, which has no order; give a list, sorted"):
+    with pytest.raises(TypeError, match=f"paths is a {kind.__name__}, which has no order; give a list"):
         find(paths)
-    with pytest.raises(TypeError, match=f"the paths are a {kind.__name__}, which has no order"):
+    with pytest.raises(TypeError, match=f"paths is a {kind.__name__}, which has no order"):
         ParquetSource(ParquetSourceConfig(), paths)
 
 

@@ -13,9 +13,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
 from datarax_ray.actors.start_quorum import has_labels
-from datarax_ray.plan.arguments import named_arguments
+from datarax_ray.plan.arguments import named_arguments, ordered
 from datarax_ray.read.formats.array_record import NodeFiles, RecordFile, counted
-from datarax_ray.read.formats.paths import check_ordered
 from datarax_ray.read.formats.remote.ranges import is_url
 
 
@@ -39,7 +38,7 @@ def files_on_nodes(
     Raises: FileNotFoundError where no node has any; ValueError where nodes have different files of one name, or a file
     is broken; TimeoutError where nodes do not answer.
     """
-    check_ordered(paths)
+    ordered("paths", paths)
     is_one = isinstance(paths, str | os.PathLike) or hasattr(paths, "filename") or not isinstance(paths, Iterable)
     named = [paths] if is_one else list(paths)
     for each in named:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from datarax_ray.plan.arguments import ordered
+
 Shape = tuple[int, ...]
 
 
@@ -86,6 +88,7 @@ def shape_of(shape: int | Iterable[int]) -> Shape:
     >>> shape_of(3), shape_of([2, 3]), shape_of(())
     ((3,), (2, 3), ())
     """
+    ordered("shape", shape)
     try:
         sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
     except TypeError as error:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from datarax_ray.plan.arguments import NamedArguments
+from datarax_ray.plan.arguments import NamedArguments, ordered
 from datarax_ray.read.decode.dense import dtype_name, number_dtype, shape_of
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.formats.sniff import how_to_decode
@@ -76,6 +76,7 @@ class DecodeFields(NamedArguments):
     takes_fixed_records: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        ordered("fields", self.fields)
         try:
             given = [(name, dtype, shape) for name, (dtype, shape) in dict(self.fields).items()]
         except (TypeError, ValueError):

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.elements.columns import given_note
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
@@ -63,6 +64,7 @@ def listed(transforms: Any) -> tuple[Any, ...]:
 
     Raises: TypeError for what is neither.
     """
+    ordered("transforms", transforms)
     is_text = isinstance(transforms, str | bytes)  # which is iterable, and bytes have a `decode`
     if callable(transforms) or (not is_text and any(hasattr(transforms, method) for method in _METHODS)):
         return (transforms,)

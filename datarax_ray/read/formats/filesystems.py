@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import check_links, check_ordered
+from datarax_ray.read.formats.paths import check_links
 from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.ranges import shown
 
@@ -34,7 +35,7 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
     Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
     no path, and for a set of paths; ValueError for names that are not UTF-8.
     """
-    check_ordered(paths)
+    ordered("paths", paths)
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
     if named is None or not all(isinstance(path, str | os.PathLike) for path in named):
         raise TypeError(f"a path is a str or os.PathLike, or an iterable of these, got {paths!r}")

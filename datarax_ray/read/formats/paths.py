@@ -7,11 +7,12 @@ import logging
 import operator
 import os
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.listing import listed
 from datarax_ray.read.formats.remote.ranges import is_url, shown
@@ -60,18 +61,12 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
     return files
 
 
-def check_ordered(paths: Any) -> None:
-    """Raise TypeError for a set: each process hashes text anew, and would read the files in another order."""
-    if isinstance(paths, Set):
-        raise TypeError(f"the paths are a {type(paths).__name__}, which has no order; give a list, sorted(paths) say")
-
-
 def kept(paths: Any) -> Any:
     """The paths to read now and to show later: one path as it is, of several a tuple, as an iterator gives them once.
 
-    Raises: TypeError as check_ordered.
+    Raises: TypeError for a set.
     """
-    check_ordered(paths)
+    ordered("paths", paths)
     return paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
 
 
@@ -117,7 +112,7 @@ def are_told(paths: Any) -> bool:
 
 
 def _each(paths: Any) -> Iterator[FileSlice]:
-    check_ordered(paths)
+    ordered("paths", paths)
     if isinstance(paths, str | os.PathLike):
         yield from _from_path(os.fspath(paths))
     elif hasattr(paths, "filename"):
