@@ -110,7 +110,7 @@ class SkippedRecords:
     def rewind(self, position: int) -> None:
         """The stream goes on from this position: what is listed from there on comes again. The count is not changed."""
         self.skipped = [skip for skip in self.skipped if skip.position < position]
-        if self._path is None or not self._path.exists():
+        if self._path is None or not self._path.exists() or self._path.is_char_device():  # which is never read
             return
         with _writing(self._path):
             lines = self._path.read_text().splitlines(keepends=True)

@@ -290,6 +290,14 @@ def test_where_it_cannot_be_written_a_pipelines_batch_comes_again(files: list[Pa
     assert (got, pipeline.num_skipped) == (want, 6)
 
 
+def test_a_device_is_written_and_never_read(files: list[Path]) -> None:
+    with (
+        Pipeline(source=of_files(files, shuffle=False, skipped_path="/dev/full"), batch_size=120) as pipeline,
+        pytest.raises(OSError, match="No space left"),
+    ):
+        pipeline.step()
+
+
 def test_and_a_sources(files: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "skipped.jsonl"
     want = [element["index"] for element in of_files(files, shuffle=False)]
