@@ -364,14 +364,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         self._check_usable()
         description = self.source.describe()
-        rows = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).positions(batch)
-        if not 0 <= start < stop <= len(rows):
-            raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {len(rows)} rows")
         if not rows_are_positions(description, self._options):
             raise ValueError(
                 "which records are the rows of a batch is known here only once those before it were read: there are "
                 "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
             )
+        rows = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).positions(batch)
+        if not 0 <= start < stop <= len(rows):
+            raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {len(rows)} rows")
         at = StreamState.at(rows.start + start)._replace(extra=self._consumer.consumed.state.extra)
         stream = self.source.batches(at, StreamOptions(stop - start, stop=rows.start + stop))
         with contextlib.closing(stream):
