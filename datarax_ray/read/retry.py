@@ -54,6 +54,11 @@ _SAID = re.compile(
     r"|google::cloud::Status\((UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|INTERNAL|ABORTED)"
 )
 
+_NO_HOST = (
+    " Nobody knows a host of this name. Where it is gone for good, leave what it had out of the data, or fetch it in a "
+    "transform of your own (of images, Image(decode=False) gives the URL), whose errors on_error='skip' leaves out."
+)
+
 
 class RetriedRun:
     """A run through a shard that is opened again, behind what it gave, where the network failed it.
@@ -119,6 +124,7 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
             f"{what}: reading failed {len(WAITS_S) + 1} times in {time.monotonic() - begin:.0f} s, at last with "
             f"{type(error).__name__}: {error}. That is the storage or the way to it, no broken data, so nothing is "
             "left out for it. Look at the mount, network or service, and go on from the last state."
+            + (_NO_HOST if _has_no_host(error) else "")
         ) from error
 
 
@@ -157,6 +163,18 @@ def _told(error: BaseException) -> bool | None:
         if _SAID.search(str(error)):
             return True
     return None
+
+
+def _has_no_host(error: BaseException | None) -> bool:
+    """Whether the name of a host was answered not to exist. That is no proof: a service that restarts has none."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for each in (error, getattr(error, "os_error", None)):  # aiohttp's
+            if isinstance(each, socket.gaierror) and each.errno == socket.EAI_NONAME:
+                return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def status_of(error: BaseException) -> int | None:

@@ -20,6 +20,7 @@ import datasets
 import numpy as np
 import PIL.Image
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -64,6 +65,7 @@ class ClientError(Exception):
         self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
 
 
+KEY = ConnectionKey("gone.example", 80, False, True, None, None, None)
 PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ECONNRESET, errno.ENETUNREACH)
 AWS = "When reading information for key 'a' in bucket 'b': AWS Error {} during GetObject operation: ..."
 
@@ -427,6 +429,19 @@ def test_a_data_source_over_a_failing_network_is_asked_again_and_its_broken_elem
         of(RandomAccessReader(Remote(1))).read(ReadRequest(0, 20))
     failed = of(RandomAccessReader(Remote(10**6)), "raise").read(ReadRequest(0, 20)).failure
     assert isinstance(failed, RecordError)
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
+def test_of_a_host_that_nobody_knows_it_is_told_how_to_go_on_without_it(number: int, is_told: bool) -> None:
+    def read() -> None:
+        try:
+            raise aiohttp.ClientConnectorDNSError(KEY, socket.gaierror(number, "Name or service not known"))
+        except aiohttp.ClientConnectorDNSError as error:
+            raise FileNotFoundError("http://gone.example/a.png") from error
+
+    with pytest.raises(StorageError, match="column 'image': reading failed 6 times") as failed:
+        retried(read, "column 'image'")
+    assert ("Nobody knows a host of this name" in str(failed.value)) is is_told
 
 
 def test_a_storage_error_of_a_transform_skips_no_element() -> None:
