@@ -89,6 +89,11 @@ class Feed:
         """They are handed out. Raises: as Consumer.commit, and then they are not."""
         self._consumer.commit(self._leg, self._consumed, tuple(self._skipped))
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether all that was taken is handed out."""
+        return self._leg.consumed is self._consumed
+
     def fail(self) -> None:
         """They are not, whatever went wrong."""
         self._leg.fail()
@@ -141,8 +146,13 @@ class Scanner:
         program = _Program(step_fn, feed.length, carry is not None, graphdef, stages_graphdef)
         run = self._one_by_one if spans_processes(self._sharding) else self._all_in_one
         state, carry, outs = run(feed, program, state, stages_state, carry)
-        feed.commit()
-        nnx.update(modules, state)
+        try:
+            feed.commit()
+            nnx.update(modules, state)
+        except BaseException:
+            if feed.is_committed:  # an interrupt came in between: what moved the position changes the modules, too
+                nnx.update(modules, state)
+            raise
         return carry, outs
 
     def _all_in_one(self, feed: Feed, program: _Program, state: Any, stages_state: Any, carry: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -429,3 +430,62 @@ class TestErrors:
     def test_a_length_below_one_is_refused(self, files: list[Path], length: int) -> None:
         with pytest.raises(ValueError, match=f"length must be at least 1, got {length}"):
             make(source(files)).scan(same, length=length)
+
+
+class Layered(nnx.Module):
+    """Several variables, which an update sets one after the other."""
+
+    def __init__(self) -> None:
+        self.a, self.b, self.c = (nnx.Param(jnp.zeros(())) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("function", "event", "number", "is_done"),
+    [
+        ("check", "call", 1, False),
+        ("commit", "call", 1, False),
+        ("commit", "return", 2, True),  # of the consumer's, then of the feed's
+        ("update", "call", 1, True),
+        ("update_from_state", "call", 1, True),
+        ("update_from_state", "return", 2, True),
+    ],
+)
+def test_an_interrupt_at_the_end_of_a_loop_leaves_modules_and_position_both_changed_or_neither(
+    files: list[Path], function: str, event: str, number: int, is_done: bool
+) -> None:
+    pipeline, model, seen = make(source(files)), Layered(), []
+
+    def add(model: Layered, batch: Any) -> Any:
+        total = batch["index"].sum()
+        model.a[...], model.b[...], model.c[...] = model.a + 1, model.b + total, model.c + 2
+        return total
+
+    pipeline.scan(add, length=1, modules=(model,))  # compiled before
+    position = pipeline.position
+    target = {Path(nnx.__file__).parent.name, "consumer", "scan"}
+
+    def interrupt(frame: Any, what: str, _: Any) -> Any:
+        path = Path(frame.f_code.co_filename)
+        if (frame.f_code.co_name, what) == (function, event) and (path.stem in target or target & set(path.parts)):
+            seen.append(path)
+            if len(seen) == number:
+                raise KeyboardInterrupt
+        return interrupt
+
+    was = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.scan(add, length=2, modules=(model,))
+    finally:
+        sys.settrace(was)
+    assert (pipeline.position > position) is is_done
+    want = make(source(files))
+    same = Layered()
+    want.scan(add, length=1, modules=(same,))
+    if is_done:
+        want.scan(add, length=2, modules=(same,))
+    assert jax.tree.map(float, nnx.to_pure_dict(nnx.state(model))) == jax.tree.map(
+        float, nnx.to_pure_dict(nnx.state(same))
+    )
+    assert pipeline.position == want.position
