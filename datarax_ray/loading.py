@@ -16,6 +16,7 @@ from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import are_told, for_people, kept
+from datarax_ray.read.formats.random_access import by_rows
 from datarax_ray.read.formats.remote.ranges import Remote, filesystem_of, listing
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
@@ -127,7 +128,8 @@ def _check(paths: Any) -> None:
         raise TypeError(f"load takes paths, and a {said} is data itself: HFEagerSource(HFEagerConfig(), dataset=data)")
     if isinstance(first, Mapping) or (hasattr(paths, "__getitem__") and not isinstance(paths, Sequence)):
         raise TypeError(
-            f"load takes paths, and a {said} is data itself: RandomAccessSource(RandomAccessSourceConfig(), data)"
+            f"load takes paths, and a {said} is data itself: RandomAccessSource(RandomAccessSourceConfig(), "
+            f"{by_rows(paths)})"
         )
     if not isinstance(paths, Iterable):
         raise TypeError(f"load takes a path, or a list of these, got {paths!r}")

@@ -208,6 +208,11 @@ def test_images_that_end_in_another_way_are_told_and_what_is_no_image_is_left_ou
             r"dict is data itself: RandomAccessSource\(RandomAccessSourceConfig\(\), data\)",
         ),
         (np.arange(3), TypeError, "ndarray is data itself: RandomAccessSource"),
+        (
+            pa.table({"x": [1]}),
+            TypeError,
+            r"RandomAccessSourceConfig\(\), {name: table\[name\]\.to_numpy\(\) for name in",
+        ),
         ([{"x": 1}], TypeError, "list of dict is data itself: RandomAccessSource"),
         (datasets.Dataset.from_dict({"x": [1]}), TypeError, r"HFEagerSource\(HFEagerConfig\(\), dataset=data\)"),
         (None, TypeError, "a path, or a list of these, got None"),

@@ -36,6 +36,13 @@ def test_a_name_that_is_like_none_is_answered_with_all() -> None:
         datarax_ray.DecodeRaw("uint8", height=3)  # type: ignore[call-arg]
 
 
+def test_arguments_without_a_name_where_none_are_taken_are_answered_with_the_names() -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
+    said = r"Pipeline takes no arguments without a name, got 2; write Pipeline\(source=\.\.\., batch_size=\.\.\.\)"
+    with pytest.raises(TypeError, match=said):
+        Pipeline(source, 2)  # type: ignore[misc, call-arg]
+
+
 def test_what_a_class_of_ones_own_takes_is_its_own() -> None:
     class Counting(RandomAccessSource):
         def __init__(self, last: int, **given: Any) -> None:

@@ -84,14 +84,23 @@ def flag(name: str, value: Any) -> bool:
     raise TypeError(f"{name} is True or False, got {value!r}")
 
 
-def check_names(called: Callable[..., Any], given: Iterable[str]) -> None:
-    """Raise TypeError unless this takes arguments of these names, with the one that may be meant, or all that it takes.
+def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: int = 0) -> None:
+    """Raise TypeError unless this takes arguments of these names, with the one that may be meant, or all that it takes;
+    or so many without a name, with the names that it wants.
 
     Python says so much of functions from 3.13 on, and of classes with a metaclass, as NNX's, of none.
     """
-    if not given:
+    if not given and not num_unnamed:
         return
     parameters = inspect.signature(called).parameters.values()
+    kinds = [each.kind for each in parameters]
+    most = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    if num_unnamed > most and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        wanted = ", ".join(f"{each.name}=..." for each in parameters if each.default is each.empty)
+        raise TypeError(
+            f"{called.__name__} takes {most or 'no'} arguments without a name, got {num_unnamed}; write "
+            f"{called.__name__}({wanted or '...'})"
+        )
     if any(each.kind == each.VAR_KEYWORD for each in parameters):  # whoever gets them knows what they may be
         return
     known = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
@@ -113,7 +122,7 @@ class NamedArguments:
     """
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
-        check_names(cls, named)
+        check_names(cls, named, len(args))
         return super().__new__(cls)
 
 

@@ -116,6 +116,12 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
             for step in group:
                 with lap(step.name):
                     decodes = step.kind == "decode"
+                    if decodes and columns is not None:
+                        raise TypeError(
+                            f"transform {step.name} decodes records, which are bytes, and these are rows that have the "
+                            f"columns {sorted(columns)} already; leave it out, or decode a column in a function of the "
+                            "element"
+                        )
                     columns = _decode(progress, step) if decodes else _map_columns(progress, step, columns)
             continue
         each = list(group)

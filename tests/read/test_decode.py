@@ -742,3 +742,10 @@ def test_what_is_no_layout_is_told_what_one_is(fields):
 def test_a_field_in_the_place_of_the_shape_is_told():
     with pytest.raises(TypeError, match="got 'jpg'; write field='jpg'"):
         DecodeImage("jpg")
+
+
+def test_what_stands_in_another_place_is_told_with_what_to_write():
+    with pytest.raises(TypeError, match=r"shape is \(height, width, channels\), got 224; write \(224, 224, 3\)"):
+        DecodeImage(224)
+    with pytest.raises(TypeError, match="lengths is a dict by field, got 'tokens'"):
+        PadTo("tokens", 4)

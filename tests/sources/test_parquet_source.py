@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.read.decode import PadTo
+from datarax_ray.read.decode import DecodeRaw, PadTo
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 from tests import oracle
 from tests.tables import Doubled, rows, write_tables
@@ -44,6 +44,14 @@ def indices(source: Any) -> list[int]:
 
 def test_without_shuffle_rows_come_in_the_order_of_the_files(directory: Path) -> None:
     assert indices(make(directory)) == [*range(N), *range(N)]
+
+
+def test_a_decoder_of_records_is_refused_with_what_rows_are(directory: Path) -> None:
+    said = (
+        r"DecodeRaw decodes records, which are bytes, and these are rows that have the columns \[.*'index'.*\] already"
+    )
+    with pytest.raises(TypeError, match=said):
+        make(directory, transforms=[DecodeRaw("uint8", (2,))]).get_batch(2)
 
 
 def test_shuffled_row_groups_come_whole_within_their_windows_and_each_once_an_epoch(directory: Path) -> None:

@@ -43,8 +43,9 @@ class DecodeImage(NamedArguments):
     field: str = "image"
 
     def __post_init__(self) -> None:
-        if isinstance(self.shape, str):
-            raise TypeError(f"shape is (height, width, channels), got {self.shape!r}; write field={self.shape!r}")
+        if isinstance(self.shape, str | int):
+            meant = f"field={self.shape!r}" if isinstance(self.shape, str) else (self.shape, self.shape, 3)
+            raise TypeError(f"shape is (height, width, channels), got {self.shape!r}; write {meant}")
         if self.shape is not None:
             object.__setattr__(self, "shape", _checked_shape(tuple(self.shape)))
 

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from datarax_ray.plan.arguments import NamedArguments
+from datarax_ray.plan.arguments import NamedArguments, mapping
 from datarax_ray.read.decode.dense import (
     Shape,
     exact_array,
@@ -46,6 +46,7 @@ class PadTo(NamedArguments):
     mask_suffix: str | None = None
 
     def __post_init__(self) -> None:
+        mapping("lengths", self.lengths, "field")
         lengths = {name: shape_of(length) for name, length in sorted(self.lengths.items())}
         if not all(lengths.values()):
             raise ValueError(f"lengths {lengths} name no axis for a field; give an int or a tuple of ints")

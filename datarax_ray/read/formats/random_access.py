@@ -278,6 +278,12 @@ def _table_kind(data: Any) -> str | None:
     return next((kind for kind in kinds if kind in _NO_ROWS), None)
 
 
+def by_rows(data: Any) -> str:
+    """How to write, as a source's argument, what has the rows of this data."""
+    table = _table_kind(data)
+    return "data" if table is None else _ROWS[table]
+
+
 def _is_hugging_face(data: Any, *kinds: str) -> bool:
     """Whether it is of one of these classes of `datasets`, or of a subclass. Imports nothing."""
     return any(f"{kind.__module__}.{kind.__qualname__}" in kinds for kind in type(data).__mro__)

@@ -412,6 +412,8 @@ def test_a_type_of_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None
 
 def test_a_type_that_there_is_not_is_refused_with_its_field(tmp_path: Path) -> None:
     path = write(tmp_path, "a\n1\n")
+    with pytest.raises(ValueError, match=r"column_types gives <class 'str'> for 'a', which is no type of Arrow"):
+        TextReader.of(path, CSV(), column_types={"a": str})
     with pytest.raises(ValueError, match=r"column_types gives 'strng' for 'a', which is no type of Arrow.*string"):
         TextReader.of(path, CSV(), column_types={"a": "strng"})
 

@@ -232,8 +232,8 @@ def _type_of(name: str, kind: Any) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.type_for_alias(kind) if isinstance(kind, str) else kind
-    except ValueError as error:
+        return pa.type_for_alias(kind) if isinstance(kind, str) else pa.field(name, kind).type
+    except (ValueError, TypeError) as error:
         raise ValueError(
             f"column_types gives {kind!r} for {name!r}, which is no type of Arrow; it knows names as 'int64', "
             "'float32', 'string', 'bool', 'date32', 'timestamp[s]', and takes its own types"
