@@ -398,6 +398,51 @@ def test_a_path_in_the_folder_of_the_code_is_that_of_each_host(tmp_path: Path, m
     assert sys.modules["users_folder.words"].words(1) == (1, node, f"{node}/words.txt")
 
 
+AROUND = """
+import functools, tempfile, threading
+
+SCRATCH, lock, scale, size, offset = tempfile.mkdtemp(), threading.Lock(), 1, 1, 1
+
+def locked(function):
+    def around(x):
+        with lock:
+            return function(x)
+    return around
+
+@locked
+def inner(x):
+    return x * scale, SCRATCH
+
+def sized(x, by):
+    return x * by * size
+
+class Add:
+    def to(self, x):
+        return x + offset
+
+partly, add = functools.partial(sized, by=2), Add()
+
+def outer(x):
+    return inner(partly(add.to(x)))
+"""
+
+
+def test_a_function_with_another_around_it_stays_what_it_is_where_its_values_are_set(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "users_around.py").write_text(AROUND)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_around")
+    module.scale, module.size, module.offset = 7, 3, 4
+    want = module.outer(1)[0]
+    assert want == (1 + 4) * 2 * 3 * 7
+    _, code = boxed([module.outer])  # type: ignore[arg-type]
+    anew(code, "users_around")
+    actors: Any = sys.modules["users_around"]
+    assert actors.outer(1) == (want, actors.SCRATCH)
+    assert actors.SCRATCH != module.SCRATCH
+
+
 REGISTRY = """
 KINDS = NAMES = ()
 

@@ -119,11 +119,14 @@ def read_digest(value: Any, module: str) -> str:
     wherever the module lies: in paths the folder from which it is imported does not count.
     """
     with PARSING:
-        found = inner(value)
+        found: Any = inner(value)
         if inspect.isclass(found) or inspect.isfunction(found):
             around = [_text(wrapper) for wrapper in wrappers(value)] if value is not found else []
+            held = kept(found) if inspect.isfunction(found) else {}
+            # of functions that it holds the text alone, too: what these read is told by itself
+            of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
             said = _source(found)  # type: ignore[arg-type]
-            told = [said, around, _Telling().value(kept(found), 0) if inspect.isfunction(found) else None]
+            told = [said, around, _Telling().value(of_held, 0)]
         elif shortened(value) is not value:  # in full, unlike in a fingerprint; without an object for each part of it
             parts = sorted(value, key=repr) if isinstance(value, Set) else value
             told = [type(value).__qualname__, hashlib.sha256(pickle.dumps(parts)).hexdigest()]

@@ -95,7 +95,7 @@ def module_values(
     with PARSING:
         names = read_of_modules([root for root in roots if not isinstance(root, types.ModuleType)], carried)
         for module, name in filter(None, map(_place, sorted(names))):
-            if module in ("__main__", *by_value) or name.startswith("__"):
+            if module in ("__main__", *by_value) or name.startswith("__") or "<" in name:
                 continue
             head = name.partition(".")[0]
             for part in dict.fromkeys([head, name]):
@@ -117,8 +117,9 @@ def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterato
     values = [*values]
     for name in imports if values else ():
         imported(name)
-    others = [value for value in values if imported(value.module) is not None and not value.is_here]
-    failed = [(value, value.set_here()) for value in others if not value.is_here]  # an object brings its attributes
+    values = [value for value in values if imported(value.module) is not None]
+    # an object brings its attributes, and one that is called may be the same once what it reads is
+    failed = [(value, value.set_here()) for value in values if not value.is_here]
     return ((value, why) for value, why in failed if value.digest and not value.is_here)
 
 

@@ -190,7 +190,8 @@ def _walk(root: Any, found: dict[str, Any], package: str | None = "") -> Iterato
     while waiting and len(found) < _MAX_FOUND:
         for function in _functions(waiting.pop()):
             yield function
-            for name, called in _used(inspect.unwrap(function), package):
+            plain = inspect.unwrap(function)
+            for name, called in [*_used(plain, package), *(_held_code(plain) if package is None else ())]:
                 value = inner(called)
                 if name not in found and value is not root:
                     found[name] = shortened(value)
@@ -311,6 +312,20 @@ def _is_frozen(value: Any) -> bool:
     """Whether it is an object of a frozen dataclass of users'."""
     made = type(value)
     return dataclasses.is_dataclass(made) and made.__dataclass_params__.frozen and is_users(made)  # type: ignore[attr-defined]
+
+
+def _held_code(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The users' functions in the closure and defaults of a function, and in partials that it loads by a global name;
+    and the classes of objects that it loads so. By names that nothing has.
+    """
+    loaded = {name for code in code_objects(function.__code__) for name in code.co_names} & function.__globals__.keys()
+    held = cells(function) | _defaults(function) | {name: function.__globals__[name] for name in loaded}
+    for name, value in held.items():
+        while isinstance(value, functools.partial):
+            value = value.func
+        code = value if isinstance(inner(value), types.FunctionType | type) else type(value)
+        if is_users(inner(code)):
+            yield f"{function.__module__}.{function.__qualname__}.<{name}>", code
 
 
 def _attributes(function: types.FunctionType, package: str | None, written: set[str]) -> dict[str, Any]:

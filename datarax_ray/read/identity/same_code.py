@@ -75,7 +75,8 @@ class Code:
             raise OtherCodeError(
                 f"{value.module}.{value.name} is {value.look_here} on node {host}, where {value.module} is imported "
                 f"anew, and {value.look} in the driver, and cannot be set there ({why}); what is read there would be "
-                "other data, so nothing is. Give it to the transform as an argument or attribute, which travels with it"
+                "other data, so nothing is. Give it to the transform as an argument or attribute, which travels with "
+                "it; an object that is called may say what decides the elements by a method fingerprint() -> str"
             )
 
     def check_unchanged(self) -> None:
