@@ -656,6 +656,12 @@ def of_module(e):
 
 class Base:
     scale = 2
+    root = str(here)
+
+
+class OfRoot(Base):
+    def map(self, e):
+        return self.root + e
 
 
 class OfClass(Base):
@@ -717,5 +723,6 @@ def test_what_is_not_read_whole_or_is_written_to_is_no_setting(tmp_path, get):
     assert "settings" not in found(tmp_path, get, LATER, LATER_OTHER)
 
 
-def test_a_path_to_the_code_is_the_same_in_another_folder(tmp_path):
-    assert found(tmp_path / "a", "of_here", LATER, LATER_OTHER) == found(tmp_path / "b", "of_here", LATER, LATER_OTHER)
+@pytest.mark.parametrize("get", ["of_here", "OfRoot"])
+def test_a_path_to_the_code_is_the_same_in_another_folder(tmp_path, get):
+    assert found(tmp_path / "a", get, LATER, LATER_OTHER) == found(tmp_path / "b", get, LATER, LATER_OTHER)

@@ -132,16 +132,17 @@ def read_digest(value: Any, module: str) -> str:
             told = [type(value).__qualname__, hashlib.sha256(pickle.dumps(parts)).hexdigest()]
         else:
             told = _Telling().value(lasting(value), 0)
-    text, folder = json.dumps(told, sort_keys=True), json.dumps(code_folder(module))[1:-1]
-    return hashlib.sha256((text.replace(folder, "") if folder else text).encode()).hexdigest()
+    return digest(_anywhere(told, module))
 
 
-def code_folder(module: str) -> str:
-    """The folder from which a module is imported; "" where that is not known, or says nothing."""
-    if (file := asked(sys.modules.get(module), "__file__")) is None:
-        return ""
-    folder = Path(file).absolute().parents[module.count(".") + (Path(file).stem == "__init__")]
-    return "" if folder == folder.parent else str(folder)
+def _anywhere(told: Any, module: str) -> str:
+    """The JSON of a plain value, the same wherever the module lies: without the folder from which it is imported."""
+    text, file = json.dumps(told, sort_keys=True), asked(sys.modules.get(module), "__file__")
+    if file is None:
+        return text
+    depth, parents = module.count(".") + (Path(file).stem == "__init__"), Path(file).absolute().parents
+    folder = parents[min(depth, len(parents) - 1)]
+    return text if folder == folder.parent else text.replace(json.dumps(str(folder))[1:-1], "")
 
 
 def source_digest(text: str) -> str:
@@ -265,18 +266,18 @@ class _Telling:
         for name, value in read_later(code):
             if name not in self.used and name not in self.settings:
                 self.settings[name] = ""  # as above
-                self.settings[name] = digest(self._setting(value, name))
+                self.settings[name] = digest(_anywhere(self._setting(value), name.partition(".")[0]))
         return found
 
-    def _setting(self, value: Any, name: str) -> Any:
-        """A plain value for one, the same with every release of Python; of a path without the folder of the code."""
+    def _setting(self, value: Any) -> Any:
+        """A plain value for one, the same with every release of Python."""
         kind = type(value).__qualname__
         if isinstance(value, re.Pattern):
             return [kind, self.value(value.pattern, 1), value.flags]
         if isinstance(value, Enum):
             return [kind, value.name, self.value(value.value, 1)]
         if isinstance(value, PurePath):
-            return os.fspath(value).removeprefix(code_folder(name.partition(".")[0]))
+            return os.fspath(value)
         if dataclasses.is_dataclass(value):
             return [kind, [[each.name, self.value(getattr(value, each.name), 1)] for each in dataclasses.fields(value)]]
         return [kind, repr(value)] if isinstance(value, SETTINGS) else self.value(value, 1)
