@@ -358,6 +358,8 @@ if __name__ == "__main__":
     with RaySource(ArrayRecordSourceModule(config, sys.argv[1]), num_actors=2, num_cpus=1, chunk_size=30) as source:
         for number, batch in enumerate(source.batches(0, StreamOptions(4))):
             if number in (5, 300):
+                while len(source._actors.actors()) < 2:
+                    pass
                 os.kill(source.stats()[number % 2]["pid"], signal.SIGKILL)
         while len(source._actors.actors()) < 2:
             pass
