@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from data_wait import DataWait
 from etils import epath
 from flax import nnx
 from jax.experimental import multihost_utils
@@ -60,8 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(options: argparse.Namespace, stop: StopRequest) -> str:
-    """Resume and train, as the only process or as one of a JAX job's; why it ended. stop: what asks it to."""
+def run(options: argparse.Namespace, stop: StopRequest, wait: DataWait | None = None) -> str:
+    """Resume and train, as the only process or as one of a JAX job's; why it ended. stop: what asks it to.
+
+    wait: what others may end the wait for data by; None where there are none.
+    """
     logging.basicConfig()
     logging.getLogger("datarax_ray").setLevel(logging.INFO)  # which cluster it attached to, what was lost and retried
     is_first = jax.process_index() == 0
@@ -82,10 +86,9 @@ def run(options: argparse.Namespace, stop: StopRequest) -> str:
         log = stack.enter_context(StreamLog(_own(options.stream_log), step or 0)) if options.stream_log else None
         shown = progress(_num_steps(pipeline), options.log_every) if is_first else contextlib.nullcontext(None)
         report = stack.enter_context(shown)
-        has_ended = (
-            stack.enter_context(waiting_ended(pipeline, stop)) if jax.process_count() == 1 else threading.Event()
-        )
-        return train(learner, pipeline, manager, step or 0, options, stop, has_ended, report, log)
+        if wait is None:
+            wait = stack.enter_context(ended_by(stop))
+        return train(learner, pipeline, manager, step or 0, options, stop, wait, report, log)
 
 
 def train(
@@ -95,14 +98,11 @@ def train(
     step: int,
     options: argparse.Namespace,
     stop: StopRequest,
-    has_ended: threading.Event,
+    wait: DataWait,
     report: Report | None,
     log: StreamLog | None,
 ) -> str:
-    """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned.
-
-    has_ended: set when a stop has ended a wait for data, which is an error to who waits.
-    """
+    """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned."""
     last = math.inf if options.steps is None else step + options.steps
     saved = step
     why = f"stopped after --steps {options.steps}"
@@ -112,13 +112,11 @@ def train(
             break
         begin = time.perf_counter()
         try:
-            batch = pipeline.step()
+            batch = wait.batch(pipeline, step)
         except StopIteration:
             why = "complete"
             break
-        except RuntimeError:
-            if not has_ended.is_set():
-                raise
+        if batch is None:
             why = f"stopped by {stop.signal_name}, as no data came,"
             break
         waited_s = time.perf_counter() - begin
@@ -154,26 +152,21 @@ def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
 
 
 @contextlib.contextmanager
-def waiting_ended(pipeline: Pipeline, stop: StopRequest) -> Iterator[threading.Event]:
-    """Within, a stop ends a wait for data: or what was learned would not be saved when readers are gone or hang.
-
-    Several trainers cannot: one that waits and one that learns are at different steps, of which no checkpoint is made.
-    Yields what is set before the pipeline is closed for that. Its state stays that of the last batch it gave.
-    """
-    is_over, has_ended = threading.Event(), threading.Event()
+def ended_by(stop: StopRequest) -> Iterator[DataWait]:
+    """Within, a stop ends a wait for data: or what was learned would not be saved when readers are gone or hang."""
+    is_over, wait = threading.Event(), DataWait()
 
     def look() -> None:
         while stop.signal_name is None:
             if is_over.wait(_LOOK_S):
                 return
-        if not is_over.wait(_MAY_COME_S):
-            has_ended.set()
-            pipeline.close()
+        while not is_over.wait(_MAY_COME_S):
+            wait.decide(ends=wait.hold() is not None)
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     try:
-        yield has_ended
+        yield wait
     finally:
         is_over.set()
         looking.join()

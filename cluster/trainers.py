@@ -1,27 +1,33 @@
 """Several trainers: Ray actors, each a process of one JAX job, that share the reader actors of this Ray job.
 
 This process only starts them, passes a stop request on, and fails when one of them does: the others would wait for it
-for ever, in a collective. restarts.py then runs it again, and all of them go on from the newest checkpoint.
+for ever, in a collective. restarts.py then runs it again, and all of them go on from the newest checkpoint. Where a
+stop finds all of them waiting for the same batch, which may never come, it ends the wait, and they save.
 """
 
 from __future__ import annotations
 
 import argparse
 import socket
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import ray
+from data_wait import DataWait
 from stop_request import StopRequest
 
 from datarax_ray.actors.local_ray import sigterm_kept
 
 _LOOK_S = 0.2  # between two looks at whether a signal has come; a step takes about as long
+_MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, and again, of the minute that a stop gets
 
 
 class Trainer:
     """One JAX process. Its stop request comes from the driver, and is answered while it trains."""
 
     def __init__(self) -> None:
-        self._stop = StopRequest()
+        self._stop, self._wait = StopRequest(), DataWait()
 
     def address(self) -> str:
         """host:port where JAX may coordinate the job, on this node."""
@@ -36,11 +42,19 @@ class Trainer:
 
         if num_trainers > 1:
             jax.distributed.initialize(coordinator, num_trainers, index)
-        return job.run(options, self._stop)
+        return job.run(options, self._stop, self._wait)
 
     @ray.method(concurrency_group="control")
     def stop(self, signal_name: str) -> None:
         self._stop.signal_name = signal_name
+
+    @ray.method(concurrency_group="control")
+    def hold(self) -> int | None:
+        return self._wait.hold()
+
+    @ray.method(concurrency_group="control")
+    def decide(self, ends: bool) -> None:
+        self._wait.decide(ends)
 
 
 def launch(options: argparse.Namespace, stop: StopRequest) -> str:
@@ -67,12 +81,15 @@ def launch(options: argparse.Namespace, stop: StopRequest) -> str:
     running = {
         trainer.train.remote(options, coordinator, num_trainers, index): index for index, trainer in enumerate(trainers)
     }
-    outcome, is_told = "", False
+    outcome, is_told, wait_ends_at = "", False, 0.0
     while running:
         if stop.signal_name is not None and not is_told:
             for trainer in trainers:
                 trainer.stop.remote(stop.signal_name)
-            is_told = True
+            is_told, wait_ends_at = True, time.monotonic() + _MAY_COME_S
+        if is_told and len(running) == num_trainers and time.monotonic() > wait_ends_at:
+            end_wait(trainers)
+            wait_ends_at = time.monotonic() + _MAY_COME_S
         for ended in ray.wait(list(running), timeout=_LOOK_S)[0]:
             index = running.pop(ended)
             try:
@@ -82,3 +99,12 @@ def launch(options: argparse.Namespace, stop: StopRequest) -> str:
                 raise
             outcome = why if index == 0 else outcome
     return outcome
+
+
+def end_wait(trainers: Sequence[Any]) -> None:
+    """End the trainers' wait for data, where all of them wait for the same batch; see data_wait."""
+    asked = [trainer.hold.remote() for trainer in trainers]
+    answered, missing = ray.wait(asked, num_returns=len(asked), timeout=_MAY_COME_S)
+    steps = {*ray.get(answered), *(None for _ in missing)}
+    for trainer in trainers:
+        trainer.decide.remote(ends=len(steps) == 1 and None not in steps)

@@ -325,22 +325,27 @@ def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupte
     assert head.token not in ended.stdout + stopped.stdout + completed.stdout
 
 
-def test_a_stop_ends_the_wait_for_readers_that_never_come(head: Any, run: Run, uninterrupted: Run) -> None:
+@pytest.mark.parametrize("num_trainers", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_stop_ends_the_wait_for_readers_that_never_come(
+    head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]], num_trainers: int | None
+) -> None:
+    records = digits_writer(tmp_path / "data", (9, 15))  # 2 epochs are 6 full batches, which trainers can divide
+    run = Run(tmp_path / "data", tmp_path)
     run(steps=2)
-    submitted = head.submit(
-        "--no-wait", "--submission-id", "waiting", *run.arguments(num_actors=1, actor_label="role=no")
-    )
+    several = {} if num_trainers is None else {"num_trainers": num_trainers}
+    arguments, name = run.arguments(num_actors=1, actor_label="role=no", **several), f"waiting-{num_trainers}"
+    submitted = head.submit("--no-wait", "--submission-id", name, *arguments)
     assert submitted.returncode == 0, submitted.stdout
 
     def said() -> Any:
-        return head.request("/api/jobs/waiting/logs", token=head.token)["logs"]
+        return head.request(f"/api/jobs/{name}/logs", token=head.token)["logs"]
 
     head.until(lambda: "resumed from step 2 " in said(), "the start of the job")
-    head.request("/api/jobs/waiting/stop", token=head.token, method="POST")
-    head.until(lambda: _status(head, "waiting") == "STOPPED", "the end of the stopped job")
+    head.request(f"/api/jobs/{name}/stop", token=head.token, method="POST")
+    head.until(lambda: _status(head, name) == "STOPPED", "the end of the stopped job")
     assert re.search(r"stopped by SIGTERM.* at step 2 \(position 16\); step 2 is saved", said()), said()
     run()
-    assert lines(run.log) == lines(uninterrupted.log)
+    assert [(line["step"], line["stop"], line["sha256"]) for line in lines(run.log)] == plain_stream(records, 2)
 
 
 @pytest.mark.parametrize("num_trainers", [pytest.param(1, marks=pytest.mark.slow), 2])
