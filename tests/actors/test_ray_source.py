@@ -407,7 +407,6 @@ def test_closing_leaves_no_actor_process_and_no_object(files: list[Path]) -> Non
     iterator = iter(pipeline(source))
     next(iterator)
     before = pids(source)
-    iterator.close()
     source.close()
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in before.values()))
     del iterator, source
