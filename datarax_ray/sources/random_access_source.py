@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import numpy as np
 from flax import nnx
 
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
@@ -60,6 +62,15 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
         super().__init__(
             config, {"data": data}, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name
         )
+        rows = {len(each) if np.ndim(each) else 0 for each in data} if _are_arrays(data) else set()
+        if len(rows) == 1 and (num_rows := rows.pop()) > len(data):
+            logger.warning(
+                "a tuple of %d arrays of %d rows each is %d elements, its items; to have the rows, give the arrays by "
+                'name: {"x": data[0], "y": data[1]}',
+                len(data),
+                num_rows,
+                len(data),
+            )
         if said := kept_random(data, entered=("__getitem__", "__getitems__", "_getitems")):
             logger.warning(
                 "%s draws from %s where an index is asked for, which goes on from element to element, in each process "
@@ -73,3 +84,8 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     def _reads(self) -> str:
         data = self._given.value["data"]
         return f"data={sorted(data)}" if isinstance(data, Mapping) else f"data={type(data).__name__}"
+
+
+def _are_arrays(data: Any) -> bool:
+    """Whether this is a tuple of arrays, as of TensorDataset(x, y) and from_tensor_slices((x, y))."""
+    return isinstance(data, tuple) and all(isinstance(each, np.ndarray | jax.Array) for each in data)
