@@ -23,6 +23,10 @@ class PositionSet(Protocol):
         """Which of the positions are in it. positions: int64 (k,). Returns bool (k,)."""
         ...
 
+    def first_from(self, position: int) -> int:
+        """The first of them from this position on; a later one than the last of a stream where there is none."""
+        ...
+
 
 @dataclass(frozen=True)
 class ListedPositions:
@@ -33,6 +37,9 @@ class ListedPositions:
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         return np.isin(positions, np.array(self.positions, np.int64))
+
+    def first_from(self, position: int) -> int:
+        return min((each for each in self.positions if each >= position), default=2**62)
 
 
 # Of trainers: nobody knows how many, as of jobs that come and go. What they share is kept as long as there is room.

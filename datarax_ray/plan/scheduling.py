@@ -192,8 +192,10 @@ class RecordScheduler:
         return self._next == self._stop
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
-        start = self._next
-        stop = next_multiple(start, size) if self.limits.is_aligned else start + size
+        start, wanted = self._next, self._wanted.positions
+        # Positions of other trainers cost nothing: counted, they would say that those behind them cost nothing either.
+        first = start if wanted is None else min(wanted.first_from(start), start + self.limits.max_size)
+        stop = next_multiple(start, size) if self.limits.is_aligned else first + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
         parts = owners_in(self._order, self.partitioning, owners, start, stop, self._wanted.positions)
         homes = self.limits.homes  # a request is for one, or nobody might have all of it once its actor is lost
@@ -202,7 +204,7 @@ class RecordScheduler:
             for actor, owned in parts.items()
             for some in (by_home(self.partitioning, homes, owned) if homes else [owned])
         )
-        return Chunk(start, stop, stop - start, tuple(requests))
+        return Chunk(start, stop, max(1, stop - first), tuple(requests))
 
     def split(self, request: ReadRequest) -> Sequence[ReadRequest]:
         """By position; some may hold no record of the partitions that are asked for."""

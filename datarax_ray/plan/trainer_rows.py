@@ -125,6 +125,18 @@ class TrainerPositions:
             mine = np.where(batch < whole, mine, within(self.rows.of(remainder) or ((0, 1),), row))
         return mine
 
+    def first_from(self, position: int) -> int:
+        """The first of whole batches, from this position on; itself where it has none.
+
+        >>> rows = TrainerPositions(0, None, TrainerRows(8, share_of_rank(2, 4)))
+        >>> [rows.first_from(position) for position in (0, 4, 5, 6)]
+        [4, 4, 5, 12]
+        """
+        row = (position - self.origin) % self.rows.batch_size
+        begin = position - row
+        later = [max(row, lo) for lo, hi in self.rows.full if hi > row]
+        return begin + (later or [self.rows.batch_size + lo for lo, _ in self.rows.full] or [row])[0]
+
 
 def num_rows_in(ranges: tuple[tuple[int, int], ...]) -> int:
     """Rows in all of the ranges."""

@@ -616,6 +616,25 @@ def test_what_a_small_chunk_held_says_little_once_large_ones_are_known():
     assert sizes[-1] >= 0.9 * 2**24 // 4 // 512, "a quarter of the bytes, at 4096 for every eighth position"
 
 
+@pytest.mark.parametrize("rank", [0, 1, 7])
+def test_positions_of_other_trainers_say_nothing_of_what_a_record_takes(rank):
+    """The first positions are the first trainer's of eight: chunks of them bring the others nothing, in no time."""
+    rows = TrainerPositions(0, None, TrainerRows(1024, share_of_rank(rank, 8)))
+    order = order_of(10**9)
+    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=Wanted(rows))
+    machine, read_s = Window(scheduler, max_nbytes=BIG), []
+    machine.reassign((7, 8))
+    for _ in range(40):
+        machine.asks()
+        head, mine = machine.head, int(rows.contain(np.arange(*machine.head_range)).sum())
+        read_s.append(0.01 * mine / len(head))
+        for part in head:
+            machine.arrived(part, 4096 * mine // len(head), read_s[-1])
+        machine.release()
+    assert 0 < read_s[0] <= 0.16, "16 rows of its own"
+    assert 0.1 < max(read_s) <= 0.65, "a second at most, and what 128 rows of its own take"
+
+
 class Scheduler:
     """Actors that answer, fail, join and leave at random, and what a correct window may do.
 
