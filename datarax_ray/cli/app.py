@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -173,6 +175,115 @@ def bench(
         from datarax_ray.cli.bench import Request, run
 
         run(Request(tuple(paths), seconds, batch_size, num_actors, transforms, target), as_json, out, err)
+
+
+def _nbytes(text: str) -> float:
+    """Bytes, of 4096, 600KB or 1.5MiB."""
+    found = re.fullmatch(r"([0-9]+\.?[0-9]*) *([KMGT]?)(I?)B?", str(text).strip().upper())
+    if found is None or not float(found[1]):
+        raise typer.BadParameter(f"{text!r} is no number of bytes, such as 4096, 600KB or 1.5MiB")
+    return float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " ")
+
+
+def _size(text: str) -> Any:
+    """An option that is a number of bytes. Its default is text as well."""
+    return typer.Option(metavar="BYTES", help=text, parser=_nbytes)
+
+
+@app.command()
+def simulate(
+    rate: Annotated[
+        float,
+        typer.Option(
+            min=1e-6, metavar="RATE", help="Records/s that one actor reads; `bench` says it.", show_default=False
+        ),
+    ],
+    record_size: Annotated[Any, _size("Of a decoded record: 4096, 600KB, 1.5MiB.")],
+    need: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6,
+            metavar="RATE",
+            help="Records/s that all trainers together train on. Default: all that come.",
+            show_default=False,
+        ),
+    ] = None,
+    num_actors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N[,N...]",
+            help="Try each of these. Default: what --need takes at the least, and more until trainers hardly wait.",
+            show_default=False,
+        ),
+    ] = None,
+    num_trainers: Annotated[int, typer.Option(min=1, metavar="N", help="Trainers that share the actors.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Records in a batch of all trainers.")] = 1024,
+    num_records: Annotated[int, typer.Option(min=1, metavar="N", help="In an epoch.")] = 10**9,
+    actors_per_host: Annotated[int, typer.Option(min=1, metavar="N", help="Actors on a CPU host.")] = 32,
+    sigma: Annotated[
+        float, typer.Option(min=0, max=3, metavar="S", help="Of the lognormal time of a request; 0: all alike.")
+    ] = 0.3,
+    slow: Annotated[int, typer.Option(min=0, metavar="N", help="Actors that are ten times slower.")] = 0,
+    network: Annotated[Any, _size("A second, into a trainer's host.")] = "1.25GB",
+    storage: Annotated[Any, _size("A second, from the storage to all actors. Default: no bound.")] = None,
+    stored_size: Annotated[Any, _size("Of a record in the storage. Default: as decoded.")] = None,
+    object_store: Annotated[Any, _size("Ray's object store on a host.")] = "60GB",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND@S[:WHICH]",
+            help="kill, freeze (12 s) or leave: an actor; host: all of a host's end; join: one more. S is the second, "
+            "from the beginning. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    restart: Annotated[float, typer.Option(min=0, metavar="S", help="Until an actor that ended reads again.")] = 3.0,
+    host_price: Annotated[float, typer.Option(min=0, metavar="PRICE", help="Of a CPU host, an hour.")] = 0.0,
+    trainer_price: Annotated[float, typer.Option(min=0, metavar="PRICE", help="Of a trainer, an hour.")] = 0.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, metavar="S", help="That are counted, behind 30 s of beginning.")
+    ] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Say how a cluster would do: how long its trainers wait, its memory, requests and cost.
+
+    The scheduler, the window, and what is done about lost and slow actors are the real ones; actors, storage and
+    network are made up of the figures given here. Files are shuffled as a whole. Starts no Ray and reads no file.
+    Exits with 1 where trainers that need a rate wait more than 2 % of their time, whatever number of actors was tried.
+
+    \b
+    Examples:
+      datarax-ray simulate --rate 900 --record-size 150KB --need 20000
+      datarax-ray simulate --rate 900 --record-size 150KB --need 20000 --num-actors 24,32,48 \\
+        --num-trainers 8 --fault host@60:0 --host-price 1.5 --trainer-price 12 --json
+    """
+    from datarax_ray.cli.simulate import Prices, numbers_of, run, scenario_of
+
+    try:
+        scenario = scenario_of(
+            need=need,
+            num_trainers=num_trainers,
+            batch_size=batch_size,
+            num_records=num_records,
+            actors_of_host=actors_per_host,
+            sigma=sigma,
+            slow=slow,
+            measured_s=seconds,
+            faults=fault or [],
+            record_s=1 / rate,
+            record_nbytes=record_size,
+            stored_nbytes=stored_size or record_size,
+            link_nbytes_per_s=network,
+            storage_nbytes_per_s=storage or math.inf,
+            store_nbytes=object_store,
+            start_s=restart,
+        )
+        numbers = numbers_of(num_actors, scenario)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with told(err):
+        status = run(scenario, numbers, num_actors is None, Prices(host_price, trainer_price), as_json, out, err)
+    raise typer.Exit(status)
 
 
 @app.command()

@@ -19,6 +19,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.streams.indexed import IndexedStream
 
 RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled", "blocks shuffled"
@@ -31,7 +32,7 @@ _BLOCKS: dict[str, Any] = {"ArrayRecordSourceModule": "auto", "WebDatasetSource"
 @dataclass(frozen=True)
 class Measured:
     """One way to read. num_records in elapsed_s, which begin when the first batch is there. spent: the part of the
-    reading that each thing took, from 0 to 1. num_actors: 0 for this process alone.
+    reading that each thing took, from 0 to 1. num_actors: 0 for this process alone. record_nbytes: of a decoded record.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Measured:
     elapsed_s: float
     spent: Mapping[str, float] = field(default_factory=dict)
     num_actors: int = 0
+    record_nbytes: float = 0.0
 
     @property
     def records_per_s(self) -> float:
@@ -82,11 +84,11 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
             with contextlib.closing(RaySource(best, num_actors=num_actors)) as source:
                 name = f"{num_actors} {'actor' if num_actors == 1 else 'actors'}"
                 found.append(measured_of(name, source, request, num_actors))
-        nbytes = stream.reader.mean_nbytes
-    said = advice(found, request.target)
+        mean_nbytes = stream.reader.mean_nbytes
+    said = [*advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
     if as_json:
         ways_found = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
-        out.print_json(json.dumps({"mean_nbytes": nbytes, "ways": ways_found, "advice": said}))
+        out.print_json(json.dumps({"mean_nbytes": mean_nbytes, "ways": ways_found, "advice": said}))
         return
     table = Table("", "records/s", "MB/s stored", "of raw", "mostly", box=box.SIMPLE)
     for way in found:
@@ -94,7 +96,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         name = max(way.spent, key=way.spent.__getitem__, default="")
         dearest = f"{name} {way.spent[name]:.0%}" if name else ""
         part = rate / found[0].records_per_s if found[0].num_records else 0.0
-        table.add_row(way.name, f"{rate:,.0f}", f"{rate * nbytes / 1e6:,.1f}", f"{part:.2f}", dearest)
+        table.add_row(way.name, f"{rate:,.0f}", f"{rate * mean_nbytes / 1e6:,.1f}", f"{part:.2f}", dearest)
     out.print(table)
     for line in said:
         out.print(line, soft_wrap=True)
@@ -111,7 +113,7 @@ def measured_of(name: str, source: Any, request: Request, num_actors: int = 0) -
     batches: Iterator[HostBatch] = source.batches(0, StreamOptions(request.batch_size, timings=timings))
     num_records = 0
     with contextlib.closing(batches):  # type: ignore[type-var]
-        next(batches)
+        first = next(batches)
         began = time.perf_counter()
         for batch in batches:
             num_records += batch.num_rows
@@ -120,7 +122,8 @@ def measured_of(name: str, source: Any, request: Request, num_actors: int = 0) -
         elapsed = time.perf_counter() - began
     reading = timings.stats(num_actors).reading
     total = sum(reading.values()) or 1.0
-    return Measured(name, num_records, elapsed, {what: took / total for what, took in reading.items()}, num_actors)
+    spent = {what: took / total for what, took in reading.items()}
+    return Measured(name, num_records, elapsed, spent, num_actors, nbytes(first.columns) / first.num_rows)
 
 
 def advice(found: list[Measured], target: float | None) -> list[str]:
@@ -157,3 +160,11 @@ def advice(found: list[Measured], target: float | None) -> list[str]:
             "they share its CPUs, or what is between them and here is what takes long"
         )
     return said
+
+
+def cluster_of(found: list[Measured], mean_nbytes: float, target: float | None) -> str:
+    """The command that says what a cluster of such actors would do."""
+    way = next(way for way in found if way.name == SHUFFLED)
+    options = f"--rate {max(way.records_per_s, 1e-6):.4g} --record-size {max(1, round(way.record_nbytes))}"
+    options += f" --stored-size {max(1, round(mean_nbytes))} --need {target or 10 * way.records_per_s:.4g}"
+    return f"what a cluster of such actors would do: datarax-ray simulate {options}"

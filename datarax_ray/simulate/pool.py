@@ -65,7 +65,8 @@ class SimulatedPool(Pool):
     def failed(self, index: int) -> None:
         """Event: calls of the actor fail, as its process has ended."""
         self._pings.discard(index)
-        self._do(index, self._states[index].unavailable("its process has ended", self._world.now))
+        if index in self._states:
+            self._do(index, self._states[index].unavailable("its process has ended", self._world.now))
         self._know()
 
     def tend(self, indexes: Iterable[int]) -> None:
@@ -120,7 +121,10 @@ class SimulatedPool(Pool):
         self.num_requests += 1
         request: Any = part.request
         if request.stop - request.start <= MAX_COUNTED:
-            num_records: float = len(request.select(self._order)[0])
+            positions = np.arange(request.start, request.stop)  # not by select, whose tables each actor has for itself
+            if request.wanted.positions is not None:
+                positions = positions[request.wanted.positions.contain(positions)]
+            num_records: float = len(self._order.owned_among(request.partitioning, request.partitions, positions)[0])
         else:
             share = request.partitioning.share_of(request.partitions) * self._share
             num_records = (request.stop - request.start) * share
@@ -171,7 +175,7 @@ class SimulatedPool(Pool):
             positions = np.broadcast_to(np.int64(0), (round(flight.num_records),))
             read_s = flight.read_at - flight.begun_at
             self._balance.read(flight.part.actor, len(positions), read_s, self._ready)
-            return Arrived(flight.part, Block(positions, None, whole_nbytes=max(1, nbytes), spent={"reading": read_s}))
+            return Arrived(flight.part, Block(positions, None, whole_nbytes=nbytes, spent={"reading": read_s}))
         return None
 
     def lost(self, sent: Mapping[Part, Flight]) -> Sequence[Lost]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +22,18 @@ from datarax_ray.simulate.world import Actor, Costs, World
 POLL_S = 0.25
 TEND_S = 0.5
 EARLY_S = 30.0
-ACTORS_OF_HOST = 32
+# Batches that a pipeline makes ahead of its trainer, by default.
+AHEAD = 2
+# Of what is run between two looks of who wants to know how far it is.
+STEP_S = 5.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """kind: "kill", "freeze" for 12 s, "join" (one more) or "leave". actor: which."""
+    """kind: "kill", "freeze" for 12 s, "join" (one more), "leave", or "host", whose actors are killed together.
+
+    actor: which; of "host", the host's number.
+    """
 
     at_s: float
     kind: str
@@ -38,8 +45,8 @@ class Scenario:
     """What is simulated. sigma: of the lognormal time that a request takes. slow: actors that are ten times slower.
 
     uneven: the slowness of hosts in turns, (1.0,) for even ones. need: records a second that all trainers together
-    train on; None for all that come. max_nbytes: of all trainers together, as of RaySource. warm_s, measured_s: what is
-    counted is what comes behind the former.
+    train on; None for all that come. max_nbytes: of all trainers together, as of RaySource. batch_size: of them all,
+    None for one of 1,024, or 32 for each. warm_s, measured_s: what is counted is what comes behind the former.
     """
 
     name: str
@@ -52,25 +59,48 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     num_records: int = 10**12
     max_nbytes: int | None = None
+    batch_size: int | None = None
+    actors_of_host: int = 32
     costs: Costs = field(default_factory=Costs)
     warm_s: float = 60.0
     measured_s: float = 120.0
     seed: int = 1
+
+    @property
+    def slownesses(self) -> list[float]:
+        """Of each actor, at the beginning."""
+        turns = len(self.uneven)
+        return [self.uneven[i % turns] * (10.0 if i < self.slow else 1.0) for i in range(self.num_actors)]
+
+    @property
+    def most_per_s(self) -> float:
+        """Records a second that the actors can read, and the storage and the network to the trainers can bring."""
+        read = sum(1 / slow for slow in self.slownesses) / self.costs.record_s
+        stored = self.costs.storage_nbytes_per_s / self.costs.stored_nbytes
+        return min(read, stored, self.costs.link_nbytes_per_s * self.num_trainers / self.costs.record_nbytes)
+
+    @property
+    def ideal_per_s(self) -> float:
+        """Records a second of a stream that loses nothing: what can be had, or what the trainers need."""
+        return self.most_per_s if self.need is None else min(self.most_per_s, self.need)
 
 
 @dataclass(frozen=True)
 class Found:
     """What came of it.
 
-    efficiency: of the ideal, which is what the actors can read or the trainers need. wait: how much of its time a
-    trainer waits. driver: CPU of one trainer's driver, of a core, by the costs. decision_us: of this machine's CPU,
-    what the real code took for each request. nbytes: the most in the window of one trainer. requests_per_s: of one
-    trainer. wasted: of the actors' time, for what nobody waited for. idle: of the actors' time. first_s: when each
-    trainer had its first chunk. early: of the ideal, what was delivered in the first 30 s, from nothing.
+    efficiency: of the ideal. records_per_s: of the stream. wait: how much of its time a trainer waits. longest_s: one
+    such wait, of any trainer. driver: CPU of one trainer's driver, of a core, by the costs. decision_us: of this
+    machine's CPU, what the real code took for each request. nbytes: the most in the window of one trainer.
+    requests_per_s: of one trainer. wasted: of the actors' time, for what nobody waited for. idle: of the actors' time.
+    first_s: when each trainer had its first chunk. early: of the ideal, what was delivered in the first 30 s, from
+    nothing.
     """
 
     efficiency: float
+    records_per_s: float
     wait: float
+    longest_s: float
     driver: float
     decision_us: float
     nbytes: float
@@ -92,10 +122,11 @@ class Trainer:
         nothing: Any = None  # is read
         order = order_of(scenario.num_records, 0, "global")
         self.pool = SimulatedPool(world, actors, costs, order, 1 / count, self._wake)
-        rows = TrainerPositions(0, None, rows_of_rank(max(1024, 32 * count), rank, count))
+        self._batch_size = scenario.batch_size or max(1024, 32 * count)
+        rows = TrainerPositions(0, None, rows_of_rank(self._batch_size, rank, count))
         wanted_rows = Wanted(rows if count > 1 else None)
         scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=wanted_rows)
-        stores = costs.store_nbytes, costs.store_nbytes * max(count, scenario.num_actors / ACTORS_OF_HOST)
+        stores = costs.store_nbytes, costs.store_nbytes * max(count, scenario.num_actors / scenario.actors_of_host)
         bound = Bound(scenario.max_nbytes, *stores).of_each(scenario.num_actors, count)
         self.flow = Flow(
             Window(scheduler, max_nbytes=bound), self.pool, Stall(nothing, 1e9), clock=lambda: self.pool.now
@@ -104,7 +135,7 @@ class Trainer:
         self.waited: list[tuple[float, float]] = []  # from, to
         self.decision_s = 0.0
         self.most_nbytes = 0.0
-        self._asked_at = 0.0
+        self._trained_until = 0.0
         self.world.at(0.0, self.step)
         self._is_due = True
 
@@ -148,20 +179,25 @@ class Trainer:
         self.world.at(at, self.step)
 
     def _take(self) -> None:
-        """Copy a chunk to batches, while the trainer trains on them; then be done with it."""
+        """Copy a chunk to batches, as far ahead of the trainer as a pipeline makes them; then be done with it."""
         start, stop, _, blocks = self.flow.first()
-        self.waited.append((self._asked_at, self.pool.now))
         nbytes = sum(block.whole_nbytes for block in blocks)
         copying_s = nbytes * self._scenario.costs.driver_s_per_nbyte
-        training_s = (stop - start) / self._scenario.need if self._scenario.need else 0.0
+        record_s = 1 / self._scenario.need if self._scenario.need else 0.0
         self.pool.cpu_s += copying_s
-        self.pool.now += max(copying_s, training_s)
+        first_at = self.pool.now + copying_s * min(1.0, self._batch_size / (stop - start))
+        self.pool.now += copying_s
+        begins = max(first_at, self._trained_until)
+        ends = max(begins + (stop - start) * record_s, self.pool.now)
+        waited_s = ends - self._trained_until - (stop - start) * record_s
+        self.waited.append((begins - waited_s, begins))
+        self._trained_until = ends
+        self.pool.now = max(self.pool.now, ends - AHEAD * self._batch_size * record_s)
         self._is_due = True
         self.world.at(self.pool.now, self._release, stop, nbytes)
 
     def _release(self, stop: int, nbytes: int) -> None:
         self.pool.nbytes -= nbytes
-        self._asked_at = self.pool.now
         self.released.append((self.pool.now, stop))
         begin = time.process_time()
         self.flow.release()
@@ -169,11 +205,10 @@ class Trainer:
         self.step()
 
 
-def run(scenario: Scenario) -> Found:
-    """Let it happen, and count."""
+def run(scenario: Scenario, progress: Callable[[float], None] = lambda at: None) -> Found:
+    """Let it happen, and count. progress: is told, now and then, up to which second it has happened."""
     world = World(scenario.seed)
-    uneven = scenario.uneven
-    slowness = [uneven[i % len(uneven)] * (10.0 if i < scenario.slow else 1.0) for i in range(scenario.num_actors)]
+    slowness = scenario.slownesses
     actors = {i: Actor(i, world, scenario.costs, slow, scenario.sigma) for i, slow in enumerate(slowness)}
     trainers = [Trainer(world, actors, scenario, rank) for rank in range(scenario.num_trainers)]
     for fault in scenario.faults:
@@ -181,20 +216,20 @@ def run(scenario: Scenario) -> Found:
     if scenario.faults:
         world.at(0.0, _tend, world, actors, trainers)
     begin, end = scenario.warm_s, scenario.warm_s + scenario.measured_s
-    world.run(begin)
+    _run_until(begin, world, progress)
     before = _counts(actors, trainers)
-    world.run(end)
+    _run_until(end, world, progress)
     after = _counts(actors, trainers)
     cpu_s, decision_s, num_requests, busy_s, wasted_s = (b - a for a, b in zip(before, after, strict=True))
-    took, count = scenario.measured_s, scenario.num_trainers
-    capacity = sum(1 / slow for slow in slowness) / scenario.costs.record_s
-    ideal = capacity if scenario.need is None else min(capacity, scenario.need)
+    took, count, ideal = scenario.measured_s, scenario.num_trainers, scenario.ideal_per_s
     rate = sum(_rate(trainer, begin, end) for trainer in trainers) / count
-    waits = sum(max(0.0, min(b, end) - max(a, begin)) for trainer in trainers for a, b in trainer.waited)
-    waits += sum(max(0.0, end - max(t.pool.now, begin)) for t in trainers if t._is_waiting)
+    waits = [max(0.0, min(b, end) - max(a, begin)) for trainer in trainers for a, b in trainer.waited]
+    waits += [max(0.0, end - max(trainer._trained_until, begin)) for trainer in trainers]
     return Found(
         efficiency=rate / ideal,
-        wait=waits / took / count,
+        records_per_s=rate,
+        wait=sum(waits) / took / count,
+        longest_s=max(waits, default=0.0),
         driver=cpu_s / took / count,
         decision_us=1e6 * decision_s / max(1, num_requests),
         nbytes=max(trainer.most_nbytes for trainer in trainers),
@@ -205,6 +240,12 @@ def run(scenario: Scenario) -> Found:
         first_s=max((t.released[0][0] if t.released else float("inf")) for t in trainers),
         early=min(trainer.delivered(EARLY_S) for trainer in trainers) / EARLY_S / ideal,
     )
+
+
+def _run_until(end: float, world: World, progress: Callable[[float], None]) -> None:
+    while world.now < end:
+        world.run(min(end, world.now + STEP_S))
+        progress(world.now)
 
 
 def _rate(trainer: Trainer, begin: float, end: float) -> float:
@@ -235,10 +276,13 @@ def _tend(world: World, actors: dict[int, Actor], trainers: list[Trainer]) -> No
 
 def _happen(fault: Fault, world: World, actors: dict[int, Actor], trainers: list[Trainer], scenario: Scenario) -> None:
     match fault.kind:
-        case "kill":
-            actors[fault.actor].die()
-            for trainer in trainers:
-                trainer.pool.failed(fault.actor)
+        case "kill" | "host":
+            size = scenario.actors_of_host
+            host = range(fault.actor * size, (fault.actor + 1) * size)
+            for index in [fault.actor] if fault.kind == "kill" else [index for index in host if index in actors]:
+                actors[index].die()
+                for trainer in trainers:
+                    trainer.pool.failed(index)
         case "freeze":
             actors[fault.actor].freeze(12.0)
         case "join":

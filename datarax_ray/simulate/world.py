@@ -25,7 +25,8 @@ class Costs:
     request_s, driver_s_per_nbyte: CPU of the driver for each request, and each byte. record_s: an actor's time for a
     record, fixed_s: for a request. record_nbytes: of a decoded record. link_nbytes_per_s: into a trainer's host.
     latency_s: from an actor to a trainer, or back. start_s: until an actor that is started answers. store_nbytes: Ray's
-    object store on a trainer's host.
+    object store on a trainer's host. stored_nbytes: of a record where it is stored; storage_nbytes_per_s: what the
+    storage gives to all actors together.
     """
 
     request_s: float = 0.001
@@ -37,6 +38,8 @@ class Costs:
     latency_s: float = 0.001
     start_s: float = 3.0
     store_nbytes: int = 200 * 2**30
+    stored_nbytes: int = 4096
+    storage_nbytes_per_s: float = math.inf
 
 
 class World:
@@ -45,6 +48,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self.random = random.Random(seed)
+        self.storage_free_at = 0.0
         self._order = itertools.count()
         self._coming: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
 
@@ -55,6 +59,7 @@ class World:
         while self._coming and self._coming[0][0] <= until:
             self.now, _, do, args = heapq.heappop(self._coming)
             do(*args)
+        self.now = until
 
 
 @dataclass(eq=False)
@@ -102,7 +107,9 @@ class Actor:
             if flight.is_dropped:  # cancelled before it began
                 continue
             self.at_it, flight.begun_at = flight, self.world.now
-            takes_s = self.takes(flight.num_records)
+            stored_s = flight.num_records * self.costs.stored_nbytes / self.costs.storage_nbytes_per_s
+            self.world.storage_free_at = max(self.world.storage_free_at, self.world.now) + stored_s
+            takes_s = max(self.takes(flight.num_records), self.world.storage_free_at - self.world.now)
             self.world.at(self.world.now + takes_s, self._read, flight, self.process, takes_s)
             return
 

@@ -15,7 +15,19 @@ HEAVY = ("jax", "flax", "ray", "numpy", "array_record", "orbax")
 def test_without_arguments_it_shows_its_help(command):
     shown = command()
     assert shown.returncode == 2
-    names = "demo", "ingest", "bench", "inspect", "locate", "replay", "checkpoint", "cluster", "pool", "cache"
+    names = (
+        "demo",
+        "ingest",
+        "bench",
+        "simulate",
+        "inspect",
+        "locate",
+        "replay",
+        "checkpoint",
+        "cluster",
+        "pool",
+        "cache",
+    )
     for name in names:
         assert name in shown.stderr
 
@@ -40,6 +52,17 @@ def test_a_size_that_is_none_is_refused(command):
     assert "'0' is no number of at least 1, nor auto" in done.stderr
 
 
+def test_simulate_refuses_what_is_no_size_and_no_number_of_actors(command):
+    told = {
+        ("--record-size", "12XB"): "'12XB' is no number of bytes",
+        ("--num-actors", "0"): "'0' is no number of actors",
+    }
+    for options, message in told.items():
+        done = command("simulate", "--rate", 100, "--need", 100, "--record-size", "4KB", *options)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr
+
+
 def test_where_no_cluster_is_the_pool_commands_say_so(command):
     done = command("pool", "list", "--address", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (1, "")
@@ -53,6 +76,7 @@ def test_where_no_cluster_is_the_pool_commands_say_so(command):
         ("datarax_ray.cli.cluster", HEAVY),
         ("datarax_ray.cli.pool", ("jax", "flax", "orbax")),
         ("datarax_ray.cli.ingest", ("jax", "flax", "orbax", "ray")),
+        ("datarax_ray.cli.simulate", ("jax", "flax", "orbax", "ray")),
         ("datarax_ray.cli.digits", ("jax", "flax", "orbax", "ray", "typer", "rich")),  # an actor imports it
     ],
 )

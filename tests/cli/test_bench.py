@@ -34,6 +34,8 @@ def test_files_of_groups_are_shuffled_in_blocks_as_well(tmp_path: Path, group_si
     assert "decode" not in found["ways"][0]["spent"]  # raw
     assert all("decode" in way["spent"] for way in found["ways"][1:])
     assert found["mean_nbytes"] > 0
+    assert all(way["record_nbytes"] > 0 for way in found["ways"])
+    assert found["advice"][-1].startswith("what a cluster of such actors would do: datarax-ray simulate --rate ")
 
 
 def test_other_formats_are_measured_too(tmp_path: Path) -> None:

