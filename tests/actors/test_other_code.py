@@ -398,6 +398,22 @@ def test_a_path_in_the_folder_of_the_code_is_that_of_each_host(tmp_path: Path, m
     assert sys.modules["users_folder.words"].words(1) == (1, node, f"{node}/words.txt")
 
 
+def test_a_path_that_the_code_names_in_full_is_the_same_on_hosts_that_have_the_code_elsewhere(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    for host in ("driver", "node"):
+        (tmp_path / host).mkdir()
+        text = f"WORDS = {str(tmp_path / 'driver' / 'words')!r}\n\ndef words(x):\n    return x, WORDS\n"
+        (tmp_path / host / "users_named.py").write_text(text)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "driver")
+        driver: Any = importlib.import_module("users_named")
+        _, code = boxed([driver.words])  # type: ignore[arg-type]
+    monkeypatch.syspath_prepend(tmp_path / "node")
+    anew(code, "users_named")
+    assert sys.modules["users_named"].words(1) == driver.words(1)
+
+
 AROUND = """
 import functools, tempfile, threading
 

@@ -114,9 +114,11 @@ def value_digest(value: Any) -> str:
         return digest(_Telling().value(value, 0))
 
 
-def read_digest(value: Any, module: str) -> str:
-    """A digest of what code reads in a module: of data as value_digest, of a function or class its text. The same
-    wherever the module lies: in paths the folder from which it is imported does not count.
+def read_digests(value: Any, module: str) -> tuple[str, str]:
+    """Digests of what code reads in a module: of data as value_digest, of a function or class its text.
+
+    The first is the same wherever the module lies: in paths the folder from which it is imported does not count. The
+    second is the same where the value is, though it names the folder of another host.
     """
     with PARSING:
         found: Any = inner(value)
@@ -132,7 +134,7 @@ def read_digest(value: Any, module: str) -> str:
             told = [type(value).__qualname__, hashlib.sha256(pickle.dumps(parts)).hexdigest()]
         else:
             told = _Telling().value(lasting(value), 0)
-    return digest(_anywhere(told, module))
+    return digest(_anywhere(told, module)), digest(told)
 
 
 def _anywhere(told: Any, module: str) -> str:

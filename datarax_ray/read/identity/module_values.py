@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.identity.code import PARSING, read_digest
+from datarax_ray.read.identity.code import PARSING, read_digests
 from datarax_ray.read.identity.referenced_globals import holds_code, read_of_modules, shortened
 
 # A transform that holds more sends it once for all actors of a node; this goes to each, and is kept by the driver.
@@ -34,14 +34,16 @@ _MISSING = object()
 class ModuleValue:
     """What is read in a module, as the driver has it.
 
-    name: in the module. digest: tells it from another value; "" for an object of which attributes are read, which is
-    set only where there is none. look: for people. pickled: what to set; empty where that cannot be, as `why_not` says.
-    is_temporary: whether it is a path of a temporary file.
+    name: in the module. digest: tells it from another value, wherever the module lies; "" for an object of which
+    attributes are read, which is set only where there is none. exact: the digest of the very same value. look: for
+    people. pickled: what to set; empty where that cannot be, as `why_not` says. is_temporary: whether it is a path of a
+    temporary file.
     """
 
     module: str
     name: str
     digest: str
+    exact: str
     look: str
     pickled: bytes
     why_not: str
@@ -57,7 +59,10 @@ class ModuleValue:
             if value is _MISSING:
                 return False
             is_own = self.is_temporary and _is_temporary(value) and os.fspath(value) not in _text(self.module)
-            return is_own or read_digest(value, self.module) == self.digest
+            if is_own:
+                return True
+            found, exact = read_digests(value, self.module)
+            return found == self.digest or exact == self.exact
 
     @property
     def is_table(self) -> bool:
@@ -103,9 +108,8 @@ def module_values(
                 is_read = part == name and not holds_code(shortened(value))
                 is_owner = part != name and not isinstance(value, type | types.ModuleType)
                 if value is not _MISSING and (is_read or (is_owner and (module, part) not in found)):
-                    found[module, part] = _value(
-                        module, part, value, read_digest(value, module) if is_read else "", dumps
-                    )
+                    digests = read_digests(value, module) if is_read else ("", "")
+                    found[module, part] = _value(module, part, value, digests, dumps)
     return tuple(found.values())
 
 
@@ -131,7 +135,7 @@ def imported(module: str) -> Any:
         return None
 
 
-def _value(module: str, name: str, value: Any, digest: str, dumps: Callable[[Any], bytes]) -> ModuleValue:
+def _value(module: str, name: str, value: Any, digests: tuple[str, str], dumps: Callable[[Any], bytes]) -> ModuleValue:
     why_not = ""
     try:
         pickled = dumps(value)
@@ -139,7 +143,7 @@ def _value(module: str, name: str, value: Any, digest: str, dumps: Callable[[Any
         pickled, why_not = b"", f"{type(error).__name__}: {error}"
     if len(pickled) > _MAX_NBYTES:
         pickled, why_not = b"", f"it takes {len(pickled) >> 20} MiB, more than {_MAX_NBYTES >> 20}"
-    return ModuleValue(module, name, digest, shown(shortened(value)), pickled, why_not, _is_temporary(value))
+    return ModuleValue(module, name, *digests, shown(shortened(value)), pickled, why_not, _is_temporary(value))
 
 
 def _place(name: str) -> tuple[str, str] | None:
