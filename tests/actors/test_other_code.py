@@ -545,6 +545,36 @@ def test_a_table_of_any_length_is_told_in_full(tmp_path: Path, monkeypatch: Any)
     assert sys.modules["users_words"].number("19999") == 7
 
 
+TABLES = """
+import collections, threading
+
+LIKE = {str(i): {f"{i}a", f"{i}b", f"{i}c"} for i in range(11_000)}
+COUNTS = collections.defaultdict(lambda: 0, {str(i): i for i in range(11_000)})
+LOCKS = [threading.Lock() for _ in range(11_000)]
+
+def number(x):
+    with LOCKS[COUNTS[x]]:
+        return sorted(LIKE[x])
+"""
+
+
+def test_a_long_table_of_sets_or_with_code_is_no_other_one_in_actors(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_tables.py").write_text(TABLES)
+    monkeypatch.syspath_prepend(tmp_path)
+    boxes = "import pickle, sys, users_tables; from datarax_ray.actors.description import boxed; "
+    boxes += "sys.stdout.buffer.write(pickle.dumps(boxed([users_tables.number])[1]))"
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    driver = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
+    code = pickle.loads(
+        subprocess.run([sys.executable, "-c", boxes], stdout=subprocess.PIPE, check=True, env=driver).stdout
+    )
+    assert {value.name for value in code.values} == {"LIKE", "COUNTS"}
+    module: Any = importlib.import_module("users_tables")
+    like = module.LIKE
+    code.check("here")
+    assert module.LIKE is like, "nothing is set"
+
+
 WRITTEN = """
 import users_lazy
 

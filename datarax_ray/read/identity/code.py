@@ -129,12 +129,32 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
             of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
             said = _source(found)  # type: ignore[arg-type]
             told = [said, around, _Telling().value(of_held, 0)]
-        elif shortened(value) is not value:  # in full, unlike in a fingerprint; without an object for each part of it
-            parts = sorted(value, key=repr) if isinstance(value, Set) else value
-            told = [type(value).__qualname__, hashlib.sha256(pickle.dumps(parts)).hexdigest()]
+        elif shortened(value) is not value:
+            told = [type(value).__qualname__, _in_full(value)]
         else:
             told = _Telling().value(lasting(value), 0)
     return digest(_anywhere(told, module)), digest(told)
+
+
+def _in_full(table: Any) -> str:
+    """A digest of all of a long table, unlike in a fingerprint; without an object for each part of it, mostly."""
+    parts = dict(table) if isinstance(table, dict) else sorted(table, key=repr) if isinstance(table, Set) else table
+    with contextlib.suppress(Exception):  # of what no pickle takes, as a lambda inside
+        if not _holds_sets(parts):
+            return hashlib.sha256(pickle.dumps(parts)).hexdigest()
+    return digest(_Telling().value(table, 0))
+
+
+def _holds_sets(table: Any) -> bool:
+    """Whether there are sets in it, which are pickled in another order by every process."""
+    for parts in (table.keys(), table.values()) if isinstance(table, Mapping) else (table,):
+        kinds = set(map(type, parts))
+        if any(issubclass(kind, Set) for kind in kinds):
+            return True
+        tables = tuple(kind for kind in kinds if issubclass(kind, Mapping | list | tuple))
+        if tables and any(isinstance(part, tables) and _holds_sets(part) for part in parts):
+            return True
+    return False
 
 
 def _anywhere(told: Any, module: str) -> str:

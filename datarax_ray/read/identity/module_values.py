@@ -105,7 +105,7 @@ def module_values(
             head = name.partition(".")[0]
             for part in dict.fromkeys([head, name]):
                 value = _held(module, part)
-                is_read = part == name and not holds_code(shortened(value))
+                is_read = part == name and not holds_code(value)
                 is_owner = part != name and not isinstance(value, type | types.ModuleType)
                 if value is not _MISSING and (is_read or (is_owner and (module, part) not in found)):
                     digests = read_digests(value, module) if is_read else ("", "")

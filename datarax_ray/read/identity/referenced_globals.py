@@ -35,6 +35,7 @@ _MAX_FOUND = 500
 _MAX_ITEMS = 10_000
 _SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
 _PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
+_TABLES = (Mapping, tuple, list, set, frozenset)
 # As plain as these, of types that fingerprints of earlier releases do not tell; see read_later.
 SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
 _UNSEEN = object()
@@ -479,6 +480,15 @@ def shortened(value: Any) -> Any:
 
 def holds_code(value: Any) -> bool:
     """Whether a container holds more than plain data: classes that were registered, say."""
-    parts = (*value.keys(), *value.values()) if isinstance(value, Mapping) else value
-    is_table = isinstance(parts, tuple | list | set | frozenset)
-    return is_table and any(not isinstance(part, _PLAIN) or holds_code(part) for part in parts)
+    if not isinstance(value, _PLAIN):  # of a user's own, which may be long in coming
+        value = shortened(value)
+    if not isinstance(value, _TABLES):
+        return False
+    for parts in (value.keys(), value.values()) if isinstance(value, Mapping) else (value,):
+        kinds = set(map(type, parts))  # a tenth of looking at each
+        tables = tuple(kind for kind in kinds if issubclass(kind, _TABLES))
+        if not all(issubclass(kind, _PLAIN) for kind in kinds):
+            return True
+        if tables and any(isinstance(part, tables) and holds_code(part) for part in parts):
+            return True
+    return False
