@@ -318,6 +318,48 @@ def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(tmp_pat
         code.check_unchanged()
 
 
+EDITED = """
+import functools
+
+def logged(function):
+    @functools.wraps(function)
+    def around(x):
+        return function(x)
+    return around
+
+def seen(function):
+    cache = {}
+    def around(x):
+        cache[x] = function(x)
+        return cache[x]
+    return around
+
+class Scale:
+    def __call__(self, x):
+        self.last = x
+        return x
+
+@logged
+def inner(x):
+    return x
+
+twice, scale = seen(inner), Scale()
+
+def outer(x):
+    return inner(twice(scale(x)))
+"""
+
+
+def test_code_that_is_edited_later_is_what_it_was_where_a_stream_begins(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_edited.py").write_text(EDITED)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_edited")
+    _, code = boxed([module.outer])  # type: ignore[arg-type]
+    (tmp_path / "users_edited.py").write_text("# one more line\n" * 2 + EDITED.replace("return", "assert True; return"))
+    module.outer(3)
+    code.check_unchanged()
+
+
 def test_a_name_that_another_module_took_before_is_set_where_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users_taken").mkdir()
     (tmp_path / "users_taken" / "__init__.py").write_text("")

@@ -52,6 +52,7 @@ from datarax_ray.read.identity.referenced_globals import (
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
 # another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
 PARSING = threading.RLock()
+_TEXTS: dict[tuple[types.CodeType, str], str] = {}  # of functions around others, by code and file
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
 MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
@@ -123,7 +124,7 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
     with PARSING:
         found: Any = inner(value)
         if inspect.isclass(found) or inspect.isfunction(found):
-            around = [_text(wrapper) for wrapper in wrappers(value)] if value is not found else []
+            around = [_text_around(wrapper) for wrapper in wrappers(value)] if value is not found else []
             held = kept(found) if inspect.isfunction(found) else {}
             # of functions that it holds the text alone, too: what these read is told by itself
             of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
@@ -308,7 +309,7 @@ class _Telling:
         for wrapper in wrappers(code):
             if wrapper.__code__ not in self._seen:
                 self._seen.add(wrapper.__code__)
-                self.around.append([_text(wrapper), self._reached(wrapper)])
+                self.around.append([_text_around(wrapper), self._reached(wrapper)])
                 self._look_around(wrapper)
 
 
@@ -333,9 +334,17 @@ def _state(value: Any) -> list[Any]:
     return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
 
 
-@functools.cache
+@functools.cache  # as it was at first: the file may be edited while the program runs
 def _source(code: Any) -> str:
     return _text(code)
+
+
+def _text_around(wrapper: types.FunctionType) -> str:
+    """As _source, of a function that is made anew for each look."""
+    key = wrapper.__code__, wrapper.__code__.co_filename
+    if key not in _TEXTS:
+        _TEXTS[key] = _text(wrapper)
+    return _TEXTS[key]
 
 
 def _text(code: Any) -> str:

@@ -39,6 +39,8 @@ _TABLES = (Mapping, tuple, list, set, frozenset)
 # As plain as these, of types that fingerprints of earlier releases do not tell; see read_later.
 SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
 _UNSEEN = object()
+# What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
+_WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 _CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
@@ -437,6 +439,14 @@ def _written(function: types.FunctionType) -> set[str]:
     """Globals, and attributes of such, that a function assigns to or assigns items of, declares global, or calls a
     changing method of: caches, counters.
     """
+    key = function.__code__, function.__code__.co_filename  # which equal codes may have other ones of
+    if key not in _WRITTEN:
+        _WRITTEN[key] = _written_names(function)
+    return {f"{function.__module__}.{name}" for name in _WRITTEN[key]}
+
+
+def _written_names(function: types.FunctionType) -> set[str]:
+    """As they stand in the text."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):  # without source, or a lambda in the middle of a line
@@ -449,7 +459,7 @@ def _written(function: types.FunctionType) -> set[str]:
             names.add(ast.unparse(node if isinstance(node, ast.Attribute) else node.value))
         elif isinstance(node, ast.Attribute) and node.attr in _CHANGING:
             names.add(ast.unparse(node.value))
-    return {f"{function.__module__}.{name}" for name in names}
+    return names
 
 
 def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
