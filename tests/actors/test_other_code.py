@@ -501,6 +501,38 @@ def test_a_function_with_another_around_it_stays_what_it_is_where_its_values_are
     assert actors.SCRATCH != module.SCRATCH
 
 
+DECORATOR = """
+import functools
+
+FACTOR = OFFSET = 1
+
+def plus(x):
+    return x + OFFSET
+
+def scaled(function):
+    @functools.wraps(function)
+    def around(x):
+        return plus(function(x) * FACTOR)
+    return around
+"""
+
+
+def test_what_a_decorator_reads_in_its_own_module_travels(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_decorator.py").write_text(DECORATOR)
+    text = "from users_decorator import scaled\n\n@scaled\ndef inner(x):\n    return x\n\n"
+    text += "def outer(x):\n    return inner(x)\n\nclass Map:\n    @scaled\n    def map(x):\n        return x\n"
+    (tmp_path / "users_decorated.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_decorated")
+    decorator: Any = sys.modules["users_decorator"]
+    decorator.FACTOR, decorator.OFFSET = 7, 3
+    for read in (module.inner, module.outer, module.Map()):
+        assert values_of(read).keys() >= {"users_decorator.FACTOR", "users_decorator.OFFSET"}
+    _, code = boxed([module.outer])  # type: ignore[arg-type]
+    anew(code, "users_decorated", "users_decorator")
+    assert sys.modules["users_decorated"].outer(1) == 1 * 7 + 3
+
+
 REGISTRY = """
 KINDS = NAMES = ()
 

@@ -184,7 +184,7 @@ def wrappers(root: Any) -> list[types.FunctionType]:
 def _walk(root: Any, found: dict[str, Any], package: str | None = "") -> Iterator[Any]:
     """Every function of the root, and of what these use, as it is called; puts what is used into `found`, by name.
 
-    package: that is followed; "" for the root's own, None for all of users'.
+    package: that is followed; "" for the root's own, None for all of users', with those that stand around others.
     """
     if not is_users(root):
         return
@@ -193,13 +193,15 @@ def _walk(root: Any, found: dict[str, Any], package: str | None = "") -> Iterato
     while waiting and len(found) < _MAX_FOUND:
         for function in _functions(waiting.pop()):
             yield function
-            plain = inspect.unwrap(function)
-            for name, called in [*_used(plain, package), *(_held_code(plain) if package is None else ())]:
-                value = inner(called)
-                if name not in found and value is not root:
-                    found[name] = shortened(value)
-                    if isinstance(value, types.FunctionType | type):
-                        waiting.append(called)
+            around = [] if package is not None else [*filter(is_users, map(_bare, _chain(function)))]
+            yield from around
+            for each in [inspect.unwrap(function), *around]:
+                for name, called in [*_used(each, package), *(_held_code(each) if package is None else ())]:
+                    value = inner(called)
+                    if name not in found and value is not root:
+                        found[name] = shortened(value)
+                        if isinstance(value, types.FunctionType | type):
+                            waiting.append(called)
 
 
 def _chain(function: Any) -> Iterator[types.FunctionType]:
