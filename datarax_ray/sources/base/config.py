@@ -36,15 +36,16 @@ def documented_order(*names: str) -> Callable[[type[Config]], type[Config]]:
 
         @functools.wraps(init)
         def by_position(self: Any, *args: Any, **kwargs: Any) -> None:
-            if len(args) > len(names):
-                raise TypeError(
-                    f"{config.__name__} takes {len(names)} fields by position, {', '.join(names)}; got {len(args)}"
-                )
             given = dict(zip(names, args, strict=False))
             if twice := sorted(given.keys() & kwargs.keys()):
                 raise TypeError(f"{config.__name__} got {twice} twice, by position and by name")
             init(self, **given, **kwargs)
 
+        signature = inspect.signature(init)
+        own, *fields = signature.parameters.values()
+        by_name = {each.name: each for each in fields}
+        first = [by_name.pop(name).replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        by_position.__signature__ = signature.replace(parameters=[own, *first, *by_name.values()])  # type: ignore[attr-defined]
         config.__init__ = by_position  # type: ignore[method-assign]
         return config
 
