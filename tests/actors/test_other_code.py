@@ -456,6 +456,23 @@ def test_a_path_that_the_code_names_in_full_is_the_same_on_hosts_that_have_the_c
     assert sys.modules["users_named"].words(1) == driver.words(1)
 
 
+def test_a_file_of_the_code_is_the_one_that_the_program_chose_where_the_code_is_temporary_too(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    text = "import os, tempfile\n\nWORDS, SCRATCH = os.path.dirname(__file__) + '/a.txt', tempfile.mkdtemp()\n"
+    (tmp_path / "users_job.py").write_text(text + "\ndef words(x):\n    return WORDS, SCRATCH\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path.parent))  # where the working_dir of a job lies
+    module: Any = importlib.import_module("users_job")
+    module.WORDS = str(tmp_path / "b.txt")
+    _, code = boxed([module.words])  # type: ignore[arg-type]
+    assert code.digests.keys() == {"datarax_ray", "users_job", "users_job:WORDS"}, "trainers share actors"
+    anew(code, "users_job")
+    words, scratch = sys.modules["users_job"].words(0)
+    assert words == str(tmp_path / "b.txt")
+    assert scratch != module.SCRATCH
+
+
 AROUND = """
 import functools, tempfile, threading
 

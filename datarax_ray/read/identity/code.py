@@ -160,12 +160,18 @@ def _holds_sets(table: Any) -> bool:
 
 def _anywhere(told: Any, module: str) -> str:
     """The JSON of a plain value, the same wherever the module lies: without the folder from which it is imported."""
-    text, file = json.dumps(told, sort_keys=True), asked(sys.modules.get(module), "__file__")
+    text, folder = json.dumps(told, sort_keys=True), folder_of(module)
+    return text.replace(json.dumps(folder)[1:-1], "") if folder else text
+
+
+def folder_of(module: str) -> str:
+    """The folder from which a module is imported; "" for none, or the root."""
+    file = asked(sys.modules.get(module), "__file__")
     if file is None:
-        return text
+        return ""
     depth, parents = module.count(".") + (Path(file).stem == "__init__"), Path(file).absolute().parents
     folder = parents[min(depth, len(parents) - 1)]
-    return text if folder == folder.parent else text.replace(json.dumps(str(folder))[1:-1], "")
+    return "" if folder == folder.parent else str(folder)
 
 
 def source_digest(text: str) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.identity.code import PARSING, read_digests
+from datarax_ray.read.identity.code import PARSING, folder_of, read_digests
 from datarax_ray.read.identity.referenced_globals import holds_code, read_of_modules, shortened
 
 # A transform that holds more sends it once for all actors of a node; this goes to each, and is kept by the driver.
@@ -58,8 +58,8 @@ class ModuleValue:
                 return value is not None and value is not _MISSING
             if value is _MISSING:
                 return False
-            is_own = self.is_temporary and _is_temporary(value) and os.fspath(value) not in _text(self.module)
-            if is_own:
+            is_own = self.is_temporary and _is_temporary(value, self.module)
+            if is_own and os.fspath(value) not in _text(self.module):
                 return True
             found, exact = read_digests(value, self.module)
             return found == self.digest or exact == self.exact
@@ -143,7 +143,8 @@ def _value(module: str, name: str, value: Any, digests: tuple[str, str], dumps: 
         pickled, why_not = b"", f"{type(error).__name__}: {error}"
     if len(pickled) > _MAX_NBYTES:
         pickled, why_not = b"", f"it takes {len(pickled) >> 20} MiB, more than {_MAX_NBYTES >> 20}"
-    return ModuleValue(module, name, *digests, shown(shortened(value)), pickled, why_not, _is_temporary(value))
+    is_temporary = _is_temporary(value, module)
+    return ModuleValue(module, name, *digests, shown(shortened(value)), pickled, why_not, is_temporary)
 
 
 def _place(name: str) -> tuple[str, str] | None:
@@ -164,8 +165,12 @@ def _held(module: str, name: str) -> Any:
     return value
 
 
-def _is_temporary(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) and os.fspath(value).startswith(tempfile.gettempdir() + os.sep)
+def _is_temporary(value: Any, module: str) -> bool:
+    """Whether it is the path of a temporary file, none of the code, which a job's working_dir has among these."""
+    if not isinstance(value, str | os.PathLike):
+        return False
+    top, folder, path = tempfile.gettempdir() + os.sep, folder_of(module), str(os.fspath(value))
+    return path.startswith(top) and not (folder.startswith(top) and f"{path}{os.sep}".startswith(folder + os.sep))
 
 
 def _text(module: str) -> str:

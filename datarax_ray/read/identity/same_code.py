@@ -49,7 +49,7 @@ class Code:
     @property
     def digests(self) -> dict[str, str]:
         """What tells it from other code, wherever it lies."""
-        values = {f"{value.module}:{value.name}": value.digest for value in self.values}
+        values = {f"{value.module}:{value.name}": value.digest for value in self.values if not value.is_temporary}
         return {name: found for name, (found, _) in self.each.items()} | values
 
     @property
