@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 from ray.cluster_utils import Cluster
@@ -664,6 +665,19 @@ def test_a_long_table_of_sets_or_with_code_is_no_other_one_in_actors(tmp_path: P
     like = module.LIKE
     code.check("here")
     assert module.LIKE is like, "nothing is set"
+
+
+def test_what_is_too_large_to_travel_is_not_pickled_and_looked_at_once(tmp_path: Path, monkeypatch: Any) -> None:
+    np.save(tmp_path / "tokens.npy", np.zeros(17 * 2**20, np.uint8))
+    text = f"import numpy as np\n\nTOKENS = np.load({str(tmp_path / 'tokens.npy')!r}, mmap_mode='r')\n"
+    (tmp_path / "users_mapped.py").write_text(text + "\ndef token(x):\n    return TOKENS[x]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_mapped")
+    monkeypatch.setattr(np.memmap, "__reduce_ex__", None)
+    _, code = boxed([module.token])  # type: ignore[arg-type]
+    assert [value.why_not for value in code.values] == ["it takes 17 MiB, more than 16"]
+    monkeypatch.setattr("datarax_ray.read.identity.module_values.read_digests", None)
+    code.check_unchanged()
 
 
 WRITTEN = """

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import PARSING, folder_of, read_digests
 from datarax_ray.read.identity.referenced_globals import holds_code, read_of_modules, shortened
@@ -36,8 +38,8 @@ class ModuleValue:
 
     name: in the module. digest: tells it from another value, wherever the module lies; "" for an object of which
     attributes are read, which is set only where there is none. exact: the digest of the very same value. look: for
-    people. pickled: what to set; empty where that cannot be, as `why_not` says. is_temporary: whether it is a path of a
-    temporary file.
+    people. pickled: what to set; empty where that cannot be, as `why_not` says. nbytes: of it pickled, also where that is
+    too large to travel. is_temporary: whether it is a path of a temporary file.
     """
 
     module: str
@@ -47,6 +49,7 @@ class ModuleValue:
     look: str
     pickled: bytes
     why_not: str
+    nbytes: int
     is_temporary: bool
 
     @property
@@ -136,15 +139,18 @@ def imported(module: str) -> Any:
 
 
 def _value(module: str, name: str, value: Any, digests: tuple[str, str], dumps: Callable[[Any], bytes]) -> ModuleValue:
-    why_not = ""
+    pickled, why_not = b"", ""
+    nbytes = value.nbytes if isinstance(value, np.ndarray) else 0  # a file that is mapped may be larger than the memory
     try:
-        pickled = dumps(value)
+        if nbytes <= _MAX_NBYTES:
+            pickled = dumps(value)
+            nbytes = len(pickled)
     except Exception as error:  # a lock, an open file
-        pickled, why_not = b"", f"{type(error).__name__}: {error}"
-    if len(pickled) > _MAX_NBYTES:
-        pickled, why_not = b"", f"it takes {len(pickled) >> 20} MiB, more than {_MAX_NBYTES >> 20}"
+        why_not = f"{type(error).__name__}: {error}"
+    if nbytes > _MAX_NBYTES:
+        pickled, why_not = b"", f"it takes {nbytes >> 20} MiB, more than {_MAX_NBYTES >> 20}"
     is_temporary = _is_temporary(value, module)
-    return ModuleValue(module, name, *digests, shown(shortened(value)), pickled, why_not, is_temporary)
+    return ModuleValue(module, name, *digests, shown(shortened(value)), pickled, why_not, nbytes, is_temporary)
 
 
 def _place(name: str) -> tuple[str, str] | None:

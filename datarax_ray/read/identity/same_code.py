@@ -84,7 +84,7 @@ class Code:
         it may be a cache that is handed to who fills it; and nothing of a large one, at which looking takes long.
         """
         for value in self.values:
-            if value.digest and len(value.pickled) <= _MAX_LOOKED_AT_NBYTES and not value.is_here:
+            if value.digest and value.nbytes <= _MAX_LOOKED_AT_NBYTES and not value.is_here:
                 said = (
                     f"{value.module}.{value.name} was {value.look} when the RaySource was made, and its actors have "
                     f"that; it is {value.look_here} now, with which one process would give other data. Set it before "
