@@ -24,7 +24,7 @@ from ray.cluster_utils import Cluster
 
 import datarax_ray
 from datarax_ray import RaySource
-from datarax_ray.actors.description import boxed, pickled
+from datarax_ray.actors.description import boxed, pickled, unboxed
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.identity.same_code import OtherCodeError, code_of
@@ -678,6 +678,36 @@ def test_what_is_too_large_to_travel_is_not_pickled_and_looked_at_once(tmp_path:
     assert [value.why_not for value in code.values] == ["it takes 17 MiB, more than 16"]
     monkeypatch.setattr("datarax_ray.read.identity.module_values.read_digests", None)
     code.check_unchanged()
+
+
+FLAGS = """
+import types
+from absl import flags
+
+FLAGS, args = flags.FlagValues(), types.SimpleNamespace(data=None)
+flags.DEFINE_integer("size", 1, "of a picture", flag_values=FLAGS)
+
+class Resize:
+    def __init__(self):
+        self.size = FLAGS.size
+
+    def map(self, x):
+        return x, self.size, args.data.scale
+"""
+
+
+def test_flags_that_actors_have_not_parsed_and_objects_in_objects_are_what_the_program_has(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "users_flags.py").write_text(FLAGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_flags")
+    module.FLAGS(["train.py", "--size=7"])
+    module.args.data = argparse.Namespace(scale=3)
+    box, code = boxed([module.Resize()])  # type: ignore[arg-type]
+    anew(code, "users_flags")
+    assert unboxed(box)[0].map(1) == (1, 7, 3)
+    assert sys.modules["users_flags"].FLAGS.size == 7
 
 
 WRITTEN = """

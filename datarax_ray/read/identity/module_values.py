@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import os
 import pickle
 import sys
@@ -85,7 +86,10 @@ class ModuleValue:
             owner, value = functools.reduce(getattr, path, imported(self.module)), pickle.loads(self.pickled)
             try:
                 setattr(owner, last, value)
+                is_taken = isinstance(owner, type | types.ModuleType) or self.is_here
             except Exception:  # a frozen dataclass
+                is_taken = False
+            if not is_taken:  # absl's FLAGS give nothing where they were not parsed
                 object.__setattr__(owner, last, value)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
@@ -95,7 +99,7 @@ class ModuleValue:
 def module_values(
     roots: Iterable[Any], carried: Iterable[Any], by_value: Collection[str], dumps: Callable[[Any], bytes]
 ) -> tuple[ModuleValue, ...]:
-    """What functions and classes read in users' modules, an object before its attributes.
+    """What functions and classes read in users' modules, objects before their attributes.
 
     carried: of those that travel with the globals that they load, as a lambda does. by_value: modules that travel so.
     """
@@ -105,8 +109,7 @@ def module_values(
         for module, name in filter(None, map(_place, sorted(names))):
             if module in ("__main__", *by_value) or name.startswith("__") or "<" in name:
                 continue
-            head = name.partition(".")[0]
-            for part in dict.fromkeys([head, name]):
+            for part in itertools.accumulate(name.split("."), "{}.{}".format):
                 value = _held(module, part)
                 is_read = part == name and not holds_code(value)
                 is_owner = part != name and not isinstance(value, type | types.ModuleType)
