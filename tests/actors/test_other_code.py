@@ -467,11 +467,11 @@ def test_a_file_of_the_code_is_the_one_that_the_program_chose_where_the_code_is_
     module: Any = importlib.import_module("users_job")
     module.WORDS = str(tmp_path / "b.txt")
     _, code = boxed([module.words])  # type: ignore[arg-type]
-    assert code.digests.keys() == {"datarax_ray", "users_job", "users_job:WORDS"}, "trainers share actors"
     anew(code, "users_job")
     words, scratch = sys.modules["users_job"].words(0)
     assert words == str(tmp_path / "b.txt")
     assert scratch != module.SCRATCH
+    assert code.digests.keys() == {"datarax_ray", "users_job", "users_job:WORDS"}, "trainers share actors"
 
 
 AROUND = """
@@ -708,6 +708,103 @@ def test_flags_that_actors_have_not_parsed_and_objects_in_objects_are_what_the_p
     anew(code, "users_flags")
     assert unboxed(box)[0].map(1) == (1, 7, 3)
     assert sys.modules["users_flags"].FLAGS.size == 7
+
+
+LAZY = """
+import functools, sys, threading
+from dataclasses import dataclass
+
+class Words:
+    made = None
+
+    @functools.cached_property
+    def table(self):
+        return {"a": 1}, threading.Lock()
+
+    @property
+    def lock(self):
+        if self.made is None:
+            self.made = threading.Lock()
+        return self.made
+
+    def __call__(self, x):
+        with self.lock:
+            return self.table[0].get(x)
+
+@dataclass(frozen=True)
+class Config:
+    size: int = 2
+
+    @functools.cached_property
+    def area(self):
+        return self.size**2
+
+def log(x, file=sys.stderr):
+    print(x, file=file)
+
+def area(config):
+    return config.area
+
+words, config = Words(), Config()
+
+def number(x):
+    log(x)
+    return words(x), area(config)
+"""
+
+
+def test_what_objects_make_when_they_are_first_asked_is_no_change_of_the_program(
+    tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    (tmp_path / "users_asked.py").write_text(LAZY)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_asked")
+    _, before = boxed([module.number])  # type: ignore[arg-type]
+    assert module.number("a") == (1, 4)
+    before.check_unchanged()
+    _, code = boxed([module.number])  # type: ignore[arg-type]
+    with open(os.devnull, "w") as file:
+        monkeypatch.setattr(sys, "stderr", file)  # a notebook's is another one than an actor's
+        anew(code, "users_asked")
+    assert caplog.text == ""
+
+
+CALLED = """
+class Cache:
+    def __init__(self):
+        self.known = {}
+
+    def of(self, x):
+        return keep(self.known, x)
+
+    def __call__(self, x):
+        return self.of(x)
+
+def keep(known, x):
+    known[x] = known.get(x, 2 * x)
+    return known[x]
+
+twice = Cache()
+
+def scale(x):
+    return twice(x)
+"""
+
+
+def test_what_changes_inside_an_object_that_is_called_is_told_and_no_error(
+    tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    (tmp_path / "users_called.py").write_text(CALLED)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_called")
+    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    assert module.scale(3) == 6
+    code.check_unchanged()
+    assert "users_called.twice was <users_called.Cache object at" in caplog.text
+    module.twice = module.Cache()
+    assert module.scale(4) == 8
+    with pytest.raises(ValueError, match="users_called.twice was <users_called.Cache"):
+        code.check_unchanged()
 
 
 WRITTEN = """

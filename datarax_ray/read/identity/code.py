@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import io
 import json
 import os
 import pickle
@@ -126,6 +127,7 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
         if inspect.isclass(found) or inspect.isfunction(found):
             around = [_text_around(wrapper) for wrapper in wrappers(value)] if value is not found else []
             held = kept(found) if inspect.isfunction(found) else {}
+            held = {name: each for name, each in held.items() if not isinstance(each, io.IOBase)}  # file=sys.stderr
             # of functions that it holds the text alone, too: what these read is told by itself
             of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
             said = _source(found)  # type: ignore[arg-type]
@@ -133,7 +135,7 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
         elif shortened(value) is not value:
             told = [type(value).__qualname__, _in_full(value)]
         else:
-            told = _Telling().value(lasting(value), 0)
+            told = _Telling().value(lasting(value, is_lazy=True), 0)
     return digest(_anywhere(told, module)), digest(told)
 
 

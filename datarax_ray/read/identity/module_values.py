@@ -26,7 +26,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import PARSING, folder_of, read_digests
-from datarax_ray.read.identity.referenced_globals import holds_code, read_of_modules, shortened
+from datarax_ray.read.identity.referenced_globals import holds_code, is_data, read_of_modules, shortened
 
 # A transform that holds more sends it once for all actors of a node; this goes to each, and is kept by the driver.
 _MAX_NBYTES = 16 * 2**20
@@ -39,8 +39,8 @@ class ModuleValue:
 
     name: in the module. digest: tells it from another value, wherever the module lies; "" for an object of which
     attributes are read, which is set only where there is none. exact: the digest of the very same value. look: for
-    people. pickled: what to set; empty where that cannot be, as `why_not` says. nbytes: of it pickled, also where that is
-    too large to travel. is_temporary: whether it is a path of a temporary file.
+    people. pickled: what to set; empty where that cannot be, as `why_not` says. nbytes: of it pickled, also where that
+    is too large to travel. is_temporary: whether it is a path of a temporary file.
     """
 
     module: str
@@ -69,8 +69,10 @@ class ModuleValue:
             return found == self.digest or exact == self.exact
 
     @property
-    def is_table(self) -> bool:
-        return isinstance(_held(self.module, self.name), dict | list | set)
+    def may_be_cache(self) -> bool:
+        """Whether what changed may be inside it: of a table, or of an object that looks as it did."""
+        value = _held(self.module, self.name)
+        return isinstance(value, dict | list | set) or (not is_data(value) and self.look == self.look_here)
 
     @property
     def look_here(self) -> str:

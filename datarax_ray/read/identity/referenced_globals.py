@@ -363,21 +363,29 @@ def _attributes(function: types.FunctionType, package: str | None, written: set[
     return found
 
 
-def lasting(value: Any) -> Any:
-    """An object that is called, without what it writes to then: a cache, a clock, a file that it opens."""
-    changed = _changed(type(value), "__call__")
+def lasting(value: Any, *, is_lazy: bool = False) -> Any:
+    """An object that is called, without what it writes to then: a cache, a clock, a file that it opens.
+
+    is_lazy: also without what its properties make when they are first asked, which states of earlier releases have.
+    """
+    changed = _changed(type(value), "__call__", is_lazy=is_lazy)
+    if is_lazy:
+        parts = (part for base in type(value).__mro__ for part in vars(base).items())
+        changed |= {name for name, part in parts if isinstance(part, functools.cached_property)}
     if not changed or not isinstance(asked(value, "__dict__"), dict) or callable(asked(value, "fingerprint")):
         return value
     return [type(value), {name: held for name, held in vars(value).items() if name not in changed}]
 
 
-def _changed(cls: type, method: str) -> set[str]:
+def _changed(cls: type, method: str, *, is_lazy: bool = False) -> set[str]:
     """The attributes that a method of users', and those of the class that it uses, write to of their object."""
     found: set[str] = set()
     waiting, seen = [method], set()
     while waiting:
         name = waiting.pop()
         function = inspect.getattr_static(cls, name, None)
+        if is_lazy and isinstance(function, property):
+            function = function.fget
         if name in seen or not isinstance(function, types.FunctionType) or not is_users(inspect.unwrap(function)):
             continue
         seen.add(name)
@@ -488,6 +496,11 @@ def shortened(value: Any) -> Any:
     """The value; of a long table its type and length."""
     is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
     return [type(value).__name__, len(value)] if is_table and len(value) > _MAX_ITEMS else value
+
+
+def is_data(value: Any) -> bool:
+    """Whether it is plain data, or as plain as that."""
+    return isinstance(value, (*_PLAIN, *SETTINGS))
 
 
 def holds_code(value: Any) -> bool:

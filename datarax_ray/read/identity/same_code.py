@@ -80,8 +80,8 @@ class Code:
             )
 
     def check_unchanged(self) -> None:
-        """Raise ValueError where this process has set something anew since this was made. Of a table it is told alone:
-        it may be a cache that is handed to who fills it; and nothing of a large one, at which looking takes long.
+        """Raise ValueError where this process has set something anew since this was made. What changed inside a table
+        or object is told alone, as it may be a cache; and nothing of a large one, at which looking takes long.
         """
         for value in self.values:
             if value.digest and value.nbytes <= _MAX_LOOKED_AT_NBYTES and not value.is_here:
@@ -90,7 +90,7 @@ class Code:
                     f"that; it is {value.look_here} now, with which one process would give other data. Set it before "
                     "the RaySource is made, or make another one after every change"
                 )
-                if not value.is_table:
+                if not value.may_be_cache:
                     raise ValueError(said)
                 logger.warning(said)
 
