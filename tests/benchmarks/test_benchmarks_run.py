@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import hf_streams, ingest, parquet, remote_files, small_files
+from tests.benchmarks import hf_streams, ingest, parquet, remote_files, shuffle_quality, small_files
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +96,16 @@ def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> No
     assert block["requests"] <= (8 + 12) / 8
     assert first["requests"] <= 1
     assert later["requests"] <= 12 / 600
+
+
+def test_the_global_shuffle_mixes_as_the_true_permutation_does_and_blocks_as_their_windows_say(tmp_path: Path) -> None:
+    found = shuffle_quality.main(["--records", str(2**17), "--plot", str(tmp_path / "plot.svg")])
+    true, shuffled = found[shuffle_quality.TRUE], found[shuffle_quality.GLOBAL]
+    for measure, spread in {"travelled": 0.02, "neighbours": 0.3, "labels": 0.02, "runs": 0.02}.items():
+        assert shuffled[measure] == pytest.approx(true[measure], rel=spread)
+    group = shuffle_quality.GROUP
+    for window in (4, 16, 64):
+        of_blocks = found[f"blocks of {group}, windows of {window}"]
+        assert of_blocks["neighbours"] == pytest.approx((group - 1) / (window * group - 1), rel=0.05)
+        assert of_blocks["labels"] <= window
+    assert (tmp_path / "plot.svg").read_text().count("<circle") == 2 * len(shuffle_quality.WINDOWS)
