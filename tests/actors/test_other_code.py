@@ -807,6 +807,31 @@ def test_what_changes_inside_an_object_that_is_called_is_told_and_no_error(
         code.check_unchanged()
 
 
+LATER = """
+import functools
+
+SCALE = 1
+
+class Map:
+    @functools.cached_property
+    def table(self):
+        return {"a": SCALE}
+
+    def map(self, x):
+        return self.table[x]
+"""
+
+
+def test_what_a_cached_property_reads_travels(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_later.py").write_text(LATER)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_later")
+    module.SCALE = 7
+    box, code = boxed([module.Map()])  # type: ignore[arg-type]
+    anew(code, "users_later")
+    assert unboxed(box)[0].map("a") == 7
+
+
 WRITTEN = """
 import users_lazy
 

@@ -130,7 +130,7 @@ def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set
     for root in carried:
         loaded = (
             f"{function.__module__}.{name}"
-            for function in map(inspect.unwrap, _functions(root))
+            for function in map(inspect.unwrap, _functions(root, is_lazy=True))
             for code in code_objects(function.__code__)
             for name in code.co_names
         )
@@ -191,7 +191,7 @@ def _walk(root: Any, found: dict[str, Any], package: str | None = "") -> Iterato
     package = root.__module__.partition(".")[0] if package == "" else package
     waiting = [root]
     while waiting and len(found) < _MAX_FOUND:
-        for function in _functions(waiting.pop()):
+        for function in _functions(waiting.pop(), is_lazy=package is None):
             yield function
             around = [] if package is not None else [*filter(is_users, map(_bare, _chain(function)))]
             yield from around
@@ -249,13 +249,18 @@ def is_users_file(name: str) -> bool:
     return not name.startswith((*_LIBRARIES, _PACKAGE, "<frozen "))
 
 
-def _functions(code: Any) -> Iterator[Any]:
-    """The function itself, or the methods of a class, with what is around them."""
+def _functions(code: Any, *, is_lazy: bool = False) -> Iterator[Any]:
+    """The function itself, or the methods of a class, with what is around them.
+
+    is_lazy: with those of cached properties, which fingerprints of earlier releases do not tell.
+    """
     for value in vars(code).values() if inspect.isclass(code) else [code]:
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
         elif isinstance(value, property):
             value = value.fget
+        elif is_lazy and isinstance(value, functools.cached_property):
+            value = value.func
         if callable(value) and isinstance(inspect.unwrap(value), types.FunctionType):
             yield value
 
