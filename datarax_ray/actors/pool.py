@@ -83,6 +83,7 @@ class RayPool(Pool):
         self._connection = Connection()
         self._description: Boxed | None
         self._description, self._code = boxed(description)
+        self._told: set[str] = set()  # of what the program has set since
         self._is_closed = False
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
@@ -406,7 +407,7 @@ class RayPool(Pool):
 
     def check_unchanged(self) -> None:
         """Raise ValueError where the program has set what transforms read since its actors were given it."""
-        self._code.check_unchanged()
+        self._code.check_unchanged(self._told)
 
     def check_open(self) -> None:
         """Raise RuntimeError once closed."""

@@ -296,16 +296,51 @@ def test_a_value_that_cannot_be_set_is_an_error_where_it_is_another(
 ) -> None:
     (tmp_path / "users_settings.py").write_text(SETTINGS)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("datarax_ray.read.identity.module_values._MAX_NBYTES", 2)
     settings = importlib.import_module("users_settings")
     _, code = boxed([settings.Map()])  # type: ignore[arg-type]
     anew(code, "users_settings")
     settings = importlib.import_module("users_settings")
-    monkeypatch.setattr(f"users_settings.{name}", 7)
+    monkeypatch.setattr(f"users_settings.{name}", b"7" * 17 * 2**20)
     _, code = boxed([settings.Map()])  # type: ignore[arg-type]
-    message = f"users_settings.{name} is 1 on node here, .* and 7 in the driver, and cannot be set there .it takes 0 M"
+    message = f"users_settings.{name} is 1 on node here, .* and b'7.* in the driver, .* set there .it takes 17 M"
     with pytest.raises(OtherCodeError, match=message):
         anew(code, "users_settings")
+
+
+OWN = """
+import uuid
+
+class Add:
+    def __init__(self):
+        self.mine = uuid.uuid4().hex
+    def __setstate__(self, state):
+        vars(self).update(state, mine=uuid.uuid4().hex)
+    def __call__(self, x):
+        return x + self.amount
+    amount = 1
+
+add = Add()
+
+def scale(x):
+    return add(x)
+"""
+
+
+def test_an_object_with_something_of_its_own_in_each_process_is_no_other(
+    tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    (tmp_path / "users_own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_own")
+    module.add.amount = 7
+    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    told: set[str] = set()
+    module.add.mine = "another"
+    for _ in range(2):
+        code.check_unchanged(told)
+    assert len(told) == len(caplog.messages) == 1
+    anew(code, "users_own")
+    assert sys.modules["users_own"].scale(1) == 8
 
 
 def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(tmp_path: Path, monkeypatch: Any) -> None:
@@ -313,10 +348,10 @@ def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     module: Any = importlib.import_module("users_late")
     _, code = boxed([module.scale])  # type: ignore[arg-type]
-    code.check_unchanged()
+    code.check_unchanged(set())
     module.SCALE = 7
     with pytest.raises(ValueError, match="users_late.SCALE was 1 when the RaySource was made.* 7 now.* Set it before"):
-        code.check_unchanged()
+        code.check_unchanged(set())
 
 
 EDITED = """
@@ -358,7 +393,7 @@ def test_code_that_is_edited_later_is_what_it_was_where_a_stream_begins(tmp_path
     _, code = boxed([module.outer])  # type: ignore[arg-type]
     (tmp_path / "users_edited.py").write_text("# one more line\n" * 2 + EDITED.replace("return", "assert True; return"))
     module.outer(3)
-    code.check_unchanged()
+    code.check_unchanged(set())
 
 
 def test_a_name_that_another_module_took_before_is_set_where_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
@@ -677,7 +712,7 @@ def test_what_is_too_large_to_travel_is_not_pickled_and_looked_at_once(tmp_path:
     _, code = boxed([module.token])  # type: ignore[arg-type]
     assert [value.why_not for value in code.values] == ["it takes 17 MiB, more than 16"]
     monkeypatch.setattr("datarax_ray.read.identity.module_values.read_digests", None)
-    code.check_unchanged()
+    code.check_unchanged(set())
 
 
 FLAGS = """
@@ -761,7 +796,7 @@ def test_what_objects_make_when_they_are_first_asked_is_no_change_of_the_program
     module: Any = importlib.import_module("users_asked")
     _, before = boxed([module.number])  # type: ignore[arg-type]
     assert module.number("a") == (1, 4)
-    before.check_unchanged()
+    before.check_unchanged(set())
     _, code = boxed([module.number])  # type: ignore[arg-type]
     with open(os.devnull, "w") as file:
         monkeypatch.setattr(sys, "stderr", file)  # a notebook's is another one than an actor's
@@ -799,12 +834,12 @@ def test_what_changes_inside_an_object_that_is_called_is_told_and_no_error(
     module: Any = importlib.import_module("users_called")
     _, code = boxed([module.scale])  # type: ignore[arg-type]
     assert module.scale(3) == 6
-    code.check_unchanged()
+    code.check_unchanged(set())
     assert "users_called.twice was <users_called.Cache object at" in caplog.text
     module.twice = module.Cache()
     assert module.scale(4) == 8
     with pytest.raises(ValueError, match="users_called.twice was <users_called.Cache"):
-        code.check_unchanged()
+        code.check_unchanged(set())
 
 
 LATER = """

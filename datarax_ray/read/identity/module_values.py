@@ -80,7 +80,7 @@ class ModuleValue:
         return "missing" if value is _MISSING else shown(shortened(value))
 
     def set_here(self) -> str:
-        """Set it in this process. Returns why that could not be."""
+        """Set it in this process. Returns why that could not be, "" where it could."""
         if not self.pickled:
             return self.why_not
         *path, last = self.name.split(".")
@@ -95,7 +95,7 @@ class ModuleValue:
                 object.__setattr__(owner, last, value)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        return "it was set, and does not stay"
+        return ""
 
 
 def module_values(
@@ -122,7 +122,7 @@ def module_values(
 
 
 def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterator[tuple[ModuleValue, str]]:
-    """Set them in this process. Gives those that are another here all the same, and why.
+    """Set them in this process. Gives those that are another here and could not be set, and why.
 
     imports: modules, in turn, one of which may set what another one holds, as it did in the driver.
     """
@@ -131,7 +131,7 @@ def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterato
         imported(name)
     values = [value for value in values if imported(value.module) is not None]
     # an object brings its attributes, and one that is called may be the same once what it reads is
-    failed = [(value, value.set_here()) for value in values if not value.is_here]
+    failed = [(value, why) for value in values if not value.is_here and (why := value.set_here())]
     return ((value, why) for value, why in failed if value.digest and not value.is_here)
 
 

@@ -79,9 +79,10 @@ class Code:
                 "it; an object that is called may say what decides the elements by a method fingerprint() -> str"
             )
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self, told: set[str]) -> None:
         """Raise ValueError where this process has set something anew since this was made. What changed inside a table
-        or object is told alone, as it may be a cache; and nothing of a large one, at which looking takes long.
+        or object is told alone, as it may be a cache, unless it is among `told`; and nothing of a large one, at which
+        looking takes long.
         """
         for value in self.values:
             if value.digest and value.nbytes <= _MAX_LOOKED_AT_NBYTES and not value.is_here:
@@ -92,7 +93,9 @@ class Code:
                 )
                 if not value.may_be_cache:
                     raise ValueError(said)
-                logger.warning(said)
+                if said not in told:
+                    told.add(said)
+                    logger.warning(said)
 
 
 @dataclass(frozen=True)
