@@ -284,7 +284,7 @@ class RayPool(Pool):
             if ask.outcome is not None:
                 return Arrived(part, ask.outcome, ask.node) if isinstance(ask.outcome, Block) else ask.outcome
         refs = {ask.ref: ask for ask in sent.values()}
-        known = next((ref for ref, ask in refs.items() if ask.look_at == math.inf), None)
+        known = next((ref for ref, ask in refs.items() if math.isinf(ask.look_at)), None)
         began = time.monotonic()
         with self._connection.waiting():
             ready, _ = ray.wait([known], timeout=0) if known is not None else ([], None)
@@ -297,7 +297,7 @@ class RayPool(Pool):
             return self._missing(refs)
         ask, *others = (refs[ref] for ref in ready)
         for other in others:
-            other.look_at = math.inf  # it is received the next time
+            other.look_at = -math.inf  # it is received the next time; or its copy is, and `ended` tells of this one
         if self._is_elsewhere(ask):
             return None
         block = self._fetch(ask)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from datarax_ray import RaySource
+from datarax_ray.actors import pool as pool_module
+from datarax_ray.actors.actor_set import InFlight
+from datarax_ray.actors.pool import RayPool
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.window import Part
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode
 from tests.waiting import until_all_run
@@ -55,3 +63,22 @@ def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(
         assert distributed.num_running == 3
         stuck.end.touch()
         assert rows(distributed.batches(0, StreamOptions(8))) == want
+
+
+def test_what_came_with_a_part_that_is_received_is_told_as_read(monkeypatch: Any) -> None:
+    """Of many parts several come at once. Whose part came with its own copy would be late with it for ever."""
+    pool: Any = RayPool.__new__(RayPool)
+    pool._is_closed, pool._waited_s, pool._lock = False, 0.0, threading.RLock()
+    pool._connection = SimpleNamespace(waiting=contextlib.nullcontext, held=contextlib.nullcontext)
+    pool._fetch, come = lambda ask: None, ["0", "1"]
+
+    def wait(refs: list[str], **_: Any) -> tuple[list[str], list[str]]:
+        return [ref for ref in refs if ref in come], [ref for ref in refs if ref not in come]
+
+    monkeypatch.setattr(pool_module, "ray", SimpleNamespace(wait=wait))
+    parts = [Part(0, index, index, ReadRequest(0, 64)) for index in range(40)]
+    sent: Any = {part: InFlight(part, str(part.index), look_at=time.monotonic() + 60) for part in parts}
+    pool.receive(sent)
+    del sent[parts[0]]
+    assert pool.ended(sent) == [parts[1]]
+    assert pool.ended(sent) == []
