@@ -24,7 +24,7 @@ class PositionSet(Protocol):
         ...
 
     def first_from(self, position: int) -> int:
-        """The first of them from this position on; a later one than the last of a stream where there is none."""
+        """The first of them from this position on; itself, or one behind the end of the stream, where there is none."""
         ...
 
 

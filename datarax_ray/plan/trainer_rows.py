@@ -126,16 +126,20 @@ class TrainerPositions:
         return mine
 
     def first_from(self, position: int) -> int:
-        """The first of whole batches, from this position on; itself where it has none.
+        """The first of them from this position on; itself where the stream has none.
 
-        >>> rows = TrainerPositions(0, None, TrainerRows(8, share_of_rank(2, 4)))
-        >>> [rows.first_from(position) for position in (0, 4, 5, 6)]
-        [4, 4, 5, 12]
+        >>> rows = TrainerPositions(0, 15, TrainerRows(8, share_of_rank(2, 4)))
+        >>> [rows.first_from(position) for position in (0, 4, 5, 6, 12, 13)]
+        [4, 4, 5, 11, 12, 13]
         """
-        row = (position - self.origin) % self.rows.batch_size
-        begin = position - row
-        later = [max(row, lo) for lo, hi in self.rows.full if hi > row]
-        return begin + (later or [self.rows.batch_size + lo for lo, _ in self.rows.full] or [row])[0]
+        size = self.rows.batch_size
+        begin = position - (position - self.origin) % size
+        for start in (begin, begin + size):
+            num_rows = size if self.stop is None else min(size, self.stop - start)
+            for lo, hi in (self.rows.of(num_rows) or ((0, 1),)) if num_rows > 0 else ():  # as `contain`
+                if start + hi > position:
+                    return max(position, start + lo)
+        return position
 
 
 def num_rows_in(ranges: tuple[tuple[int, int], ...]) -> int:

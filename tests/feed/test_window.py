@@ -635,6 +635,25 @@ def test_positions_of_other_trainers_say_nothing_of_what_a_record_takes(rank):
     assert 0.1 < max(read_s) <= 0.65, "a second at most, and what 128 rows of its own take"
 
 
+@pytest.mark.parametrize("rank", [0, 1, 7])
+def test_the_rows_of_a_last_batch_that_is_short_are_no_single_chunk(rank):
+    """All of the data is less than a batch: who counted from the first row of a whole one would ask for all at once."""
+    rows = TrainerPositions(0, 80_000, TrainerRows(10**6, share_of_rank(rank, 8)))
+    order = order_of(80_000)
+    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=80_000, wanted=Wanted(rows))
+    machine, found = Window(scheduler, max_nbytes=BIG), []
+    machine.reassign((7, 8))
+    while not machine.is_finished:
+        machine.asks()
+        head, mine = machine.head, int(rows.contain(np.arange(*machine.head_range)).sum())
+        found.append(mine)
+        for part in head:
+            machine.arrived(part, 4096 * mine // len(head), 0.01 * mine / len(head))
+        machine.release()
+    assert sum(found) == 10_000
+    assert max(found) <= 200, "a second of both actors"
+
+
 class Scheduler:
     """Actors that answer, fail, join and leave at random, and what a correct window may do.
 

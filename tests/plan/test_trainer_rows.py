@@ -82,7 +82,13 @@ def test_the_positions_of_a_trainer_are_those_that_a_loop_over_batches_gives(
         expected[mine] = True
         if not mine and end - start < rows.batch_size:
             expected[start] = True  # to know what an element looks like
-    assert TrainerPositions(origin, stop, rows).contain(positions).tolist() == expected.tolist()
+    found = TrainerPositions(origin, stop, rows)
+    assert found.contain(positions).tolist() == expected.tolist()
+    for position in positions.tolist():
+        first = found.first_from(position)
+        later = np.flatnonzero(expected & (positions >= position))
+        assert first == (positions[later[0]] if len(later) else first)
+        assert len(later) or stop is None or first == position
 
 
 @pytest.mark.parametrize(
