@@ -141,7 +141,8 @@ class RaySource(NamedArguments, Source, Closing):
                     f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: "
                     f"the Ray namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
                 )
-            follows = num_actors is None and not nodes
+            # a local Ray grows by no node, and has room for as many as one likes where they reserve nothing
+            follows = num_actors is None and not nodes and reserved == num_cpus
             self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler, follows=follows)
         if name is not None and is_alone:
             logger.warning(

@@ -601,6 +601,16 @@ def test_by_default_there_is_an_actor_for_each_cpu_but_one_however_little_it_res
     assert _default_num_actors(num_cpus) == num_actors  # of 16 CPUs
 
 
+def test_a_local_ray_where_actors_reserve_nothing_is_not_filled_with_more(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`connect` says so; to follow its room, as that of a cluster which grows, would end at one for each CPU."""
+    monkeypatch.setattr("datarax_ray.actors.source.connect", lambda num_actors, num_cpus: (num_actors, 0.0))
+    with RaySource(make(files), num_cpus=4.0) as distributed:
+        assert distributed.num_actors == 3
+        assert distributed._actors.entry().program == "3"
+
+
 def test_a_wait_for_the_first_actor_is_told_and_begins_anew_for_who_asks_again(
     files: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
