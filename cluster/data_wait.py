@@ -23,7 +23,7 @@ class DataWait:
     def __init__(self) -> None:
         self.has_ended = False
         self._changed = threading.Condition()
-        self._waiting: tuple[Pipeline, int, int] | None = None  # for which step's batch, and the position before it
+        self._waiting: tuple[Pipeline, int, dict[str, Any]] | None = None  # behind which step, and the state there
         self._held: dict[str, Any] | None = None  # the state before the batch that is not to be used yet
 
     def batch(self, pipeline: Pipeline, step: int) -> Any:
@@ -32,7 +32,7 @@ class DataWait:
         Raises: what the pipeline raises.
         """
         with self._changed:
-            self._waiting = pipeline, step, pipeline.position
+            self._waiting = pipeline, step, pipeline.get_state()
         try:
             batch = pipeline.step()
         except RuntimeError:
@@ -49,9 +49,8 @@ class DataWait:
         with self._changed:
             if self._waiting is None:
                 return None
-            pipeline, step, position = self._waiting
-            state = pipeline.get_state()
-            if pipeline.position != position:  # it has just come
+            pipeline, step, state = self._waiting
+            if pipeline.get_state() != state:  # it has just come; where it is of the same record the position stays
                 return None
             self._held = state
             return step

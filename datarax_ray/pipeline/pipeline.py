@@ -396,7 +396,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         length and shapes. Batches are those of iteration, byte for byte, but without the fields that stay on the host.
 
         All or nothing: whatever it raises, the modules and the position are what they were, and the next scan or `for`
-        begins at the same batch. Ctrl-C may be heard only when the loop has ended.
+        begins at the same batch. Ctrl-C may be heard only when the loop has ended, and at its very end changes both.
 
         Raises: ValueError where fewer than `length` batches of full size are left (known before the first step, unless
         there are filters), no field is for the device, or a stage has variables that the steps would change; what the

@@ -136,3 +136,28 @@ def test_nothing_is_held_where_nobody_waits_and_nothing_is_decided_twice(trainer
     trainer.thread.join(60)
     assert trainer.wait.has_ended
     assert trainer.seen == ALL[:2]
+
+
+def test_a_batch_of_the_record_that_the_last_one_is_of_has_come_though_the_position_stays() -> None:
+    moved, gate = threading.Event(), threading.Event()
+
+    class Fanned:
+        position, offset = 7, 0
+
+        def get_state(self) -> dict[str, int]:
+            return {"position": self.position, "offset": self.offset}
+
+        def step(self) -> str:
+            self.offset = 8
+            moved.set()
+            assert gate.wait(60)
+            return "batch"
+
+    wait, pipeline, seen = DataWait(), Fanned(), []
+    thread = threading.Thread(target=lambda: seen.append(wait.batch(pipeline, 2)))  # type: ignore[arg-type]
+    thread.start()
+    assert moved.wait(60)
+    assert wait.hold() is None
+    gate.set()
+    thread.join(60)
+    assert seen == ["batch"]
