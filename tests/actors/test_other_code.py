@@ -847,24 +847,31 @@ import functools
 
 SCALE = 1
 
+class Table(dict):
+    @functools.cached_property
+    def longest(self):
+        return max(self)
+
+TABLE = Table(b=1)
+
 class Map:
     @functools.cached_property
     def table(self):
         return {"a": SCALE}
 
     def map(self, x):
-        return self.table[x]
+        return self.table[x] + TABLE["b"]
 """
 
 
-def test_what_a_cached_property_reads_travels(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_a_cached_property_reads_travels_and_a_table_that_has_one(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "users_later.py").write_text(LATER)
     monkeypatch.syspath_prepend(tmp_path)
     module: Any = importlib.import_module("users_later")
-    module.SCALE = 7
+    module.SCALE, module.TABLE["b"] = 7, 3
     box, code = boxed([module.Map()])  # type: ignore[arg-type]
     anew(code, "users_later")
-    assert unboxed(box)[0].map("a") == 7
+    assert unboxed(box)[0].map("a") == 7 + 3
 
 
 WRITTEN = """

@@ -373,6 +373,8 @@ def lasting(value: Any, *, is_lazy: bool = False) -> Any:
 
     is_lazy: also without what its properties make when they are first asked, which states of earlier releases have.
     """
+    if is_lazy and isinstance(value, _PLAIN):  # a table, whatever attributes it has
+        return value
     changed = _changed(type(value), "__call__", is_lazy=is_lazy)
     if is_lazy:
         parts = (part for base in type(value).__mro__ for part in vars(base).items())
