@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -584,6 +585,49 @@ def test_what_a_decorator_reads_in_its_own_module_travels(tmp_path: Path, monkey
     _, code = boxed([module.outer])  # type: ignore[arg-type]
     anew(code, "users_decorated", "users_decorator")
     assert sys.modules["users_decorated"].outer(1) == 1 * 7 + 3
+
+
+METHODS = """
+import functools
+
+class Augment:
+    def __init__(self):
+        self.strength, self.words, self.count, self.unread, self.lock, self.made = 1, {}, 0, 0, None, None
+
+    @property
+    def lazy(self):
+        self.made = self.made or 5
+        return self.made
+
+    @functools.cached_property
+    def table(self):
+        return {"a": 1}
+
+    def apply(self, x):
+        self.count += self.lazy and self.table["a"]
+        return self._scaled(x)
+
+    def _scaled(self, x):
+        return [each * self.strength + self.words.get("k", 0) for each in [x]]
+
+augment = Augment()
+
+def outer(x):
+    return augment.apply(x)
+"""
+
+
+def test_attributes_that_the_method_of_an_object_reads_travel(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_methods.py").write_text(METHODS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_methods")
+    module.augment.strength, module.augment.words, module.augment.lock = 7, {"k": 3}, threading.Lock()
+    assert values_of(module.outer).keys() == {"users_methods.augment.strength", "users_methods.augment.words"}
+    _, code = boxed([module.outer])  # type: ignore[arg-type]
+    module.outer(5)
+    code.check_unchanged()
+    anew(code, "users_methods")
+    assert sys.modules["users_methods"].outer(1) == [1 * 7 + 3]
 
 
 REGISTRY = """

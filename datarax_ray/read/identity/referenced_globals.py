@@ -342,7 +342,8 @@ def _attributes(function: types.FunctionType, package: str | None, written: set[
     """The plain attributes that a function reads of objects and classes that it loads by a global name, by name.
 
     Of what its package's modules hold, too; of no library's modules. And objects of users' classes that can be called.
-    written: takes the names of attributes that the objects' own methods write to, of those that it calls.
+    Where all of users' is followed (package None) also what the objects' methods read, of those that it calls.
+    written: takes the names of attributes that these write to.
     """
     found: dict[str, Any] = {}
     for code in code_objects(function.__code__):
@@ -363,6 +364,8 @@ def _attributes(function: types.FunctionType, package: str | None, written: set[
                     found[name] = shortened(value)
                 elif isinstance(value, types.MethodType) and value.__self__ is owner:
                     written |= {f"{of}.{each}" for each in _changed(type(owner), step.argval)}
+                    if package is None:
+                        found |= {f"{of}.{each}": held for each, held in _read_of(owner, step.argval).items()}
             elif step.opname not in _SILENT:
                 value = _UNSEEN
     return found
@@ -387,6 +390,31 @@ def lasting(value: Any, *, is_lazy: bool = False) -> Any:
 def _changed(cls: type, method: str, *, is_lazy: bool = False) -> set[str]:
     """The attributes that a method of users', and those of the class that it uses, write to of their object."""
     found: set[str] = set()
+    for function in _own_methods(cls, method, is_lazy):
+        own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
+        found |= {each.removeprefix(own).partition(".")[0] for each in _written(function) if each.startswith(own)}
+    return found
+
+
+def _read_of(owner: Any, method: str) -> dict[str, Any]:
+    """The plain attributes of an object, by name, that a method of users', and those that it uses, load.
+
+    Without what these write to or make when they are first asked, and without files that are mapped.
+    """
+    cls = type(owner)
+    loaded = {name for function in _own_methods(cls, method, is_lazy=True) for name in _loaded_names(function)}
+    return {
+        name: value
+        for name, value in asked(owner, "__dict__", {}).items()
+        if name in loaded - _changed(cls, method, is_lazy=True)
+        and is_data(value)
+        and not isinstance(value, np.memmap)
+        and not isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
+    }
+
+
+def _own_methods(cls: type, method: str, is_lazy: bool) -> Iterator[types.FunctionType]:
+    """A method of users', and those of the class that it uses. is_lazy: also its properties."""
     waiting, seen = [method], set()
     while waiting:
         name = waiting.pop()
@@ -397,10 +425,8 @@ def _changed(cls: type, method: str, *, is_lazy: bool = False) -> set[str]:
             continue
         seen.add(name)
         function = inspect.unwrap(function)
-        own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
-        found |= {each.removeprefix(own).partition(".")[0] for each in _written(function) if each.startswith(own)}
+        yield function
         waiting += function.__code__.co_names
-    return found
 
 
 def _as_read(function: types.FunctionType, written: str) -> str:
