@@ -918,6 +918,30 @@ def test_what_a_cached_property_reads_travels_and_a_table_that_has_one(tmp_path:
     assert unboxed(box)[0].map("a") == 7 + 3
 
 
+BY_NAME = """
+import os
+
+def scaled(x, by=int(os.environ.get("USERS_SCALE", 1))):
+    return x * by
+
+def scale(x):
+    return scaled(x)
+"""
+
+
+def test_a_function_that_travels_by_its_name_and_has_another_default_there_is_an_error(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "users_by_name.py").write_text(BY_NAME)
+    monkeypatch.syspath_prepend(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setenv("USERS_SCALE", "7")
+        module: Any = importlib.import_module("users_by_name")
+    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    with pytest.raises(OtherCodeError, match="users_by_name.scaled is .*cannot be set there .it travels by its name"):
+        anew(code, "users_by_name")
+
+
 WRITTEN = """
 import users_lazy
 

@@ -86,6 +86,8 @@ class ModuleValue:
         *path, last = self.name.split(".")
         try:
             owner, value = functools.reduce(getattr, path, imported(self.module)), pickle.loads(self.pickled)
+            if value is _held(self.module, self.name):
+                return "it travels by its name, without its defaults and what it holds"
             try:
                 setattr(owner, last, value)
                 is_taken = isinstance(owner, type | types.ModuleType) or self.is_here
