@@ -625,7 +625,7 @@ def test_attributes_that_the_method_of_an_object_reads_travel(tmp_path: Path, mo
     assert values_of(module.outer).keys() == {"users_methods.augment.strength", "users_methods.augment.words"}
     _, code = boxed([module.outer])  # type: ignore[arg-type]
     module.outer(5)
-    code.check_unchanged()
+    code.check_unchanged(set())
     anew(code, "users_methods")
     assert sys.modules["users_methods"].outer(1) == [1 * 7 + 3]
 
