@@ -587,6 +587,34 @@ def test_what_a_decorator_reads_in_its_own_module_travels(tmp_path: Path, monkey
     assert sys.modules["users_decorated"].outer(1) == 1 * 7 + 3
 
 
+SHADOWED = """
+class Config:
+    scale = None
+
+    def __repr__(self):
+        return "of " + self.name
+
+config = Config()
+config.scale = 1
+"""
+
+
+def test_an_object_with_the_name_of_its_module_and_without_a_repr_has_its_values(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "users_shadowed").mkdir()
+    (tmp_path / "users_shadowed" / "config.py").write_text(SHADOWED)
+    text = "from .config import config\n\ndef scale(x):\n    return x * config.scale\n"
+    (tmp_path / "users_shadowed" / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_shadowed")
+    module.config.scale = 7
+    assert values_of(module.scale).keys() >= {"users_shadowed.config.scale"}
+    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    anew(code, "users_shadowed", "users_shadowed.config")
+    assert sys.modules["users_shadowed"].scale(1) == 7
+
+
 METHODS = """
 import functools
 

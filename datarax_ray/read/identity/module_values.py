@@ -161,9 +161,9 @@ def _value(module: str, name: str, value: Any, digests: tuple[str, str], dumps: 
 
 
 def _place(name: str) -> tuple[str, str] | None:
-    """The module that a dotted name begins with, and the name there."""
+    """The module that a dotted name begins with, and the name there: an object may have the name of a module."""
     module = name.rpartition(".")[0]
-    while module and module not in sys.modules:
+    while module and (module not in sys.modules or _held(module, name[len(module) + 1 :]) is _MISSING):
         module = module.rpartition(".")[0]
     return (module, name[len(module) + 1 :]) if module else None
 
