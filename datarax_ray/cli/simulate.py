@@ -174,9 +174,8 @@ def advice(scenario: Scenario, outcomes: list[Outcome], prices: Prices) -> list[
         said.append(f"{_actors(most.num_actors)}: {rate:,.0f} records/s, {rate / ideal:.0%} of what they could read")
     elif enough is not None:
         hosts = "1 host" if enough.num_hosts == 1 else f"{enough.num_hosts:,} hosts"
-        said.append(
-            f"{_actors(enough.num_actors)} on {hosts} are enough: trainers wait {enough.found.wait:.1%} of their time"
-        )
+        waits = f"trainers wait {enough.found.wait:.1%} of their time"
+        said.append(f"enough: {_actors(enough.num_actors)} on {hosts}; {waits}")
     else:
         waits = f"with {_actors(most.num_actors)} trainers wait {most.found.wait:.0%} of their time"
         said.append(f"{waits}: {_bound(scenario, most)}")

@@ -40,7 +40,7 @@ def test_too_few_actors_read_what_they_can_and_enough_of_them_what_is_needed() -
     assert few["wait"] == pytest.approx(0.5, abs=0.05)
     assert enough["records_per_s"] == pytest.approx(400, rel=0.1)
     assert enough["wait"] < 0.02
-    assert found["advice"][0].startswith("5 actors on 1 host are enough")
+    assert found["advice"][0].startswith("enough: 5 actors on 1 host")
 
 
 def test_where_no_number_is_given_it_goes_up_from_the_fewest_that_can_do_it() -> None:
@@ -89,7 +89,7 @@ def test_what_was_tried_before_an_interrupt_is_printed() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(scenario(num_trainers=2), numbers(), False, Prices(1.5, 12.0), False, out, Console(file=io.StringIO()))
     text = out.file.getvalue()  # type: ignore[attr-defined]
-    assert "5 actors on 1 host are enough" in text
+    assert "enough: 5 actors on 1 host" in text
     assert "price" in text
     assert "…" not in text
 
