@@ -31,14 +31,14 @@ said = []
 logging.getLogger("datarax_ray").addFilter(lambda record: said.append(record.msg) or True)  # no handler
 Pipeline(source=source(8), batch_size=4).step()
 with RaySource(source(1200, look), num_actors=int(sys.argv[1]), num_cpus=0.01) as distributed:
-    print("actors", distributed.num_actors)
+    print(f"actors {distributed.num_actors}")
     with Pipeline(source=distributed, batch_size=40) as pipeline:
-        print("batches", sum(1 for _ in pipeline))
+        print(f"batches {sum(1 for _ in pipeline)}")
     signal.raise_signal(signal.SIGTERM)
 held = []  # each for all cores, as training, validation and a test kept in one program
 for _ in range(2):
     held.append(RaySource(source(8), num_actors=1, num_cpus=float(os.cpu_count())))
-    print("beside", len(held), len(held[-1].get_batch(8)["index"]))
+    print(f"beside {len(held)} {len(held[-1].get_batch(8)['index'])}")
 deadline = time.monotonic() + 60  # what actors print comes by itself
 while distributed.num_actors == 1 and "printed" not in str(said) and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -62,8 +62,9 @@ def test_a_plain_script_is_told_of_the_start_sees_prints_up_to_a_bound_and_no_wa
     started = done.stderr.index("Started a local Ray instance.")
     assert "starting a local Ray (RAY_ADDRESS=local), which takes" in done.stderr[:started]
     lines = done.stdout.splitlines()
-    assert {"beside 1 8", "beside 2 8"} <= set(lines)  # the cores of one machine are shared, whatever was asked for
-    assert {"actors 1", "batches 30", "the program's own SIGTERM"} <= set(lines)
+    # what actors print comes in between, in the middle of a line too
+    said = ("actors 1", "batches 30", "the program's own SIGTERM", "beside 1 8", "beside 2 8")
+    assert [text for text in said if text not in done.stdout] == []  # and the cores of one machine are shared
     assert "SIGTERM received" not in done.stderr  # of Ray's handler in C++
     prints = [line for line in lines if "looking at" in line]
     assert len(prints) == 1000
