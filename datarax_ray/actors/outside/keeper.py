@@ -112,12 +112,11 @@ class Keeper:
         """What the head knows of the pool, and the wish to follow, once it knows of this driver."""
         with Head(self._address) as head:
             now = time.time()
+            if is_first and entry.pool not in PoolSeen.of(head.under(under(entry.pool)), now):
+                head.delete(wish_key(entry.pool))  # to a pool that was, by this name: nobody can see this one yet
             head.put(entry.key, to_json(replace(entry, at=now)))
             seen = PoolSeen.of(head.under(under(entry.pool)), now)[entry.pool]
             seen = replace(seen, draining=head.draining())
-            if is_first and len(seen.entries) == 1 and seen.wish is not None:  # made to a pool that was, by this name
-                head.delete(wish_key(entry.pool))
-                return seen, None
             wish = self._own_wish(entry, seen, head)
             if wish is None:
                 return seen, seen.wish

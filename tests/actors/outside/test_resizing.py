@@ -20,6 +20,8 @@ from rich.console import Console
 
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
+from datarax_ray.actors.outside.head import Head
+from datarax_ray.actors.outside.sizing import Wish, to_json
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import Part
@@ -77,7 +79,7 @@ def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
 ) -> None:
     with RaySource(module, num_actors=1, num_cpus=0.1, thresholds=SOON) as source:
         got = [source.get_batch(8) for _ in range(3)]
-        listed = until(lambda: [each for each in pool("list") if each["num_running"] == 1])
+        listed = until(lambda: [each for each in pool("list") if each["drivers"] and each["num_running"] == 1])
         assert [each["name"] for each in listed] == [source.pool_name]
         done = command("resize", source.pool_name, 3, "--json")
         assert done.returncode == 0, done.stderr
@@ -167,13 +169,28 @@ def test_a_later_job_of_the_same_name_is_as_large_as_it_says(
 ) -> None:
     options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "again", "thresholds": SOON}
     with RaySource(module, **options) as source:
-        until(lambda: pool("list"))
+        until(lambda: any(each["name"] == "again" and each["drivers"] for each in pool("list")))
         pool("resize", "again", 3)
     with RaySource(module, **options) as source:
-        until(lambda: pool("list"))
+        until(lambda: any(each["name"] == "again" and each["drivers"] for each in pool("list")))
         time.sleep(1)
         assert source.num_actors == 2
         assert pool("show", "again")["asked"] is None
+
+
+def test_a_wish_that_comes_as_soon_as_a_pool_is_seen_is_followed(
+    cluster: Cluster, module: ArrayRecordSourceModule, monkeypatch: Any
+) -> None:
+    put, wishes = Head.put, [to_json(Wish(3, "person", "at once"))]
+
+    def put_and_wished(head: Head, key: str, value: str) -> None:
+        put(head, key, value)
+        if wishes and "/soon/" in key:
+            put(head, f"{key.rpartition('/')[0]}/wish", wishes.pop())
+
+    monkeypatch.setattr(Head, "put", put_and_wished)
+    with RaySource(module, num_actors=2, num_cpus=0.1, name="soon", thresholds=SOON) as source:
+        until(lambda: source.num_actors == 3)
 
 
 def test_one_for_each_cpu_follows_the_cluster_as_it_grows(
