@@ -101,10 +101,10 @@ def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(
         got = rows(itertools.islice(stream, 3))
         got += rows(stream)
         assert leaked.exists()
+        # replaced, where the machine has no room for long; a stream may be over before one of them is there
+        until(lambda: {"restarted", "replaced"} & {kind for kind, n in distributed.recoveries.counts.items() if n}, 120)
         until_all_run(distributed)
         recoveries = distributed.recoveries
-        # replaced, where the machine has no room for long
-        assert recoveries.counts["restarted"] + recoveries.counts["replaced"] >= 1
         assert any(last.reason.startswith("out of memory: ") for last in recoveries.last)
         assert all(last.num_retried < 40 for last in recoveries.last)
     assert got == want
