@@ -12,12 +12,12 @@ GATHER_S = 5.0
 _TELL_S = 10.0
 
 
-Room = Literal["free", "in use", "none"]
+Vacancy = Literal["free", "in use", "none"]
 
 
 def room(
     nodes: Sequence[Mapping[str, float]], free: Mapping[str, float], each: Mapping[str, float], num_actors: int
-) -> Room:
+) -> Vacancy:
     """Whether one more actor fits ("free"), or all would where nothing else ran: what is in use may be theirs, which
     are being started, or another's ("in use").
 

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
 from datarax_ray.actors.outside.sizing import actor_name
 from datarax_ray.actors.reader_actor import ReaderActor
-from datarax_ray.actors.start_quorum import Room, has_labels, room
+from datarax_ray.actors.start_quorum import Vacancy, has_labels, room
 from datarax_ray.read.identity.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
@@ -185,7 +185,7 @@ def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
     )
 
 
-def _room(num_actors: int, options: ActorOptions) -> tuple[Room, str]:
+def _room(num_actors: int, options: ActorOptions) -> tuple[Vacancy, str]:
     """The room that there is for actors that do not run yet, and what they need beside what there is."""
     labels = dict(options.label_selector or {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
