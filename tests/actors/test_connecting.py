@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from datarax_ray.actors import connecting
+from tests.ports import free_port
 
 # As a user's first script: no logging set up, no Ray before, JAX used before Ray is started.
 SCRIPT = """
@@ -89,9 +90,7 @@ def test_a_local_ray_is_given_no_more_actors_than_the_machine_is_good_for(tmp_pa
 @pytest.fixture
 def port() -> int:
     """One where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from datarax_ray import Pipeline
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.clusters import BARE
 from tests.data import decode, write_files
+from tests.ports import free_port
 
 BATCH, BEFORE, KILLED = 32, 10, 3
 
@@ -29,11 +29,11 @@ from datarax_ray import Pipeline, RaySource
 from tests.actors.test_ray_client import BATCH, make, told
 from tests.waiting import until
 
-for _ in range(3):
-    try:  # Ray's proxy starts a server for each client, which may die as it starts
+for _ in range(5):
+    try:  # Ray has a proxy some time after its head, and for each client a server, which may die as it starts
         ray.init(sys.argv[1])
         break
-    except ConnectionAbortedError as error:
+    except ConnectionError as error:
         print(error)
 assert ray.util.client.ray.is_connected()
 digest = hashlib.sha256()
@@ -67,9 +67,7 @@ def told(digest: hashlib._Hash, batch: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     head = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "ray_client_server_port": port}
     cluster = Cluster(initialize_head=True, head_node_args=head | BARE)
     yield f"ray://127.0.0.1:{port}"

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
+
+from tests.ports import free_ports
 
 CLUSTER = Path(__file__).parents[2] / "cluster"
 sys.path.insert(0, str(CLUSTER))  # as for `python job.py`, which finds the files beside it
@@ -132,7 +133,7 @@ def head() -> Iterator[Head]:
 def _begin(temp: Path, token: str, env: dict[str, str]) -> tuple[subprocess.Popen[bytes], Head, Path]:
     """`ray start`, how to reach the head once it is there, and the file with what it says."""
     temp.mkdir()
-    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     command = ["ray", "start", "--head", "--block", "--disable-usage-stats", "--num-cpus=4"]
     # Only the dashboard can be kept on loopback: Ray replaces a loopback --node-ip-address by the host's own address.
     command += ["--dashboard-host=127.0.0.1", f"--object-store-memory={100 * 2**20}", "--labels=role=cpu"]
@@ -152,14 +153,6 @@ _PORTS = (
     "dashboard-agent-grpc-port",
     "metrics-export-port",
 )
-
-
-def _free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:

@@ -6,7 +6,6 @@ import itertools
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +23,7 @@ from datarax_ray.plan.rolling_digest import RollingDigest, added
 from tests.data import AddNoise
 from tests.feed.test_digests import STREAMS, mixture, source_of
 from tests.feed.test_sharing_actors import tokenise
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -193,9 +193,7 @@ def worker(rank: int, count: int, port: int, directory: str, number: int) -> Non
 def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(tmp_path: Path) -> None:
     want = states(pipeline(source_of(AddNoise(), seed=5)))
     for number, count in ((0, 2), (2, 3)):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=1"  # the last counts
         env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
         given = [(rank, count, port, str(tmp_path / "run"), number) for rank in range(count)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from ray.cluster_utils import Cluster
 
 from tests.clusters import BARE
 from tests.pipeline import mesh_worker
+from tests.ports import free_port
 from tests.resume import on_host
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +36,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reports(num_processes: int, directory: Path, scratch: Path, ray_address: str = "") -> list[dict[str, Any]]:
     """What each of so many processes has to tell; 8 devices in all."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={8 // num_processes}"  # the last counts
     env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     outs = [scratch / f"{rank}.pickle" for rank in range(num_processes)]
