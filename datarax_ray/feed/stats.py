@@ -21,7 +21,7 @@ from datarax_ray.read.laps import Laps
 NEVER_WAITS = 0.02
 # Actors that are at work for so much of the time are what is waited for; more would be at work as much.
 AT_WORK = 0.7
-_MIN_BATCHES = 3  # before them nothing is known: actors start, programs are compiled
+_MIN_BATCHES, _MIN_S = 3, 1.0  # before them nothing is known: actors start, programs are compiled, windows are filled
 _MAX_ACTORS_SHOWN = 16
 
 
@@ -79,8 +79,9 @@ class PipelineStats:
     @property
     def verdict(self) -> str:
         """What the stream is bound by, in words, and what would help."""
-        if self.num_batches < _MIN_BATCHES:
-            return f"too early to say: {self.num_batches} batches; ask again after {_MIN_BATCHES}"
+        if self.num_batches < _MIN_BATCHES or self.elapsed_s < _MIN_S:
+            so_far = f"{self.num_batches} batches, {self.elapsed_s:.2g} s since the first"
+            return f"too early to say: {so_far}; ask again after {_MIN_BATCHES}, and {_MIN_S:g} s"
         if self.waits < NEVER_WAITS:
             return f"bound by the trainer, which waits {self.waits:.1%} of its time. {self._spare()}".rstrip()
         own = {name: spent for name, spent in self.making.items() if name != "waiting"}

@@ -44,6 +44,7 @@ def but(**changes: object) -> PipelineStats:
         (but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}), "assembling batches for 64% of the time"),
         (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: RaySource("),
         (but(num_batches=2), "too early to say: 2 batches"),
+        (but(elapsed_s=0.25, waited_s=0.2), "too early to say: 101 batches, 0.25 s since the first; ask again after 3"),
     ],
 )
 def test_the_verdict_names_what_the_others_wait_for(stats: PipelineStats, verdict: str) -> None:
