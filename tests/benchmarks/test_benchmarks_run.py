@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import hf_streams, ingest, parquet, remote_files, shuffle_quality, small_files
+from tests.benchmarks import hf_streams, ingest, parquet, remote_files, shuffle_quality, small_files, train_step
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,14 @@ def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:
 def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> None:
     small_files.main(["--files", "40", "--records", "400", "--seconds", "0.01"])
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:4]] == ["20 files", "40 files"] * 2
+
+
+def test_a_train_step_counts_the_batches_that_it_waits_for(tmp_path: Path) -> None:
+    sizes = ["--records", "20000", "--step-ms", "1", "--data-ms", "1", "--warmup", "0", "--seconds", "0.2"]
+    found = train_step.main([*sizes, "--cache-dir", str(tmp_path)])
+    assert 0 < found["num_batches"] <= 200
+    assert found["waits"] > 0
+    assert found["longest_ms"] > 0
 
 
 def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> None:
