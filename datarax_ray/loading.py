@@ -17,7 +17,7 @@ from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import by_rows
-from datarax_ray.read.formats.remote.ranges import Remote, filesystem_of, listing
+from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, Remote, filesystem_of, listing
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
 from datarax_ray.read.retry import retried
@@ -53,7 +53,8 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
     "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
 }
 
-# Where fsspec's client reads ArrayRecord, and pyarrow's own other formats: credentials and endpoints may differ.
+# Where fsspec's client reads ArrayRecord, and Parquet where it tells versions, and pyarrow's own other formats:
+# credentials and endpoints may differ.
 _TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
 
 # Read by name, and not by what files begin with.
@@ -163,7 +164,7 @@ def _found(paths: Any) -> tuple[str, bytes]:
     except Exception as error:  # what is no ArrayRecord may be there for pyarrow's all the same
         said = f"the client that reads ArrayRecord there: {error}"
     else:
-        if found[0] == "ArrayRecord":
+        if found[0] == "ArrayRecord" or (found[0] == "Parquet" and url.partition("://")[0] in TELLING_VERSION):
             return found
         said = (
             f"the client that reads ArrayRecord there finds {found[0]}: where credentials or endpoint of pyarrow's "

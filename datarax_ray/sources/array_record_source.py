@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from flax import nnx
 
-from datarax_ray.plan.arguments import flag, whole
+from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_window
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
-from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.read.streams.indexed import run_of
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
-from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.remote import RemoteFilesConfig
 
 logger = logging.getLogger("datarax_ray")
 
@@ -36,8 +35,8 @@ _FEW_RECORDS = 2**16  # two parts of a chunk: of what is read at once each group
 
 @documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
-class ArrayRecordSourceConfig(IndexedSourceConfig):
-    """How ArrayRecord files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
+class ArrayRecordSourceConfig(RemoteFilesConfig):
+    """How ArrayRecord files are read; endless unless num_epochs is given. See RemoteFilesConfig for the other fields.
 
     shuffle: one permutation over all records of all files in every epoch; False unless given. shuffle_files is
     datarax's name of the same field: give one of them, both can be read. shuffle_block_size: shuffle blocks of this
@@ -46,9 +45,6 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     64 where that is more: each group is decoded once in an epoch, and two windows, up to 512 MiB, are kept in an actor.
     Where files store single records, "auto" shuffles these.
     local_files_only: accepted for datarax's sake: files are always checked at construction, wherever they are.
-    remote_nbytes: of files behind URLs, what is kept in memory of them in each process; one block's where that is more.
-    cache_dir, cache_nbytes: a folder of each host that reads, absolute or from ~, in which what was read of files
-    behind URLs is kept for later epochs and starts, and how many bytes it may hold, of all processes; both or neither.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed
     7
@@ -58,9 +54,6 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
     shuffle: bool = None  # type: ignore[assignment]
     local_files_only: bool = False
     shuffle_block_size: int | Literal["auto"] | None = None
-    remote_nbytes: int = Remote.nbytes
-    cache_dir: str | os.PathLike[str] | None = None
-    cache_nbytes: int | None = None
 
     def __post_init__(self) -> None:
         given = {name: flag(name, getattr(self, name)) for name in _SHUFFLES if getattr(self, name) is not None}
@@ -71,34 +64,8 @@ class ArrayRecordSourceConfig(IndexedSourceConfig):
             )
         for name in _SHUFFLES:
             object.__setattr__(self, name, any(given.values()))
-        object.__setattr__(self, "remote_nbytes", whole("remote_nbytes", self.remote_nbytes))
-        if self.remote_nbytes < 0:
-            raise ValueError(f"remote_nbytes must be at least 0, got {self.remote_nbytes}")
-        self._check_cache()
         super().__post_init__()
         check_shuffled(self, "shuffle_block_size", or_auto=True)
-
-    def _check_cache(self) -> None:
-        if (self.cache_dir is None) != (self.cache_nbytes is None):
-            raise ValueError(
-                f"cache_dir={self.cache_dir!r} and cache_nbytes={self.cache_nbytes!r} go together: the folder, and how "
-                "many bytes it may hold. Give both, or neither for no cache on disk"
-            )
-        if self.cache_dir is None or self.cache_nbytes is None:
-            return
-        folder, nbytes = os.fspath(self.cache_dir), whole("cache_nbytes", self.cache_nbytes)
-        if not os.path.isabs(os.path.expanduser(folder)):
-            raise ValueError(f"cache_dir={folder!r} is relative to nothing on other hosts; give an absolute path")
-        if nbytes < 0:
-            raise ValueError(f"cache_nbytes must be at least 0, got {nbytes}")
-        object.__setattr__(self, "cache_dir", folder)
-        object.__setattr__(self, "cache_nbytes", nbytes)
-
-    @property
-    def remote(self) -> Remote:
-        """How files behind URLs are read."""
-        folder, nbytes = os.fspath(self.cache_dir or ""), self.cache_nbytes or 0
-        return Remote(self.remote_nbytes, cache_dir=folder, cache_nbytes=nbytes)
 
 
 class _Instruction:

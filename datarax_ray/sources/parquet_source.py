@@ -12,12 +12,14 @@ from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.remote import RemoteFilesConfig
 from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetSourceConfig(RowGroupsConfig):
-    """How Parquet files are read; endless unless num_epochs is given. See RowGroupsConfig for the other fields.
+class ParquetSourceConfig(RowGroupsConfig, RemoteFilesConfig):
+    """How Parquet files are read; endless unless num_epochs is given. See RowGroupsConfig for the other fields, and
+    RemoteFilesConfig for those of files behind http(s)://, s3:// and gs://.
 
     exclude_columns: fields not to read; not together with the source's columns.
 
@@ -71,6 +73,7 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             exclude=config.exclude_columns,
             filesystem=filesystem,
             fill_nulls=config.fill_nulls,
+            remote=config.remote,
         )
         reader, order = in_row_groups(config, reader)
         given = {"paths": paths, "columns": self.columns, "filesystem": filesystem}

@@ -477,7 +477,7 @@ def test_an_end_that_is_bent_again_is_an_error_that_names_its_url(tmp_path, serv
 @pytest.mark.parametrize(
     ("content", "what", "error", "said"),
     [
-        (b"", "", ValueError, r"is not a complete ArrayRecord file: it is empty \(0 bytes\)"),
+        (b"", "", ValueError, r"is not a complete file: it is empty \(0 bytes\)"),
         (b"PAR1" + bytes(100), "", ValueError, r"is not a complete ArrayRecord file: it is shorter than.*Parquet"),
         (b"PAR1" + bytes(2**19), "", ValueError, "its last 64 KiB say nothing of a footer.*Parquet"),
         (bytes(2**19), "whole", ValueError, "its server gives no byte ranges"),

@@ -17,6 +17,7 @@ from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
+from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import decode, record, write_file, write_files
@@ -49,7 +50,7 @@ def far(tmp_path, served):
 
 def wait_for(reader, number):
     """Until what is asked for before so many reads has come."""
-    aheads = [read.ahead for read in list(reader._expected)[:number]]
+    aheads = [ahead for read in list(reader._ahead.expected)[:number] for ahead in read.aheads]
     assert len(aheads) == number
     for ahead in aheads:
         ahead.asked._future.result(timeout=60)
@@ -147,12 +148,12 @@ def test_reads_that_never_come_and_others_that_do_leave_the_way_free(far, served
             far.expect(records)
         for records in (told[2], rng.permutation(1000)[:20], told[0], told[3])[: 1 + turn % 4]:
             assert far.read(records) == all_of(records)
-    assert len(far._expected) <= 8
+    assert len(far._ahead.expected) <= 8
     for number in range(200):
         far.expect(rng.permutation(1000)[: 1 + number])
-    assert len(far._expected) == 64
-    far.read(far._expected[-1].records)
-    assert not far._expected
+    assert len(far._ahead.expected) == 64
+    far.read(far._ahead.expected[-1].records)
+    assert not far._ahead.expected
     assert not far._mirrors._ahead
 
 
@@ -180,8 +181,8 @@ def test_what_failed_ahead_is_asked_for_again_when_it_is_read(far, served, what)
     served.what = lambda number: what
     records = np.arange(500, 540)
     far.expect(records)
-    (read,) = far._expected
-    error = read.ahead.asked._future.exception(timeout=60)
+    (read,) = far._ahead.expected
+    error = read.aheads[0].asked._future.exception(timeout=60)
     assert (error is None) == (what == "bend")
     served.what = lambda number: ""
     assert far.read(records) == all_of(records)
@@ -216,13 +217,13 @@ def test_another_thread_may_close_between_any_two_reads_that_are_forgotten(far, 
     expected = [np.arange(first, first + 20) for first in (0, 100, 200)]
     for records in expected:
         far.expect(records)
-    forget = ArrayRecordReader._forget_first
+    forget = ReadAhead._forget_first
 
-    def forgotten(reader, *given):
-        forget(reader, *given)
-        close_elsewhere(reader)
+    def forgotten(ahead, *given):
+        forget(ahead, *given)
+        close_elsewhere(far)
 
-    monkeypatch.setattr(ArrayRecordReader, "_forget_first", forgotten)
+    monkeypatch.setattr(ReadAhead, "_forget_first", forgotten)
     assert far.read(expected[2]) == all_of(expected[2])
 
 
@@ -309,7 +310,8 @@ def test_a_stream_in_one_process_reads_ahead_and_is_that_of_the_local_files(tmp_
         def receive(self, sent):
             for component in getattr(self._description, "components", [self._description]):
                 reader = component.reader._reader if kind == "cached" else component.reader
-                self.num_ready += any(read.ahead and read.ahead.asked for read in list(reader._expected))
+                expected = list(reader._ahead.expected)
+                self.num_ready += any(ahead.asked for read in expected for ahead in read.aheads or [])
             return super().receive(sent)
 
     local, remote = stream(paths), stream(urls)

@@ -50,7 +50,7 @@ def test_a_bucket_gives_the_records_of_the_local_files_until_one_is_replaced(tmp
 
 def test_what_is_not_there_is_told(bucket):
     bucket.pipe("bucket/empty.array_record", b"")
-    with pytest.raises(ValueError, match=r"empty\.array_record is not a complete ArrayRecord file: it is empty"):
+    with pytest.raises(ValueError, match=r"empty\.array_record is not a complete file: it is empty"):
         ArrayRecordReader.of("s3://bucket/empty.array_record")
     for url in ("s3://bucket/a.array_record", "s3://other/a.array_record", "s3://other/*", "s3://other/data/"):
         with pytest.raises(FileNotFoundError, match="no such file, or no such bucket|no file matches"):

@@ -16,7 +16,7 @@ import os
 import re
 import resource
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -36,8 +36,9 @@ from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.formats.remote.index import Index
-from datarax_ray.read.formats.remote.mirrors import Ahead, Mirrors, looked_at
+from datarax_ray.read.formats.remote.mirrors import Mirrors, looked_at
 from datarax_ray.read.formats.remote.ranges import Remote, is_url, read_tail, shown
+from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, stamp
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import MAX_NAMES
@@ -55,7 +56,6 @@ _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of the
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
 _BUFFER_SIZE = 8 * 1024
-_MAX_EXPECTED = 64  # reads; far more than one trainer has in flight from one actor
 # Of records that are read before they are copied to their places: so many are in the core's cache still. Measured,
 # beside reading all of a block first: 64 B 2.4 us a record to 2.2, 4 KB 10.7 to 10.2, 150 KB 63 to 58.
 _CACHED_NBYTES = 64 * 2**10
@@ -174,14 +174,6 @@ def _others(one: RecordFile, other: RecordFile) -> str:
     return " (others)" if same else ""
 
 
-@dataclass(eq=False)
-class _Expected:
-    """A read that will come. ahead: what is asked for it before, None where there was no room yet."""
-
-    records: Indices
-    ahead: Ahead | None = None
-
-
 class _UnevenError(Exception):
     """Records of one size so far, and here is another."""
 
@@ -213,7 +205,7 @@ class ArrayRecordReader:
         self._remote = remote
         self._mirrors = Mirrors(self.files, remote)
         self._has_remote = any(file.version for file in self.files)
-        self._expected: deque[_Expected] = deque()
+        self._ahead = ReadAhead(self._mirrors, self._far_parts)
         self._keep = keep
         self._room = room if self.group_size > 1 else 0
         self._run = run
@@ -304,14 +296,8 @@ class ArrayRecordReader:
         if not self._has_remote:
             with self._decoding if self._room else contextlib.nullcontext():
                 return self._read_all(records)
-        with self._decoding:
-            ahead = self._asked_ahead(records)
-            try:
-                return self._read_all(records)
-            finally:
-                if ahead is not None:
-                    self._mirrors.drop(ahead)
-                self._look_ahead()
+        with self._decoding, self._ahead.reading(records):
+            return self._read_all(records)
 
     def expect(self, records: Indices) -> None:
         """These will be read soon, at once, after what was expected before: bytes that are far are asked for now, as
@@ -321,11 +307,7 @@ class ArrayRecordReader:
         """
         if self.reads_ahead and len(records):
             with self._decoding:
-                expected = self._expected
-                expected.append(_Expected(records))
-                if len(expected) > _MAX_EXPECTED:
-                    self._forget_first(expected)
-                self._look_ahead()
+                self._ahead.expect(records)
 
     def read_rows(self, records: Indices) -> Sequence[bytes]:
         """As read, for who takes FixedRecords: records that are stored alone, where these are of one size, in writable
@@ -371,7 +353,8 @@ class ArrayRecordReader:
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
         # a read that runs has its own hold of both, and may wait for its storage long
-        self._decoded, self._expected = None, deque()
+        self._decoded = None
+        self._ahead.forget()
         with self._lock:
             self._seen.clear()
             while self._open:
@@ -391,32 +374,10 @@ class ArrayRecordReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _asked_ahead(self, records: Indices) -> Ahead | None:
-        """What was asked for ahead of this read, which has come; those that were expected before it will not."""
-        expected = self._expected
-        for number, read in enumerate(list(expected)):
-            if np.array_equal(read.records[:1], records[:1]) and np.array_equal(read.records, records):
-                for _ in range(number):
-                    self._forget_first(expected)
-                return expected.popleft().ahead
-        return None
-
-    def _forget_first(self, expected: deque[_Expected]) -> None:
-        if (ahead := expected.popleft().ahead) is not None:
-            self._mirrors.drop(ahead)
-
-    def _look_ahead(self) -> None:
-        """Ask for what is expected, in that order, until there is no room for more."""
-        expected = self._expected
-        with contextlib.suppress(Exception):  # it comes again where it is read, and is told then
-            for read in list(expected):
-                if read.ahead is None:
-                    parts = self._by_file(self._needed(read.records))
-                    read.ahead = Ahead({index: chosen for index, chosen in parts if self.files[index].version})
-                if not self._mirrors.ask_ahead(read.ahead):
-                    break
-        while expected is not self._expected and expected:  # another thread closed it, perhaps before this was asked
-            self._forget_first(expected)
+    def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
+        """What a read of these wants of files behind URLs, as one."""
+        parts = self._by_file(self._needed(records))
+        return [{index: chosen for index, chosen in parts if self.files[index].version}]
 
     def _needed(self, records: Indices) -> Indices:
         """The records of which stored bytes are needed to read these, ascending."""

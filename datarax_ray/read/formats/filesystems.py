@@ -16,7 +16,7 @@ from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import check_links
 from datarax_ray.read.formats.remote.listing import is_hidden
-from datarax_ray.read.formats.remote.ranges import shown
+from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of, shown
 
 logger = logging.getLogger("datarax_ray")
 
@@ -54,6 +54,22 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
             f"{name!r}: a name that is not UTF-8, as those of files and directories that are read here have to be; "
             "rename it, as by `convmv -f latin1 -t utf-8 --notest`"
         ) from error
+
+
+def client_by_ranges(paths: Any) -> Any:
+    """The client of fsspec for URLs of one storage whose answers tell of which version of a file they are; None for all
+    else, and where it is not installed, which is logged. paths: as find_on takes them; no iterator.
+    """
+    named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    texts = [os.fspath(path) for path in named if isinstance(path, str | os.PathLike)]
+    roots = {match["root"] if (match := _SCHEME.match(text)) else "" for text in texts}
+    if len(roots) != 1 or min(roots).partition("://")[0] not in TELLING_VERSION:
+        return None
+    try:
+        return filesystem_of(texts[0])
+    except ImportError as error:
+        logger.warning("%s. Until then pyarrow reads there: nothing is read ahead, and nothing kept on a disk", error)
+        return None
 
 
 def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:

@@ -49,6 +49,11 @@ class FsspecFiles(FSSpecHandler):
             file = self.fs.open(self._full(path), mode="rb")
         return PythonFile(_Hiding(file) if self._secret else file, mode="r")
 
+    def url_of(self, path: str) -> str:
+        """What clients of byte ranges are asked for; with what may be a secret in it."""
+        url: str = self.fs.unstrip_protocol(self._full(path))
+        return url
+
     def stamp(self, path: str) -> tuple[int, str]:
         """See filesystems.stamp_of: pyarrow asks fsspec for no ETag.
 

@@ -1,25 +1,41 @@
-"""The footers of Parquet files: read once, in parallel, and checked against one another. No row is touched."""
+"""The footers of Parquet files: read once, in parallel, and checked against one another. No row is touched.
+
+Files behind URLs of storages that tell which version of a file a range is of are read by ranges (`formats.remote`);
+others by pyarrow's filesystems. What a file was found to hold is the same by both.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeAlias
 
 from datarax_ray.plan.arguments import nearest
+from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
-from datarax_ray.read.formats.filesystems import find_on, read_whole
+from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.paths import for_people
+from datarax_ray.read.formats.paths import for_people, kept
+from datarax_ray.read.formats.remote.index import Index
+from datarax_ray.read.formats.remote.mirrors import sampled
+from datarax_ray.read.formats.remote.ranges import NoRangesError, Remote, read_tail
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.retry import retried
+
+logger = logging.getLogger("datarax_ray")
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
+_REMOTE = Remote()
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
+
+
+Choose: TypeAlias = Callable[[Any], tuple[str, ...]]  # leaves, of a schema
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,8 @@ class FileFooter:
     and of some pages of the file (read.identity.contents); a file that is written anew has another.
     list_values: of each leaf that is in a list, the values in a row; None where that is not one whole number for all
     row groups on the average, so that lists differ in length.
+    url, version, footer: of one that is read by ranges, what its client is asked for, which may hold a secret, the
+    version (an ETag, say), and where the footer begins; "" of others.
     """
 
     path: str
@@ -38,6 +56,9 @@ class FileFooter:
     decoded_nbytes: tuple[int, ...] = field(compare=False)
     content: str = ""
     list_values: dict[str, int | None] = field(default_factory=dict, compare=False)
+    url: str = field(default="", compare=False, repr=False)
+    version: str = field(default="", compare=False)
+    footer: int = field(default=0, compare=False)
 
     @property
     def num_rows(self) -> int:
@@ -54,7 +75,9 @@ class Footers:
     types: dict[str, str]
 
 
-def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any) -> Footers:
+def read_footers(
+    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = _REMOTE
+) -> Footers:
     """The footers of everything that `paths` names (see filesystems.find_on).
 
     columns: names of the fields to read, "a.b" for one inside a struct; None for all but those in exclude.
@@ -62,32 +85,44 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
     Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
     differ, for names that are no field, and where there is no row in all files together.
     """
+    paths = kept(paths)  # they are looked at twice
+    columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
+    client = client_by_ranges(paths) if filesystem is None else None
     filesystem, found = retried(
-        lambda: find_on(paths, filesystem, _SUFFIXES), f"{for_people(paths)} while it was looked up"
+        lambda: find_on(paths, filesystem if client is None else client, _SUFFIXES),
+        f"{for_people(paths)} while it was looked up",
     )
+
+    def choose(schema: Any) -> tuple[str, ...]:
+        return select(schema, found[0], columns, exclude)
+
+    place: _OnFilesystem | _ByRanges = _OnFilesystem(filesystem)
     broken: Exception | None = None
     leaves: tuple[str, ...] | None = None
+    types: dict[str, str] = {}
     try:
-        first, _ = _open(filesystem, found[0], None)
+        if client is not None:
+            try:
+                far = _ByRanges(filesystem.handler, remote, digest([columns, *exclude]))
+                leaves, types = far.chosen(found[0], choose)
+                place = far
+            except NoRangesError as error:
+                logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
+        if leaves is None:
+            leaves, types = place.chosen(found[0], choose)
     except (OSError, ValueError) as error:
         broken = error  # it is told below, with the others
-    else:
-        leaves = select(first.schema, found[0], columns, exclude)
-        types = _types(first, leaves)
-        first.close(force=True)
 
     def inspect(path: str) -> FileFooter:
         if broken is not None and path == found[0]:
             raise broken  # not asked once more: now it might open
-        opened, footer = _open(filesystem, path, leaves)
-        try:
-            if leaves is not None and (other := _types(opened, leaves)) != types:
-                raise ValueError(_difference(found[0], types, path, other))
-            return footer
-        finally:
-            opened.close(force=True)
+        footer, other = place.inspect(path, leaves)
+        if leaves is not None and other != types:
+            raise ValueError(_difference(found[0], types, path, other))
+        return footer
 
     files = tuple(inspect_all(inspect, found))
+    place.close()
     if not sum(file.num_rows for file in files):
         raise ValueError(
             f"there are 0 rows in {found[0]}"
@@ -98,33 +133,129 @@ def read_footers(paths: Any, columns: Iterable[str] | None, exclude: Sequence[st
     return Footers(filesystem, files, leaves, types)
 
 
+class _OnFilesystem:
+    """Files on a filesystem of pyarrow's, as they are looked at."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self._filesystem = filesystem
+
+    def chosen(self, path: str, choose: Choose) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The leaves that `choose` names of the schema of a file, and the types of the fields that they are of."""
+        opened, _ = self._open(path, None)
+        try:
+            leaves = choose(opened.schema)
+            return leaves, _types(opened, leaves)
+        finally:
+            opened.close(force=True)
+
+    def inspect(self, path: str, leaves: Sequence[str] | None) -> tuple[FileFooter, dict[str, str]]:
+        """The footer, and the types of the fields that these leaves are of."""
+        opened, footer = self._open(path, leaves)
+        try:
+            return footer, {} if leaves is None else _types(opened, leaves)
+        finally:
+            opened.close(force=True)
+
+    def close(self) -> None:
+        """All were looked at."""
+
+    def _open(self, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
+        return retried(lambda: open_file(self._filesystem, path, leaves), f"{path} while it was opened")
+
+
+class _ByRanges:
+    """Files behind URLs, as they are looked at: by what is known of them where they are still that version.
+
+    files: knows their URLs. columns: names what is read of them.
+    """
+
+    def __init__(self, files: Any, remote: Remote, columns: str) -> None:
+        self._files = files
+        self._remote = remote
+        self._columns = columns
+        self._index = Index()
+
+    def chosen(self, path: str, choose: Choose) -> tuple[tuple[str, ...], dict[str, str]]:
+        """As _OnFilesystem's."""
+        if (known := self._known(self._files.url_of(path))) is not None:
+            return tuple(known["leaves"]), known["types"]
+        with self._looked_at(path) as (raw, _):
+            opened, _ = _opened(raw, path, None)
+            leaves = choose(opened.schema)
+            return leaves, _types(opened, leaves)
+
+    def inspect(self, path: str, leaves: Sequence[str] | None) -> tuple[FileFooter, dict[str, str]]:
+        """As _OnFilesystem's."""
+        url = self._files.url_of(path)
+        known = self._known(url)
+        if known is not None and leaves is not None and known["leaves"] == list(leaves):
+            told = known["file"]
+            told |= {"rows": tuple(told["rows"]), "decoded_nbytes": tuple(told["decoded_nbytes"])}
+            return FileFooter(path, url=url, **told), known["types"]
+        with self._looked_at(path) as (raw, version):
+            opened, footer = _opened(raw, path, leaves)
+            found = replace(footer, url=url, version=version)
+            if leaves is None:
+                return found, {}
+            types = _types(opened, leaves)
+        file = {name: value for name, value in asdict(found).items() if name not in ("path", "url")}
+        self._index.add(url, {"version": version, "leaves": list(leaves), "types": types, "file": file}, self._columns)
+        return found, types
+
+    def close(self) -> None:
+        """All were looked at: keep what was found for later starts."""
+        self._index.save()
+
+    def _known(self, url: str) -> Mapping[str, Any] | None:
+        known = self._index.find(url, self._columns)
+        is_same = known is not None and read_tail(url, 1, self._remote).version == known["version"]
+        return known if is_same else None
+
+    @contextlib.contextmanager
+    def _looked_at(self, path: str) -> Iterator[tuple[Any, str]]:
+        """What opening reads of a file, as pyarrow's file, and its version."""
+        import pyarrow as pa
+
+        def spans(tail: bytes, nbytes: int) -> list[tuple[int, int]]:
+            count = footer_nbytes(tail, nbytes)
+            return [*sampled_spans(nbytes, count, _NUM_PAGES), (nbytes - count, nbytes)]
+
+        with sampled(self._files.url_of(path), self._remote, _TAIL_NBYTES, spans) as (image, version):
+            yield pa.OSFile(image.path), version
+
+
 def open_file(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
     """The opened ParquetFile, and its footer. leaves: as of Footers, None for all.
 
     Raises: OSError where there is none; ValueError for what is no complete Parquet file.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
     raw = filesystem.open_input_file(path)
     try:
-        nbytes = raw.size()
-        stored = _stored_footer(raw, nbytes)
-        content = _content(raw, nbytes, stored)
-        try:  # from here on no byte is fetched, so what fails is the file's fault
-            metadata = parquet.read_metadata(pa.BufferReader(stored))
-            assert isinstance(metadata.created_by, str | None)  # raises for what is no text: a footer has no checksum
-            opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
-            return opened, _footer(path, nbytes, opened, leaves, content)
-        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
-            advice = sniff.advice(raw, path, "Parquet")
-            raise ValueError(
-                f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes)."
-                + (advice or " It was cut short, or its writer was never closed; write or copy it again.")
-            ) from error
+        return _opened(raw, path, leaves)
     except BaseException:
         raw.close()
         raise
+
+
+def _opened(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
+    """As open_file, of a file that pyarrow opened, in which at least what is looked at here is there."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    nbytes = raw.size()
+    stored = _stored_footer(raw, nbytes)
+    content = _content(raw, nbytes, stored)
+    try:  # from here on no byte is fetched, so what fails is the file's fault
+        metadata = parquet.read_metadata(pa.BufferReader(stored))
+        assert isinstance(metadata.created_by, str | None)  # raises for what is no text: a footer has no checksum
+        opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
+        return opened, _footer(path, nbytes, opened, leaves, content, nbytes - len(stored))
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
+        advice = sniff.advice(raw, path, "Parquet")
+        raise ValueError(
+            f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes)."
+            + (advice or " It was cut short, or its writer was never closed; write or copy it again.")
+        ) from error
 
 
 def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
@@ -152,17 +283,21 @@ def _is_under(leaf: str, name: str) -> bool:
     return leaf == name or leaf.startswith(name + ".")
 
 
-def _open(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
-    return retried(lambda: open_file(filesystem, path, leaves), f"{path} while it was opened")
-
-
 def _stored_footer(raw: Any, nbytes: int) -> bytes:
     """The footer's bytes, with its length and the magic number behind it; the file's tail where no footer is."""
     found = read_whole(raw, max(0, nbytes - _TAIL_NBYTES), nbytes)
-    wanted = int.from_bytes(found[-8:-4], "little") + 8
-    if found[-4:] not in _MAGIC or wanted > nbytes:  # where a file was cut, any number: up to 4 GiB of rows to read
-        return found
+    wanted = footer_nbytes(found, nbytes)
     return found[-wanted:] if wanted <= len(found) else read_whole(raw, nbytes - wanted, nbytes)
+
+
+def footer_nbytes(tail: bytes, nbytes: int) -> int:
+    """How many of the last bytes of a file are its footer, its length and the magic number; all of these where none is.
+
+    tail: the last bytes, 64 KiB or all of nbytes.
+    """
+    wanted = int.from_bytes(tail[-8:-4], "little") + 8
+    # where a file was cut, any number: up to 4 GiB of rows to read
+    return wanted if tail[-4:] in _MAGIC and wanted <= nbytes else len(tail)
 
 
 def _content(raw: Any, nbytes: int, stored: bytes) -> str:
@@ -174,7 +309,8 @@ def _content(raw: Any, nbytes: int, stored: bytes) -> str:
     return content.hexdigest()[:16]
 
 
-def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None, content: str) -> FileFooter:
+def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None, content: str, begin: int) -> FileFooter:
+    """begin: of the footer."""
     metadata = opened.metadata
     wanted = None if leaves is None or len(leaves) == metadata.num_columns else set(leaves)
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -188,6 +324,7 @@ def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None, c
         tuple(max(fixed * group.num_rows, _stored_nbytes(group, chosen)) for group in groups),
         content,
         _list_values(metadata, groups, wanted),
+        footer=begin,
     )
 
 

@@ -1,19 +1,23 @@
 """Reads rows of Parquet files by global index, a row group at a time, as columns.
 
 Source: pyarrow.parquet. What shapes this file: a row group is decoded as a whole or not at all, so decoded ones are
-kept until all of their rows were asked for; and a broken page, a lost connection and a file replaced all come as
-OSError. What does not decode once its bytes are in memory is broken; everything before that is the storage's.
+kept until all of their rows were asked for; and on a filesystem of pyarrow's a broken page, a lost connection and a
+file replaced all come as OSError. What does not decode once its bytes are in memory is broken; everything before that
+is the storage's. Files behind URLs of http, S3 and Google's storage are read by parquet.by_ranges instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import mmap
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
@@ -24,28 +28,43 @@ from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
 from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.formats.grouped_rows import GroupedRows
+from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, open_file, read_footers
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote
+from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import is_transient, retried
 
 logger = logging.getLogger("datarax_ray")
 
 _MAX_OPEN_FILES = 64
+_REMOTE = Remote()
 
 
 class ParquetReader(GroupedRows):
     """The rows of many Parquet files; see GroupedRows.
 
     Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
-    them go (those touched last); the first keep_nbytes of them for good.
+    them go (those touched last); the first keep_nbytes of them for good. remote: how those behind URLs are read.
     """
 
     def __init__(
-        self, footers: Footers, *, types: ColumnTypes, max_nbytes: int = DEFAULT_MAX_NBYTES, keep_nbytes: int = 0
+        self,
+        footers: Footers,
+        *,
+        types: ColumnTypes,
+        max_nbytes: int = DEFAULT_MAX_NBYTES,
+        keep_nbytes: int = 0,
+        remote: Remote = _REMOTE,
     ) -> None:
         files = footers.files
         given = {"footers": footers, "types": types, "max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
+        given |= {"remote": remote}
         super().__init__(given, [file.rows for file in files], [file.decoded_nbytes for file in files], types)
         self.footers = footers
+        self._remote = remote
+        self._far = RowGroupRanges(footers, remote) if files and files[0].version else None
+        self._ahead = None if self._far is None else ReadAhead(self._far.mirrors, self._parts_ahead)
+        self._parts: list[list[int]] = []  # of groups, that the read that runs is to fetch together
         self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
 
     @classmethod
@@ -57,12 +76,18 @@ class ParquetReader(GroupedRows):
         exclude: Iterable[str] = (),
         filesystem: Any = None,
         fill_nulls: Fill | None = None,
+        remote: Remote = _REMOTE,
     ) -> ParquetReader:
         """Open everything that `paths` names, read and check the footers in parallel; see footers.read_footers."""
-        footers = read_footers(paths, columns, tuple(exclude), filesystem)
+        footers = read_footers(paths, columns, tuple(exclude), filesystem, remote)
         if columns is None:  # else they are chosen
             _warn_of_partitions(footers, {*exclude} | {leaf.partition(".")[0] for leaf in footers.leaves})
-        return cls(footers, types=_types(footers, dict(fill_nulls or {})))
+        return cls(footers, types=_types(footers, dict(fill_nulls or {}), remote), remote=remote)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it is of use to say what will be read; see expect."""
+        return self._far is not None and self._remote.nbytes > 0
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -73,7 +98,19 @@ class ParquetReader(GroupedRows):
         the file whose footer was read, or a null has no place.
         """
         with self._lock:
-            return self._decoded.read(records, self._decode)
+            if self._ahead is None:
+                return self._decoded.read(records, self._decode)
+            with self._ahead.reading(records):
+                self._parts = self._in_parts(records, max(self._remote.nbytes // 4, MAX_REQUEST_NBYTES))
+                return self._decoded.read(records, self._decode)
+
+    def expect(self, records: Indices) -> None:
+        """These will be read soon, at once, after what was expected before: bytes that are far are asked for now, as
+        far as there is room for them; see read_ahead.
+        """
+        if self._ahead is not None and self.reads_ahead and len(records):
+            with self._lock:
+                self._ahead.expect(records)
 
     def locate(self, record: int) -> str:
         """Where a row is, for people: "path[row in the file] (row group 3)"."""
@@ -102,13 +139,45 @@ class ParquetReader(GroupedRows):
             self._decoded.clear()
             while self._open:
                 self._shut(next(iter(self._open)))
+            if self._far is not None and self._ahead is not None:
+                self._ahead.forget()
+                self._far.close()
+
+    def _in_parts(self, records: Indices, nbytes: int) -> list[list[int]]:
+        """The row groups that have to be decoded to read these, so many decoded bytes of them together, or one."""
+        parts: list[list[int]] = []
+        room = first_file = 0
+        for group in self._decoded.missing(records).tolist():
+            file = self._places[group][0]
+            if not parts or self._group_nbytes[group] > room or file >= first_file + MAX_FETCHED_FILES:
+                parts.append([])
+                room, first_file = nbytes, file
+            parts[-1].append(group)
+            room -= self._group_nbytes[group]
+        return parts
+
+    def _parts_ahead(self, records: Indices) -> list[dict[int, Indices]]:
+        return list(map(self._by_file, self._in_parts(records, MAX_REQUEST_NBYTES)))
+
+    def _by_file(self, groups: Iterable[int]) -> dict[int, Indices]:
+        """The row groups of each file. groups: ascending."""
+        found: dict[int, list[int]] = {}
+        for file, index in (self._places[group] for group in groups):
+            found.setdefault(file, []).append(index)
+        return {file: np.array(indices) for file, indices in found.items()}
 
     def _decode(self, group: int) -> Columns:
         import pyarrow as pa
 
         file, index = self._places[group]
         path = self.footers.files[file].path
-        table = retried(lambda: self._table(file, index), f"{path}, row group {index}")
+        if self._far is None:
+            table = retried(lambda: self._table(file, index), f"{path}, row group {index}")
+        else:
+            if (part := next((part for part in self._parts if group in part), None)) is not None:
+                self._parts.remove(part)
+                self._far.fetch(self._by_file(part))
+            table = self._far.table(file, index)
         try:
             return self._types.columns(in_storage(table))
         except UnlikeError as error:
@@ -195,33 +264,44 @@ class ParquetReader(GroupedRows):
         self._open.pop(file)[0].close(force=True)
 
 
-def _types(footers: Footers, fill: Fill) -> ColumnTypes:
+def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
     """What columns become, by the first rows that can be read; lists are of one length only if the footers agree."""
-    import pyarrow as pa
-
     files = [file for file in footers.files if file.num_rows]
     means = {leaf: {file.list_values[leaf] for file in files} for leaf in (files[0].list_values if files else ())}
     uneven = [leaf for leaf, found in means.items() if len(found) > 1 or None in found]
-    for file in files:
+    if footers.files[0].version:
+        with contextlib.closing(RowGroupRanges(footers, remote)) as far:
+            table = _first_table(footers, far.first_rows)
+    else:
+        table = _first_table(footers, partial(_first_rows, footers))
+    if table is None:
+        return ColumnTypes({}, (), (), fill)
+    return ColumnTypes.of(in_storage(table), fill=fill, ragged=uneven)
+
+
+def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -> Any:
+    """first_rows(file, row group, how many) of the first row group that can be read; None where there is none."""
+    import pyarrow as pa
+
+    for number, file in enumerate(footers.files):
         for index, rows in enumerate(file.rows):
             if not rows:
                 continue
             try:
-                table = retried(partial(_first_rows, footers, file.path, index), f"{file.path}, row group {index}")
+                return retried(partial(first_rows, number, index, FIRST_ROWS), f"{file.path}, row group {index}")
             except StorageError:
                 raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
                 continue
-            return ColumnTypes.of(in_storage(table), fill=fill, ragged=uneven)
-    return ColumnTypes({}, (), (), fill)
+    return None
 
 
-def _first_rows(footers: Footers, path: str, index: int) -> Any:
+def _first_rows(footers: Footers, file: int, index: int, count: int) -> Any:
     import pyarrow as pa
 
-    opened, _ = open_file(footers.filesystem, path, footers.leaves)
+    opened, _ = open_file(footers.filesystem, footers.files[file].path, footers.leaves)
     try:
-        batches = opened.iter_batches(FIRST_ROWS, row_groups=[index], columns=list(footers.leaves))
+        batches = opened.iter_batches(count, row_groups=[index], columns=list(footers.leaves))
         return pa.Table.from_batches([next(batches)])
     finally:
         opened.close(force=True)

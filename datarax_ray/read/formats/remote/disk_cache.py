@@ -1,12 +1,13 @@
 """Pages of remote files, kept on a disk of the host for later epochs, later starts and the other processes there.
 
 Of each version of a file two files: NAME.pages, as long as it and sparse, and NAME.held, which says in a header what it
-is of, and in a byte for each page whether that is there. A page is written before it is said to be there, and one that
-is damaged all the same fails array_record's checksum, is forgotten and asked for anew: no order of kills, and no full
-disk, gives other data. Whatever changes is changed under the lock of the folder, which ends with its process. What was
-kept first stays: an epoch wants each page once, or a few times at one place, so that in any order it can find no more
-than what the disk holds when it begins (which is what Belady's optimum finds). What gives way is what no process has
-open, of another version or another dataset, oldest first. Nothing else in the folder is touched.
+is of, in a byte for each page whether that is there, and behind these each one's checksum. A page is written before it
+is said to be there, and one that is damaged all the same, as by a host that lost its power, is forgotten and asked for
+anew: no order of kills, and no full disk, gives other data. Whatever changes is changed under the lock of the folder,
+which ends with its process. What was kept first stays: an epoch wants each page once, or a few times at one place, so
+that in any order it can find no more than what the disk holds when it begins (which is what Belady's optimum finds).
+What gives way is what no process has open, of another version or another dataset, oldest first. Nothing else in the
+folder is touched.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
@@ -35,6 +37,8 @@ logger = logging.getLogger("datarax_ray")
 
 PAGE = mmap.PAGESIZE
 _HEADER_NBYTES = PAGE
+_FORMAT = 2
+_SUM_NBYTES = 4  # of a page, by half a microsecond: Parquet often has none, and ArrayRecord's is of whole chunks
 _LOCK = "datarax_ray.lock"
 _PIECE_PAGES = 64
 _LOOK_AGAIN_S = 10.0  # in a cache that is full, for files that nobody has open any more: a millisecond for every 50
@@ -89,14 +93,22 @@ class DiskCache:
         return pages[:0]
 
     def read(self, file: _File, runs: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of these runs of pages (the first, the last), which are there."""
+        """The bytes of these runs of pages (the first, the last), which are there; b"" of one that is damaged, which
+        is not there from now on.
+        """
         found = []
         with self._working(), open(self._pages_of(_name(file)), "rb", buffering=0) as pages:
             for first, last in runs:
                 count = min((last + 1) * PAGE, file.nbytes) - first * PAGE
                 if len(data := os.pread(pages.fileno(), count, first * PAGE)) < count:
                     raise OSError(f"{pages.name} was cut")
-                found.append(data)
+                if (fd := self._open(file)) is None:
+                    break
+                sums = os.pread(fd, _SUM_NBYTES * (last + 1 - first), _place_of_sum(file, first))
+                is_well = sums == _sums(data)
+                if not is_well:
+                    os.pwrite(fd, bytes(last + 1 - first), _HEADER_NBYTES + first)
+                found.append(data if is_well else b"")
         return found
 
     def store(self, file: _File, found: Iterable[tuple[int, int, bytes]]) -> None:
@@ -109,6 +121,7 @@ class DiskCache:
                     num_new = os.pread(fd, count, _HEADER_NBYTES + first).count(0)  # others may have written some
                     if self._take_room(lock, num_new * PAGE):
                         _write(pages.fileno(), data, first * PAGE)
+                        os.pwrite(fd, _sums(data), _place_of_sum(file, first))
                         os.pwrite(fd, bytes([1]) * count, _HEADER_NBYTES + first)
 
     def forget(self, file: _File, pages: Indices) -> None:
@@ -155,7 +168,7 @@ class DiskCache:
 
     def _opened(self, lock: int, file: _File, name: str) -> int | None:
         path, header = self._folder / f"{name}.held", _header(file)
-        nbytes = _HEADER_NBYTES + _num_pages(file)
+        nbytes = _place_of_sum(file, _num_pages(file))
         if not (_begins_with(path, header) and path.stat().st_size == nbytes and self._pages_of(name).exists()):
             # all of it is there from the beginning, so that no mark finds a full disk
             if not self._take_room(lock, -(-nbytes // PAGE) * PAGE):
@@ -163,7 +176,7 @@ class DiskCache:
             with open(self._pages_of(name), "wb") as pages:
                 pages.truncate(file.nbytes)
             temporary = path.with_suffix(".new")
-            temporary.write_bytes(header + bytes(_num_pages(file)))
+            temporary.write_bytes(header + bytes(nbytes - len(header)))
             os.replace(temporary, path)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -223,7 +236,7 @@ def kept_in(folder: Path) -> list[Kept]:
         with contextlib.suppress(ValueError, LookupError, FileNotFoundError):
             content = path.read_bytes()
             told = json.loads(content[:_HEADER_NBYTES].rstrip(b"\0"))
-            marks = np.frombuffer(content[_HEADER_NBYTES:], np.uint8)
+            marks = np.frombuffer(content[_HEADER_NBYTES:][: -(-told["nbytes"] // told["page"])], np.uint8)
             nbytes = sum(_on_disk(each) for each in (path, path.with_suffix(".pages")))
             held_nbytes = min(int(np.count_nonzero(marks)) * PAGE, told["nbytes"])
             found.append(Kept(told["url"], told["version"], held_nbytes, nbytes, _is_in_use(path)))
@@ -327,7 +340,8 @@ def _write(fd: int, data: memoryview, start: int) -> None:
 
 
 def _header(file: _File) -> bytes:
-    told: Mapping[str, object] = {"url": shown(file.path), "version": file.version, "nbytes": file.nbytes, "page": PAGE}
+    told: dict[str, object] = {"format": _FORMAT, "url": shown(file.path), "version": file.version}
+    told |= {"nbytes": file.nbytes, "page": PAGE}
     return json.dumps(told).encode()[:_HEADER_NBYTES].ljust(_HEADER_NBYTES, b"\0")
 
 
@@ -337,3 +351,14 @@ def _name(file: _File) -> str:
 
 def _num_pages(file: _File) -> int:
     return -(-file.nbytes // PAGE)
+
+
+def _place_of_sum(file: _File, page: int) -> int:
+    return _HEADER_NBYTES + _num_pages(file) + _SUM_NBYTES * page
+
+
+def _sums(data: bytes | memoryview) -> bytes:
+    """The checksum of each page of these."""
+    view = memoryview(data)
+    found = (xxh3_64_intdigest(view[at : at + PAGE]) & 0xFFFFFFFF for at in range(0, len(view), PAGE))
+    return np.fromiter(found, "<u4").tobytes()

@@ -52,18 +52,18 @@ class Index:
         self._known: dict[str, dict[str, Any]] = {}  # of each directory, by name
         self._added: dict[str, dict[str, Any]] = {}
 
-    def find(self, url: str) -> Mapping[str, Any] | None:
-        """What was added of a URL last; its "version" says of which state of it."""
-        parent, name = _place(url)
+    def find(self, url: str, what: str = "") -> Mapping[str, Any] | None:
+        """What was added of a URL last; its "version" says of which state of it. what: of it, where that is not all."""
+        parent, name = _place(url, what)
         if parent not in self._known:
             self._known[parent] = self._read(parent)
         found = self._known[parent].get(name)
         return found if isinstance(found, Mapping) else None
 
-    def add(self, url: str, fields: Mapping[str, Any]) -> None:
+    def add(self, url: str, fields: Mapping[str, Any], what: str = "") -> None:
         """Remember plain values of a file, "version" among them."""
         if is_lasting(fields["version"]):
-            parent, name = _place(url)
+            parent, name = _place(url, what)
             self._added.setdefault(parent, {})[name] = dict(fields)
 
     def save(self) -> None:
@@ -103,7 +103,7 @@ class Index:
         return self._root / "index" / f"{hashlib.sha256(parent.encode()).hexdigest()[:24]}.json"
 
 
-def _place(url: str) -> tuple[str, str]:
+def _place(url: str, what: str) -> tuple[str, str]:
     """The directory and the name, without what may be a secret."""
     parent, _, name = shown(url).rpartition("/")
-    return parent, name
+    return parent, f"{name} {what}" if what else name

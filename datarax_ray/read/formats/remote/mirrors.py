@@ -1,8 +1,9 @@
-"""Local images of remote files in which only the pages are there that are wanted, for array_record to read.
+"""Local images of remote files in which only the pages are there that are wanted, for the libraries of formats to read.
 
-An image is as long as its file and empty at first; array_record opens it, and decodes and checks what it reads of it as
-of any file. What was not fetched is zeros: a checksum that is wrong, never other data. It lies in memory that only this
-process has (memfd_create), so nothing is left behind, however the process ends; pages are given back by punching holes.
+An image is as long as its file and empty at first. array_record opens it, and decodes and checks what it reads of it as
+of any file; what was not fetched is zeros: a checksum that is wrong, never other data. Formats without checksums read
+it by `Mirrors.read`, which fetches what is not there. It lies in memory that only this process has (memfd_create), so
+nothing is left behind, however the process ends; pages are given back by punching holes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.remote.chunks import Chunks, NoArrayRecordError, chunks, footer_offset
+from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.disk_cache import PAGE, DiskCache
 from datarax_ray.read.formats.remote.ranges import (
     MAX_REQUEST_NBYTES,
@@ -91,18 +92,26 @@ class Image:
         self.close()
 
 
+class Layout(Protocol):
+    """Where the parts of a file lie that are fetched as a whole."""
+
+    def of(self, wanted: Indices) -> Indices:
+        """The byte ranges, int64 (k, 2), of what is wanted. wanted: int64, ascending; what of, a format says."""
+        ...
+
+
 @dataclass
 class _Mirror:
-    """end: the file's from its footer on, until array_record has opened the image."""
+    """end: the file's from its footer on, until the image was opened."""
 
     image: Image
-    chunks: Chunks
+    layout: Layout
     end: bytes
 
 
 @dataclass(eq=False)
 class Ahead:
-    """What is asked for before it is wanted: of some records of some files, as `Mirrors.fetch` will be asked for them.
+    """What is asked for before it is wanted: of some parts of some files, as `Mirrors.fetch` will be asked for them.
 
     ends: the files whose ends were asked for with it. runs: of pages; their bytes are `asked`, None until they are
     asked for, and those that nobody took yet are in come, once they came. nbytes: of all these.
@@ -124,11 +133,16 @@ class Mirrors:
 
     What was asked for ahead stands beside the images until it is fetched. It takes half of the room at most, and only
     ever saves a wait: what it does not bring is asked for when it is wanted.
+
+    layout: of a file, by its bytes from its footer on and the offset of these; raises ValueError for what is no footer.
     """
 
-    def __init__(self, files: Sequence[RemoteFile], remote: Remote) -> None:
+    def __init__(
+        self, files: Sequence[RemoteFile], remote: Remote, layout: Callable[[bytes, int], Layout] = chunks
+    ) -> None:
         self._files = files
         self._remote = remote
+        self._layout = layout
         self._open: dict[int, _Mirror] = {}
         self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
         self._ahead: dict[int, Ahead] = {}  # by id
@@ -162,12 +176,12 @@ class Mirrors:
         if part:
             yield part
 
-    def open(self, indices: Iterable[int]) -> dict[int, Chunks]:
-        """Have an image, with its end, of each of these files: one request for each that has none. Gives their chunks,
+    def open(self, indices: Iterable[int]) -> dict[int, Layout]:
+        """Have an image, with its end, of each of these files: one request for each that has none. Gives their layouts,
         which stay right where another thread closes an image.
         """
         with self._lock:
-            found = {index: self._open[index].chunks for index in indices if index in self._open}
+            found = {index: self._open[index].layout for index in indices if index in self._open}
         if not (missing := [index for index in indices if index not in found]):
             return found
         files = [self._files[index] for index in missing]
@@ -182,15 +196,15 @@ class Mirrors:
                 self._open[index] = _Mirror(Image(file.nbytes), found[index], come[index])
         return found
 
-    def _parsed(self, index: int, end: bytes) -> tuple[Chunks, bytes]:
-        """The chunks that the end of a file names, and the end; asked for once more where it was bent on its way."""
+    def _parsed(self, index: int, end: bytes) -> tuple[Layout, bytes]:
+        """The layout that the end of a file tells, and the end; asked for once more where it was bent on its way."""
         file = self._files[index]
-        with contextlib.suppress(NoArrayRecordError):
-            return chunks(end, file.footer), end
+        with contextlib.suppress(ValueError):
+            return self._layout(end, file.footer), end
         (end,) = read_ranges([self._span_of_end(index)], self._remote)
         try:
-            return chunks(end, file.footer), end
-        except NoArrayRecordError as error:
+            return self._layout(end, file.footer), end
+        except ValueError as error:
             raise ValueError(
                 f"{shown(file.path)}: {error}, asked for twice, though it did when the source was made, and its "
                 "version is the same: what comes are not the bytes of the file. Look at what stands between (a proxy, "
@@ -199,7 +213,7 @@ class Mirrors:
 
     @contextlib.contextmanager
     def opening(self, index: int) -> Iterator[str]:
-        """Where array_record opens the image of a file; its end is in memory for so long."""
+        """Where the image of a file is to be opened, by a path; its end is in memory for so long."""
         mirror, file = self._open[index], self._files[index]
         mirror.image.fill(file.footer, mirror.end)
         yield mirror.image.path
@@ -215,7 +229,7 @@ class Mirrors:
         """
         if ahead.asked is not None:
             return True
-        opened = {index: self._open[index].chunks for index in ahead.wanted if index in self._open}
+        opened = {index: self._open[index].layout for index in ahead.wanted if index in self._open}
         missing = [index for index in ahead.wanted if index not in opened]
         ends = [index for index in missing if index not in self._ends]
         nbytes = sum(self._files[index].nbytes - self._files[index].footer for index in ends)
@@ -229,7 +243,7 @@ class Mirrors:
         for index in missing:
             if not self._ends[index].has_come:
                 return True
-            opened[index] = chunks(self._ends[index].result()[0], self._files[index].footer)
+            opened[index] = self._layout(self._ends[index].result()[0], self._files[index].footer)
         with self._lock:
             held = dict.fromkeys(self._pages)
         for other in self._ahead.values():
@@ -256,16 +270,24 @@ class Mirrors:
         self._ahead.pop(id(ahead), None)
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
-        """Have everything in memory that these records of these files are decoded from.
+        """Have everything in memory that these parts of these files are decoded from.
 
         wanted: for each file ascending indices within it. Raises: as ranges.read_ranges.
         """
-        opened = self.open(wanted)
-        needed = _needed(wanted, opened)
+        self._fetch(_needed(wanted, self.open(wanted)))
+
+    def read(self, index: int, start: int, stop: int) -> bytes:
+        """The bytes [start, stop) of a file; what was not fetched before is fetched now. Raises: as fetch."""
+        self._fetch([(index, page) for page in range(start // PAGE, -(-stop // PAGE))])
+        return self._open[index].image.read(start, stop)
+
+    def _fetch(self, needed: list[tuple[int, int]]) -> None:
+        """Have these pages in memory, of files that have an image."""
         missing = self._held(needed)
         if missing:
+            files = {index for index, _ in needed}
             for ahead in list(self._ahead.values()):
-                if not missing.isdisjoint(_pages_in(ahead.runs)) and (come := self._come(ahead, wanted)):
+                if not missing.isdisjoint(_pages_in(ahead.runs)) and (come := self._come(ahead, files)):
                     self._make_room(_num_pages(come), keep=len(needed) - len(missing))
                     self._fill(come)
                     self._keep(come)
@@ -284,7 +306,7 @@ class Mirrors:
             self._keep(dict(zip(runs, found, strict=True)))
 
     def forget(self, index: int, wanted: Indices) -> None:
-        """Have everything of a file fetched again; of what is on disk, what these records are decoded from."""
+        """Have everything of a file fetched again; of what is on disk, what these parts are decoded from."""
         if self._disk is not None:
             pages = np.array([page for _, page in _needed({index: wanted}, self.open([index]))], np.int64)
             self._disk.forget(self._files[index], pages)
@@ -310,7 +332,7 @@ class Mirrors:
         if self._disk is not None:
             self._disk.close()
 
-    def _come(self, ahead: Ahead, wanted: Iterable[int]) -> dict[Run, bytes]:
+    def _come(self, ahead: Ahead, wanted: set[int]) -> dict[Run, bytes]:
         """What came of these files, which it holds no more."""
         if ahead.asked is not None:
             with lap("storage"):
@@ -339,7 +361,9 @@ class Mirrors:
                 some = list(runs)
                 assert self._disk is not None
                 data = self._disk.read(self._files[index], [(first, last) for _, first, last in some])
-                found |= zip(some, data, strict=False)  # fewer where the disk fails
+                found |= {
+                    run: each for run, each in zip(some, data, strict=False) if each
+                }  # fewer where the disk fails
         return found
 
     def _keep(self, found: Mapping[Run, bytes]) -> None:
@@ -408,11 +432,9 @@ def _pages_of(spans: Indices) -> Indices:
     return np.unique(np.repeat(first, counts) + np.arange(len(behind)) - behind)
 
 
-def _needed(wanted: Mapping[int, Indices], opened: Mapping[int, Chunks]) -> list[tuple[int, int]]:
-    """(file, page) of all that these records are decoded from."""
-    return [
-        (index, page) for index, records in wanted.items() for page in _pages_of(opened[index].of(records)).tolist()
-    ]
+def _needed(wanted: Mapping[int, Indices], opened: Mapping[int, Layout]) -> list[tuple[int, int]]:
+    """(file, page) of all that these parts are decoded from."""
+    return [(index, page) for index, parts in wanted.items() for page in _pages_of(opened[index].of(parts)).tolist()]
 
 
 def _num_pages(runs: Iterable[Run]) -> int:
@@ -443,38 +465,57 @@ def _runs(keys: Iterable[tuple[int, int]], gap: int, held: Mapping[tuple[int, in
 
 
 @contextlib.contextmanager
+def sampled(
+    url: str, remote: Remote, tail_nbytes: int, spans: Callable[[bytes, int], Sequence[tuple[int, int]]]
+) -> Iterator[tuple[Image, str]]:
+    """An image with the last bytes of a file and some others, and its version: by one request, and those for all others
+    at once. spans: of these, by the last bytes and the size of the file.
+
+    Raises: as ranges.read_ranges.
+    """
+    tail = read_tail(url, tail_nbytes, remote)
+    begin = tail.nbytes - len(tail.data)
+    image = Image(tail.nbytes)
+    try:
+        image.fill(begin, tail.data)
+        others = [(start, min(stop, begin)) for start, stop in spans(tail.data, tail.nbytes) if start < begin]
+        found = read_ranges([(url, tail.version, start, stop) for start, stop in others], remote)
+        for (start, _), data in zip(others, found, strict=True):
+            image.fill(start, data)
+        yield image, tail.version
+    finally:
+        image.close()
+
+
+@contextlib.contextmanager
 def looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
     """An image with what tells a file from others: its end, its footer, and what identity.contents digests of it; with
-    its version and the offset of its footer. By one request, and those for some pages and a long footer at once.
+    its version and the offset of its footer.
 
     Raises: ValueError for what is no ArrayRecord file; as ranges.read_ranges.
     """
-    tail = read_tail(url, _TAIL_NBYTES, remote)
-    nbytes, begin = tail.nbytes, tail.nbytes - len(tail.data)
-    image = Image(nbytes)
-    try:
-        image.fill(begin, tail.data)
-        spans = [(start, min(stop, begin)) for start, stop in sampled_spans(nbytes) if start < begin]
-        problem = None
+    footer = 0
+    problem: NoArrayRecordError | None = None
+
+    def spans(tail: bytes, nbytes: int) -> list[tuple[int, int]]:
+        nonlocal footer, problem
+        found = sampled_spans(nbytes)
         try:
-            footer = footer_offset(tail.data, nbytes)
-            spans += [(footer, begin)] if footer < begin else []
+            footer = footer_offset(tail, nbytes)
         except NoArrayRecordError as error:
             problem = error
-            spans = spans[:1]  # the head tells what it is instead
-        found = read_ranges([(url, tail.version, start, stop) for start, stop in spans], remote)
-        for (start, _), data in zip(spans, found, strict=True):
-            image.fill(start, data)
+            return found[:1]  # the head tells what it is instead
+        return [*found, (footer, nbytes)]
+
+    with sampled(url, remote, _TAIL_NBYTES, spans) as (image, version):
         try:
             if problem is not None:
                 raise problem
-            chunks(image.read(footer, nbytes), footer)
-        except NoArrayRecordError as problem:
+            chunks(image.read(footer, image.nbytes), footer)
+        except NoArrayRecordError as error:
             instead = sniff.advice_at(image.path, "ArrayRecord")
             raise ValueError(
-                f"{shown(url)} is not a complete ArrayRecord file: {problem}."
+                f"{shown(url)} is not a complete ArrayRecord file: {error}."
                 + (instead or " It was cut short, or its writer was never closed; write or copy it again.")
-            ) from problem
-        yield image, tail.version, footer
-    finally:
-        image.close()
+            ) from error
+        yield image, version, footer

@@ -83,6 +83,10 @@ class ChangedError(ValueError):
     """A file is no longer the one that was counted."""
 
 
+class NoRangesError(ValueError):
+    """A server gives no byte ranges, or does not tell of which version of a file they are."""
+
+
 def is_url(path: str) -> bool:
     """Whether a path is for one of the clients here; file:// is a path of this machine."""
     return "://" in path and not path.startswith("file://")
@@ -318,7 +322,7 @@ def _changed(url: str, version: str, now: str) -> ChangedError:
 
 
 def _empty(url: str) -> ValueError:
-    return ValueError(f"{shown(url)} is not a complete ArrayRecord file: it is empty (0 bytes)")
+    return ValueError(f"{shown(url)} is not a complete file: it is empty (0 bytes)")
 
 
 def refusal(url: str, what: str, error: Exception) -> Exception:
@@ -359,7 +363,7 @@ def _answer(url: str, start: int | None, stop: int, content_range: str, version:
     if match is None or (start is not None and int(match[1]) != start):
         raise ValueError(f"{shown(url)}: asked for {_header(start, stop)}, its server answers {content_range!r}")
     if not version:
-        raise ValueError(
+        raise NoRangesError(
             f"{shown(url)}: its storage tells neither an ETag nor a time of change, so a file that is replaced "
             "while it is read could not be told. Copy the files, or serve them by another server"
         )
@@ -381,7 +385,7 @@ async def _get_http(client: Any, url: str, start: int | None, stop: int, timeout
         length = answer.content_length
         if start is None and version and length is not None and length <= stop:  # all of it, as was asked
             return Answer(await answer.read(), length, version)
-        raise ValueError(
+        raise NoRangesError(
             f"{shown(url)}: its server gives no byte ranges (it answers {answer.status} with the whole file). Copy "
             "the files, or serve them by a server that does"
         )
@@ -456,4 +460,6 @@ _GETTERS: dict[str, Getter] = {
     **dict.fromkeys(("s3", "s3a"), _get_s3),
     **dict.fromkeys(("gs", "gcs"), _get_gcs),
 }
+# Those whose answers say of which version of a file they are. Of others it is asked for after each.
+TELLING_VERSION = frozenset(_GETTERS)
 _TELLING_PROGRESS = ("http", "https", "s3", "s3a")  # those of which a part that came is seen

@@ -1,0 +1,170 @@
+"""Row groups of Parquet files behind URLs, by the byte ranges of the columns that are read (formats.remote).
+
+What pyarrow reads beyond those, as of some old writers' files, is fetched then: no byte is taken that is not there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
+from datarax_ray.read.formats.parquet.footers import Footers
+from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.formats.remote.ranges import Remote
+
+MAX_FETCHED_FILES = 128  # at once: two descriptors each
+_MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
+
+
+class RowGroupRanges:
+    """The row groups of all files of a source. For one thread at a time.
+
+    mirrors: of these files; what it is asked for are row groups.
+    """
+
+    def __init__(self, footers: Footers, remote: Remote) -> None:
+        self._footers = footers
+        files = [_Url(file.url, file.nbytes, file.version, file.footer) for file in footers.files]
+        self.mirrors = Mirrors(files, remote, partial(_RowGroups.of_footer, footers.leaves))
+        self._open: OrderedDict[int, Any] = OrderedDict()
+
+    def fetch(self, wanted: Mapping[int, Indices]) -> None:
+        """Have these row groups of these files in memory. Raises: as ranges.read_ranges."""
+        for file in self._open.keys() & wanted:
+            self._open.move_to_end(file)
+        new = [file for file in wanted if file not in self._open]
+        while self._open and len(self._open) + len(new) > _MAX_OPEN_FILES:
+            self._shut(next(iter(self._open)))
+        self.mirrors.open(new)  # their ends at once
+        for file in new:
+            self._open[file] = self._opened(file)
+        self.mirrors.fetch(wanted)
+
+    def table(self, file: int, index: int) -> Any:
+        """The table of a row group. Raises: BrokenRowGroupError; as fetch."""
+        import pyarrow as pa
+
+        group = {file: np.array([index])}
+        self.fetch(group)
+        for is_again in (False, True):
+            try:
+                return self._open[file].read_row_group(index, columns=list(self._footers.leaves))
+            except (pa.ArrowException, OSError) as error:
+                if not isinstance(error, pa.ArrowException) and (type(error) is not OSError or error.errno):
+                    raise  # of the storage, in what pyarrow read beyond what was fetched
+                if is_again:
+                    path = self._footers.files[file].path
+                    raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {error}") from error
+            self.mirrors.forget(file, group[file])  # bytes that were bent on their way are no broken row group
+            self.fetch(group)
+        raise AssertionError("the second try returns or raises")
+
+    def first_rows(self, file: int, index: int, count: int) -> Any:
+        """As table, of its first rows alone."""
+        import pyarrow as pa
+
+        self.fetch({file: np.array([index])})
+        batches = self._open[file].iter_batches(count, row_groups=[index], columns=list(self._footers.leaves))
+        return pa.Table.from_batches([next(batches)])
+
+    def close(self) -> None:
+        """Close what is open. Reading opens it again."""
+        while self._open:
+            self._shut(next(iter(self._open)))
+        self.mirrors.close()
+
+    def _opened(self, file: int) -> Any:
+        """The ParquetFile."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        layout = self.mirrors.open([file])[file]
+        assert isinstance(layout, _RowGroups)
+        with self.mirrors.opening(file):  # its metadata is what its end was for
+            raw = pa.PythonFile(_Fetching(self.mirrors, file, self._footers.files[file].nbytes), mode="r")
+            return parquet.ParquetFile(raw, metadata=layout.metadata, page_checksum_verification=True)
+
+    def _shut(self, file: int) -> None:
+        self._open.pop(file).close(force=True)
+        self.mirrors.shut(file)
+
+
+@dataclass(frozen=True)
+class _Url:
+    """See mirrors.RemoteFile."""
+
+    path: str
+    nbytes: int
+    version: str
+    footer: int
+
+
+@dataclass(frozen=True)
+class _RowGroups:
+    """Where the row groups of a file lie, of the columns that are read. end: of all, where the footer begins."""
+
+    metadata: Any
+    columns: Sequence[int]
+    end: int
+
+    @classmethod
+    def of_footer(cls, leaves: Sequence[str], stored: bytes, begin: int) -> _RowGroups:
+        """stored: a file's bytes from its footer on, which begins there. Raises: ValueError for what is none."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            metadata = parquet.read_metadata(pa.BufferReader(stored))
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"its footer does not parse ({error})") from error
+        wanted = set(leaves)
+        columns = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path in wanted]
+        return cls(metadata, columns, begin)
+
+    def of(self, wanted: Indices) -> Indices:
+        """The byte ranges of these row groups; see mirrors.Layout."""
+        spans = []
+        for index in wanted.tolist():
+            group = self.metadata.row_group(index)
+            for column in map(group.column, self.columns):
+                first = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+                last = min(first + column.total_compressed_size, self.end)
+                if 0 <= first < last:  # else the footer is damaged, and pyarrow will say how
+                    spans.append((first, last))
+        return np.array(sorted(spans), np.int64).reshape(-1, 2)
+
+
+class _Fetching:
+    """A file behind a URL as Python's files are, as far as pyarrow uses them."""
+
+    closed = False
+
+    def __init__(self, mirrors: Mirrors, index: int, nbytes: int) -> None:
+        self._mirrors = mirrors
+        self._index = index
+        self._nbytes = nbytes
+        self._at = 0
+
+    def read(self, count: int = -1) -> bytes:
+        stop = self._nbytes if count < 0 else min(self._at + count, self._nbytes)
+        found = self._mirrors.read(self._index, self._at, stop)
+        self._at = stop
+        return found
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._nbytes}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self.closed = True
