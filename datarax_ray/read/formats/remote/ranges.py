@@ -20,11 +20,13 @@ import random
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.errors import StorageError
+from datarax_ray.read.formats.remote.hedging import Peers, hedged
 from datarax_ray.read.retry import is_transient, status_of
 
 logger = logging.getLogger("datarax_ray")
@@ -36,6 +38,7 @@ MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once
 # The same of a client that tells nothing of what has come yet, so that a stuck one is seen after 26 s and not after 74.
 _BLIND_REQUEST_NBYTES = 2 * 2**20
 _TELL_EVERY_S = 60.0  # of one bucket or host; a fault of it meets many requests at once
+_peers: defaultdict[str, Peers] = defaultdict(Peers)  # of each bucket or host
 _told: dict[str, float] = {}  # when each was last told of
 _READ_NBYTES = 2**20  # of a body at a time, or what is there of it
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
@@ -50,7 +53,8 @@ class Remote:
     most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
     a small part of that. timeout_s: of one request that brings nothing, where its client tells that (those of http and
     s3 do); elsewhere, and beyond it, what comes slower than least_rate, in bytes a second, is stuck: most_requests
-    may share a slow link. listing_s: of one listing; a million names
+    may share a slow link. late_s: after which a request is asked a second time beside the first, until it is known what
+    others of its size take (see hedging). listing_s: of one listing; a million names
     take some 1,000 requests. waits_s: before either is asked for again, and again; half a minute in all, with a quick
     one first, since one of many requests is often lost alone. patience_s: after so long it is not asked for again,
     unless it was asked for only once. Two tries of the longest request end well within RaySource's request_timeout_s,
@@ -63,6 +67,7 @@ class Remote:
     gap_nbytes: int = 64 * 2**10
     timeout_s: float = 10.0
     least_rate: int = 2**17
+    late_s: float = 2.5
     listing_s: float = 120.0
     waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     patience_s: float = 60.0
@@ -125,8 +130,12 @@ def filesystem(root: str) -> Any:
 
 def filesystem_of(url: str) -> Any:
     """The client for a URL; see filesystem."""
+    return filesystem(_root(url))
+
+
+def _root(url: str) -> str:
     scheme, _, rest = url.partition("://")
-    return filesystem(f"{scheme}://{rest.partition('/')[0]}")
+    return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def read_tail(url: str, nbytes: int, remote: Remote) -> Answer:
@@ -227,7 +236,9 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
 
     async def once() -> Answer:
         try:
-            answer = await get(client, url, start, stop, remote.timeout_s)
+            answer = await hedged(
+                lambda: get(client, url, start, stop, remote.timeout_s), _peers[_root(url)], count, remote.late_s
+            )
         except Exception as error:
             if 416 in (status_of(error), error.__cause__ and status_of(error.__cause__)):  # not satisfiable
                 raise _changed(url, version, "ends before that") if version else _empty(url) from None
