@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import logging
 import math
+import os
 import signal
 import sys
 import threading
@@ -276,7 +277,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of the order and of the model (%(default)s)")
     add("--steps", type=_count, help="stop after so many steps of this submission")
     add("--log-every", type=_count, default=100, help="steps between progress lines (%(default)s)")
-    add("--stream-log", type=Path, help="append step, position, loss and sha256 of every batch to this JSON-lines file")
+    add("--stream-log", help="append step, position, loss and sha256 of every batch to this JSON-lines file, or URL")
     return parser
 
 
@@ -313,9 +314,10 @@ def _mesh() -> Mesh:
     return Mesh(np.array(jax.devices()), ("rows",))
 
 
-def _own(path: Path) -> Path:
+def _own(path: str) -> str:
     """The file of this process: the one that was named, or one beside it for each of several."""
-    return path if jax.process_count() == 1 else path.with_stem(f"{path.stem}-{jax.process_index()}")
+    stem, suffix = os.path.splitext(path)
+    return path if jax.process_count() == 1 else f"{stem}-{jax.process_index()}{suffix}"
 
 
 def _num_steps(pipeline: Pipeline) -> int | None:

@@ -1,46 +1,48 @@
 """The stream log: one JSON line per consumed batch, so that two runs can be compared batch by batch.
 
 A line is {"step", "stop", "loss", "sha256"}. The checkpoint decides: what a log says about later steps is superseded.
+Behind a URL, where nothing can be appended, it is in parts (datarax_ray.read.lines), and complete at each checkpoint.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
 import numpy as np
 
+from datarax_ray.read.formats.remote.ranges import is_url, shown
+from datarax_ray.read.lines import UrlLines
+
 
 @final
 class StreamLog:
     """Appends to a log that holds each step exactly once, however often the job was stopped.
 
-    path: the log, made if missing. restored_step: the step of the checkpoint, 0 where the job starts anew; lines after
-    it are cut off.
+    path: the log, made if missing, or a URL below which it is. restored_step: the step of the checkpoint, 0 where the
+    job starts anew; lines after it are cut off.
 
     Raises: ValueError where the log ends before restored_step, or holds what is no line of it.
     """
 
     def __init__(self, path: str | os.PathLike[str], restored_step: int) -> None:
-        self._path = Path(path)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self.num_superseded = truncate(self._path, restored_step)
-        self._file = self._path.open("a")
+        self._log = _UrlLog(os.fspath(path)) if is_url(os.fspath(path)) else _FileLog(Path(path))
+        self.num_superseded = self._log.truncate(restored_step)
 
     def append(self, step: int, stop: int, loss: float, batch: Mapping[str, Any]) -> None:
         """Log a consumed batch. stop: the position after it."""
         line = {"step": step, "stop": stop, "loss": loss, "sha256": digest(batch)}
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._log.append(json.dumps(line) + "\n")
 
     def sync(self) -> None:
-        """Put the lines on the disk. To be called before a checkpoint, so that no checkpoint is ahead of its log."""
-        os.fsync(self._file.fileno())
+        """Put the lines where they stay. To be called before a checkpoint: none is to be ahead of its log."""
+        self._log.sync()
 
     def __enter__(self) -> Self:
         return self
@@ -48,7 +50,64 @@ class StreamLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._log.close()
+
+
+class _FileLog:
+    """Each line is in the file when it is appended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def truncate(self, restored_step: int) -> int:
+        """Cut off what is superseded, and open the file. Returns how many lines went."""
+        num_superseded = 0
+        if self._path.exists():
+            with self._path.open("rb") as lines:
+                _, nbytes, num_superseded = kept(lines, restored_step, str(self._path))
+            os.truncate(self._path, nbytes)
+        self._file = self._path.open("a")
+        return num_superseded
+
+    def append(self, line: str) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
         self._file.close()
+
+
+class _UrlLog:
+    """Lines wait until they are to stay: each that is added writes a part anew."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lines = UrlLines(url)
+        self._waiting: list[str] = []
+
+    def truncate(self, restored_step: int) -> int:
+        """Cut off what is superseded. Returns how many lines went."""
+        lines = [line.encode() for line in self._lines.read()]
+        num_kept, _, num_superseded = kept(lines, restored_step, shown(self._url))
+        if num_superseded:
+            numbers = itertools.count()
+            self._lines.keep(lambda line: next(numbers) < num_kept)
+        return num_superseded
+
+    def append(self, line: str) -> None:
+        self._waiting.append(line)
+
+    def sync(self) -> None:
+        if self._waiting:
+            self._lines.append(self._waiting)
+            self._waiting = []
+
+    def close(self) -> None:
+        self.sync()
 
 
 def digest(batch: Mapping[str, Any]) -> str:
@@ -61,27 +120,25 @@ def digest(batch: Mapping[str, Any]) -> str:
     return sha.hexdigest()
 
 
-def truncate(path: Path, restored_step: int) -> int:
-    """Cut off the lines after restored_step, and a last line that was never finished. Returns how many lines went."""
-    if not path.exists():
-        return 0
-    kept_nbytes = last_step = num_superseded = 0
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            step = _step(line, f"{path}, line {number}") if line.endswith(b"\n") else None
-            if step is None or step > restored_step:  # a torn line is the last: what wrote it was killed
-                num_superseded += 1
-            elif num_superseded:
-                raise ValueError(f"{path}, line {number} is step {step}, after a later one; this is no stream log")
-            else:
-                kept_nbytes, last_step = kept_nbytes + len(line), step
+def kept(lines: Iterable[bytes], restored_step: int, where: str) -> tuple[int, int, int]:
+    """How many of these lines stay, and how many bytes; and how many go: those after restored_step, and a last one that
+    was never finished.
+    """
+    num_kept = kept_nbytes = last_step = num_superseded = 0
+    for number, line in enumerate(lines, 1):
+        step = _step(line, f"{where}, line {number}") if line.endswith(b"\n") else None
+        if step is None or step > restored_step:  # a torn line is the last: what wrote it was killed
+            num_superseded += 1
+        elif num_superseded:
+            raise ValueError(f"{where}, line {number} is step {step}, after a later one; this is no stream log")
+        else:
+            num_kept, kept_nbytes, last_step = num_kept + 1, kept_nbytes + len(line), step
     if last_step and last_step < restored_step:
         raise ValueError(
-            f"{path} ends at step {last_step} and the checkpoint is at step {restored_step}; going on would leave a "
+            f"{where} ends at step {last_step} and the checkpoint is at step {restored_step}; going on would leave a "
             "gap in the log. Give the log that belongs to this checkpoint directory, or a new file."
         )
-    os.truncate(path, kept_nbytes)
-    return num_superseded
+    return num_kept, kept_nbytes, num_superseded
 
 
 def _step(line: bytes, where: str) -> int:

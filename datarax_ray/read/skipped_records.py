@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from datarax_ray.read.errors import Skipped, SkippedError
+from datarax_ray.read.formats.remote.ranges import is_url
+from datarax_ray.read.lines import check_writable, lines_at
 
 _PLACE = re.compile(r"(?P<file>.+)\[(?P<record>\d+)\]( \(row group \d+\))?", re.DOTALL)
 # The count and the file go on; the list and the log are for people.
@@ -27,10 +29,11 @@ class SkipOptions:
     """What whoever consumes a stream does about the records that `on_error` leaves out; no part of what the stream is.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
-    None for none; what is in it of a former run, from where this one begins, is dropped.
+    or a URL below which such files are (read.lines), None for none; what is in it of a former run, from where this one
+    begins, is dropped.
 
     Raises: TypeError for a max_skipped that is no whole number; ValueError for a negative one, and for a path at which
-    no file can be.
+    no file can be; ImportError for a URL whose client is not installed.
     """
 
     max_skipped: int | None = None
@@ -42,7 +45,7 @@ class SkipOptions:
         if self.max_skipped is not None and self.max_skipped < 0:
             raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {self.max_skipped}")
         if self.path is not None:
-            _check_path(Path(self.path))
+            _check_path(os.fspath(self.path))
 
     def __or__(self, other: SkipOptions) -> SkipOptions:
         """Of a stream that mixes two: the smaller limit holds for both together, and there is one file.
@@ -69,7 +72,8 @@ class SkippedRecords:
     def __init__(self, options: SkipOptions = COUNT_ALONE, *, is_listing: bool = True) -> None:
         self.restart()
         self._max_skipped = options.max_skipped
-        self._path = None if options.path is None or not is_listing else Path(options.path)
+        self._path = options.path if is_listing else None
+        self._lines = None if self._path is None else lines_at(os.fspath(self._path))
 
     def restart(self) -> None:
         """The stream goes on from elsewhere."""
@@ -97,12 +101,9 @@ class SkippedRecords:
         Raises: OSError where the file cannot be written; then nothing is entered, but perhaps lines that the next
         rewind strikes out.
         """
-        if self._path is not None and skipped:
-            lines = [json.dumps(_entry(skip)) + "\n" for skip in skipped]
+        if self._lines is not None and skipped:
             with _writing(self._path):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("a") as file:
-                    file.writelines(lines)
+                self._lines.append([json.dumps(_entry(skip)) + "\n" for skip in skipped])
         listed = skipped[: MAX_LISTED - len(self.skipped)]
         self.skipped += listed
         return listed
@@ -110,30 +111,26 @@ class SkippedRecords:
     def rewind(self, position: int) -> None:
         """The stream goes on from this position: what is listed from there on comes again. The count is not changed."""
         self.skipped = [skip for skip in self.skipped if skip.position < position]
-        if self._path is None or not self._path.exists() or self._path.is_char_device():  # which is never read
-            return
-        with _writing(self._path):
-            lines = self._path.read_text().splitlines(keepends=True)
-            kept = [line for line in lines if _is_before(line, position)]
-            if len(kept) < len(lines):
-                part = self._path.with_name(self._path.name + ".part")
-                part.write_text("".join(kept))
-                os.replace(part, self._path)
+        if self._lines is not None:
+            with _writing(self._path):
+                self._lines.keep(lambda line: _is_before(line, position))
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: str | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.add_note(
-            f"skipped_path={str(path)!r} cannot be written, so no batch is handed out; once it can, it comes"
-        )
+        error.add_note(f"skipped_path={path!r} cannot be written, so no batch is handed out; once it can, it comes")
         raise
 
 
-def _check_path(path: Path) -> None:
+def _check_path(named: str) -> None:
     """Raise ValueError where no file can ever be. Who may write there is known only where it is written."""
+    if is_url(named):
+        check_writable(named)
+        return
+    path = Path(named.removeprefix("file://"))
     if path.is_dir():
         raise ValueError(f"skipped_path={str(path)!r} is a directory; name a file in it")
     there = next(parent for parent in path.absolute().parents if parent.exists())

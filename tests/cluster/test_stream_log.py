@@ -6,9 +6,12 @@ import hashlib
 import json
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from stream_log import StreamLog, digest
+
+from datarax_ray.read.lines import UrlLines
 
 
 def steps(path: Path) -> list[int]:
@@ -28,6 +31,31 @@ def test_lines_after_the_restored_step_are_superseded(path: Path, restored_step:
         log.append(restored_step + 1, 8, 0.5, {})
     assert log.num_superseded == 4 - restored_step
     assert steps(path) == list(range(1, restored_step + 2))
+
+
+@pytest.mark.parametrize("restored_step", [0, 2, 4])
+def test_behind_a_url_it_is_complete_at_each_checkpoint_and_goes_on_from_there(restored_step: int) -> None:
+    url = "memory://logs/stream.jsonl"
+
+    def logged() -> list[int]:
+        return [json.loads(line)["step"] for line in UrlLines(url).read()]
+
+    try:
+        with StreamLog(url, 0) as log:
+            for step in (1, 2, 3, 4):
+                log.append(step, 8 * step, 0.5, {})
+                if step == 3:
+                    log.sync()
+                    assert logged() == [1, 2, 3]
+        assert logged() == [1, 2, 3, 4]
+        with StreamLog(url, restored_step) as log:
+            log.append(restored_step + 1, 8, 0.5, {})
+        assert log.num_superseded == 4 - restored_step
+        assert logged() == list(range(1, restored_step + 2))
+        with pytest.raises(ValueError, match=r"memory://logs/stream.jsonl ends at step . .* checkpoint is at step 9"):
+            StreamLog(url, 9)
+    finally:
+        fsspec.filesystem("memory").rm("/logs", recursive=True)
 
 
 def test_a_line_that_was_never_finished_goes(path: Path) -> None:

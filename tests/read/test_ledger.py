@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import jax.numpy as jnp
 import pytest
 from flax import nnx
@@ -19,6 +20,7 @@ from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError
+from datarax_ray.read.lines import UrlLines
 from datarax_ray.read.skipped_records import SkipOptions, SkippedRecords
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, HFStreamingConfig, HFStreamingSource
 from tests.data import FailAt, decode
@@ -125,6 +127,23 @@ def test_after_every_resume_the_file_lists_each_record_once_a_pass(make: Any, tm
     with pipeline(make(skipped_path=str(path))) as anew:
         anew.step()
         assert listed(path) == [entry for entry in want if entry["position"] < anew.position]
+
+
+def test_below_a_url_they_are_listed_alike(make: Any, tmp_path: Path) -> None:
+    path, url = tmp_path / "skipped.jsonl", "memory://skipped/list.jsonl"
+    with pipeline(make(skipped_path=str(path))) as near:
+        run(near, [])
+    try:
+        with pipeline(make(skipped_path=url)) as far:
+            states = [far.get_state() for _ in far]
+        for state in (None, states[5], states[20], states[-1]):
+            if state is not None:
+                with pipeline(make(skipped_path=url)) as resumed:
+                    resumed.set_state(state)
+                    run(resumed, [])
+            assert "".join(UrlLines(url).read()) == path.read_text()
+    finally:
+        fsspec.filesystem("memory").rm("/skipped", recursive=True)
 
 
 @pytest.mark.usefixtures("ray_local")
@@ -338,13 +357,14 @@ def test_and_a_scan_changes_nothing(files: list[Path], tmp_path: Path) -> None:
     assert [entry["position"] for entry in listed(path)] == [13]
 
 
-@pytest.mark.parametrize("kind", ["a directory", "below a file"])
+@pytest.mark.parametrize("kind", ["a directory", "below a file", "a server that only gives"])
 def test_a_path_that_can_never_be_written_is_refused_when_the_source_is_made(
     files: list[Path], tmp_path: Path, kind: str
 ) -> None:
     (tmp_path / "file").touch()
     path, message = {
         "a directory": (tmp_path, "skipped_path=.* is a directory; name a file in it"),
+        "a server that only gives": ("https://host/skipped.jsonl", "cannot be written: http servers are only read"),
         "below a file": (tmp_path / "file" / "a" / "b", r"skipped_path=.*: .*file is no directory"),
     }[kind]
     with pytest.raises(ValueError, match=message):

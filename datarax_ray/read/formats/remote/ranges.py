@@ -255,7 +255,15 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
 
 def listing(url: str, ask: Callable[[], T], remote: Remote) -> T:
     """What ask() gives, which asks a client of fsspec what is there. Raises: as read_ranges."""
-    asked = _patiently(lambda: _in_thread(ask), url, f"{shown(url)}: listing it", remote, remote.listing_s)
+    return by_client(url, "listing it", ask, remote)
+
+
+def by_client(url: str, doing: str, ask: Callable[[], T], remote: Remote) -> T:
+    """What ask() gives, which asks a client of fsspec; asked again where that may help. doing: what, for people.
+
+    Raises: as read_ranges.
+    """
+    asked = _patiently(lambda: _in_thread(ask), url, f"{shown(url)}: {doing}", remote, remote.listing_s)
     return Asked(asked).result()
 
 

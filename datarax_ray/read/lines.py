@@ -1,0 +1,123 @@
+"""Lines of text that one process appends, and strikes out again: in a file, or behind a URL.
+
+A storage of objects has no appending. There the lines are in parts, URL/part-00000.jsonl and so on, of some 256 KiB,
+and the last one is written anew, as a whole, each time that something is added: what was added is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from datarax_ray.read.formats.remote.ranges import Remote, by_client, filesystem_of, is_url, shown
+
+_PART_NBYTES = 256 * 2**10  # a line is some 200 bytes, and each addition writes the last part
+_REMOTE = Remote()
+
+
+class Lines(Protocol):
+    """Text lines, each with its newline."""
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Add these. Raises: OSError where that cannot be; then they are not there, or some of them are."""
+        ...
+
+    def keep(self, is_kept: Callable[[str], bool]) -> None:
+        """Strike out all others. Raises: OSError where that cannot be."""
+        ...
+
+
+def lines_at(path: str) -> Lines:
+    """The lines in a file, or behind a URL; those that are there already are kept."""
+    return UrlLines(path) if is_url(path) else FileLines(Path(path.removeprefix("file://")))
+
+
+def check_writable(url: str) -> None:
+    """Raise ValueError for a URL whose client cannot write, ImportError where that is not installed."""
+    if url.startswith(("http://", "https://")):
+        raise ValueError(f"{shown(url)} cannot be written: http servers are only read; give a bucket or a file")
+    filesystem_of(url)
+
+
+class FileLines:
+    """Lines in a file of this machine, or one that it mounts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, lines: Sequence[str]) -> None:
+        """See Lines."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.writelines(lines)
+
+    def keep(self, is_kept: Callable[[str], bool]) -> None:
+        """See Lines."""
+        if not self._path.exists() or self._path.is_char_device():  # which is never read
+            return
+        lines = self._path.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if is_kept(line)]
+        if len(kept) < len(lines):
+            part = self._path.with_name(self._path.name + ".part")
+            part.write_text("".join(kept))
+            os.replace(part, self._path)
+
+
+class UrlLines:
+    """Lines behind a URL, in parts below it. For one process: two that write there would take each other's away."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._last: tuple[int, str] | None = None  # the number of the last part and its text, once they were looked up
+
+    def append(self, lines: Sequence[str]) -> None:
+        """See Lines."""
+        number, text = self._last if self._last is not None else self._looked_up()
+        if len(text) >= _PART_NBYTES:
+            number, text = number + 1, ""
+        text += "".join(lines)
+        self._write(self._part(number), text.encode())
+        self._last = number, text
+
+    def keep(self, is_kept: Callable[[str], bool]) -> None:
+        """See Lines."""
+        self._last = None
+        for url in self._parts():
+            lines = self._read(url).splitlines(keepends=True)
+            text = "".join(line for line in lines if is_kept(line)).encode()
+            if len(text) < sum(len(line.encode()) for line in lines):
+                self._write(url, text)
+
+    def read(self) -> list[str]:
+        """All of them."""
+        return [line for url in self._parts() for line in self._read(url).splitlines(keepends=True)]
+
+    def _looked_up(self) -> tuple[int, str]:
+        parts = self._parts()
+        return (len(parts) - 1, self._read(parts[-1])) if parts else (0, "")
+
+    def _part(self, number: int) -> str:
+        return f"{self._url}/part-{number:05d}.jsonl"
+
+    def _parts(self) -> list[str]:
+        """The URLs of the parts, in order. There are no gaps, as none is ever removed."""
+
+        def found(client: Any, path: str) -> list[str]:
+            client.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
+            return [name for name in client.find(path) if name.endswith(".jsonl")]
+
+        return [self._part(number) for number in range(len(self._do("listing it", found, self._url)))]
+
+    def _write(self, url: str, text: bytes) -> None:
+        self._do("writing it", lambda client, path: client.pipe_file(path, text), url)
+
+    def _read(self, url: str) -> str:
+        found: bytes = self._do("reading it", lambda client, path: client.cat_file(path), url)
+        return found.decode()
+
+    def _do(self, doing: str, call: Callable[[Any, str], Any], url: str) -> Any:
+        """What call(client, path) gives; called again where that may help."""
+        client = filesystem_of(url)
+        return by_client(url, doing, lambda: call(client, client._strip_protocol(url)), _REMOTE)
