@@ -114,5 +114,5 @@ def test_public_names_are_where_the_documentation_says() -> None:
         ]
     )
     assert set(datarax_ray.__all__) <= set(dir(datarax_ray))
-    with pytest.raises(AttributeError, match="attribute RaySauce"):
+    with pytest.raises(AttributeError, match="has no 'RaySauce'"):
         _ = datarax_ray.RaySauce

@@ -36,6 +36,25 @@ def test_a_name_that_is_like_none_is_answered_with_all() -> None:
         datarax_ray.DecodeRaw("uint8", height=3)  # type: ignore[call-arg]
 
 
+def test_what_a_source_takes_is_told_to_its_config_and_the_other_way_round() -> None:
+    with pytest.raises(TypeError, match=r"ParquetSourceConfig takes no argument 'columns'\. ParquetSource takes it"):
+        datarax_ray.ParquetSourceConfig(columns=["x"])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"CSVSource takes no argument 'column_types'\. CSVSourceConfig takes it"):
+        datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})  # type: ignore[call-arg]
+
+
+def test_what_would_do_the_opposite_is_not_proposed() -> None:
+    with pytest.raises(TypeError, match=r"no argument 'includecolumns'\. It takes .*exclude_columns"):
+        datarax_ray.ParquetSourceConfig(includecolumns=["x"])  # type: ignore[call-arg]
+
+
+def test_a_misspelt_name_of_the_package_is_answered_by_python() -> None:
+    with pytest.raises(AttributeError, match="datarax_ray has no 'Pipline'") as raised:
+        datarax_ray.Pipline  # noqa: B018
+    assert raised.value.name == "Pipline"  # by these it finds the name that may be meant
+    assert raised.value.obj is datarax_ray
+
+
 def test_arguments_without_a_name_where_none_are_taken_are_answered_with_the_names() -> None:
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
     said = r"Pipeline takes no arguments without a name, got 2; write Pipeline\(source=\.\.\., batch_size=\.\.\.\)"

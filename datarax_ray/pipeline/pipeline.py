@@ -105,7 +105,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         sink: str | None = None,
     ) -> None:
         if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
-            remedy = "; load(paths) makes one of files" if isinstance(source, str | os.PathLike) else ""
+            if isinstance(source, str | os.PathLike):
+                remedy = "; load(paths) makes one of files"
+            elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+                remedy = "; RandomAccessSource(RandomAccessSourceConfig(), elements) makes one of what has len() and []"
+            else:
+                remedy = ""
             raise TypeError(
                 f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}{remedy}"
             )

@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -105,8 +106,21 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
         return
     known = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     if unknown := [name for name in given if name not in known]:
-        remedy = nearest(unknown, known) or f" It takes {', '.join(known) or 'none'}"
+        near = [name for name in known if not name.startswith("exclude_") or any("excl" in each for each in unknown)]
+        remedy = _taken_beside(called, unknown) or nearest(unknown, near) or f" It takes {', '.join(known) or 'none'}"
         raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
+
+
+def _taken_beside(called: Callable[..., Any], names: Iterable[str]) -> str:
+    """Of a source, which of these its config takes, and the other way round, with a space before it; "" for none."""
+    scope = vars(sys.modules[called.__module__])
+    about = called.__name__.removesuffix("Config").removesuffix("Module")
+    for other in (scope.get(about + suffix) for suffix in ("Config", "", "Module")):
+        if inspect.isclass(other) and other is not called:
+            taken = [name for name in names if name in inspect.signature(other).parameters]
+            if taken:
+                return f" {other.__name__} takes {'it' if len(taken) == 1 else ' and '.join(map(repr, taken))}"
+    return ""
 
 
 class NamedArguments:

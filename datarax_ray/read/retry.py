@@ -113,7 +113,7 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
                 raise
             if not tries:
                 said = "reading %s failed, asking again for about %.0f s: %s: %s"
-                logger.warning(said, what, sum(WAITS_S), type(error).__name__, error)
+                logger.warning(said, what, sum(WAITS_S), type(error).__name__, _with_cause(error))
             time.sleep(wait_s * (1 + random.random()))  # or all that were refused would come back at once
     try:
         return read()
@@ -122,10 +122,16 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
             raise
         raise StorageError(
             f"{what}: reading failed {len(WAITS_S) + 1} times in {time.monotonic() - begin:.0f} s, at last with "
-            f"{type(error).__name__}: {error}. That is the storage or the way to it, no broken data, so nothing is "
-            "left out for it. Look at the mount, network or service, and go on from the last state."
+            f"{type(error).__name__}: {_with_cause(error)}. That is the storage or the way to it, no broken data, so "
+            "nothing is left out for it. Look at the mount, network or service, and go on from the last state."
             + (_NO_HOST if _has_no_host(error) else "")
         ) from error
+
+
+def _with_cause(error: Exception) -> str:
+    """What an error says, and what it came from: fsspec's FileNotFoundError is the URL alone where nobody answers."""
+    cause = error.__cause__
+    return f"{error} ({type(cause).__name__}: {cause})" if cause and str(cause) not in str(error) else str(error)
 
 
 def is_transient(error: BaseException | None) -> bool:

@@ -100,6 +100,8 @@ def test_a_loop_that_gets_no_batch_as_the_remainder_is_dropped_says_so(caplog: p
 
 
 def test_a_path_in_the_place_of_a_source_is_told_what_makes_one() -> None:
+    with pytest.raises(TypeError, match=r"got list; RandomAccessSource\(RandomAccessSourceConfig\(\), el"):
+        Pipeline(source=[1, 2, 3], batch_size=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"got str; load\(paths\) makes one of files"):
         Pipeline(source="a.csv", batch_size=2)
     with pytest.raises(TypeError, match=r"got str; load\('a.csv', num_actors=...\) makes both of files"):

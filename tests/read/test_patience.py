@@ -157,6 +157,15 @@ def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_re
         retried(failing(6), "/data/a")
 
 
+def test_a_missing_file_that_is_none_is_told_with_what_it_came_from(caplog: pytest.LogCaptureFixture) -> None:
+    def read() -> None:
+        raise FileNotFoundError("http://a/x") from ConnectionRefusedError("Connect call failed")
+
+    with pytest.raises(StorageError, match=r"FileNotFoundError: http://a/x \(ConnectionRefusedError: Connect call"):
+        retried(read, "x")
+    assert "FileNotFoundError: http://a/x (ConnectionRefusedError: Connect call failed)" in caplog.text
+
+
 # Parquet, over HTTP and on a filesystem that fails
 
 

@@ -92,6 +92,7 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
     ("PNG", image(".png")),
     ("JPEG", image(".jpg")),
     ("NumPy", array),
+    ("NumPy zip", lambda path: np.savez(path, x=np.arange(3)) or path.with_suffix(".npz").rename(path)),
     (None, lambda path: path.write_bytes(bytes(range(256)))),
     (None, lambda path: path.write_bytes(b"")),
     (None, lambda path: path.write_bytes(bytes(5000))),

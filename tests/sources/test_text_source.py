@@ -29,6 +29,14 @@ def test_columns_go_to_the_batch_as_arrow_has_them(table: Path) -> None:
     assert batch["y"].tolist() == ["a\n0", "a\n1", "a\n2", "a\n3"]
 
 
+def test_a_delimiter_that_was_left_out_is_named(table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    CSVSource(CSVSourceConfig(), table)
+    assert f"{table}: its one column is named 'x;y'. Is it split by ';'? Say delimiter=';'." in caplog.messages
+    (tmp_path / "b.csv").write_text("x;y\n1;2,5\n")
+    with pytest.raises(ValueError, match=r"Expected 1 columns, got 2: 1;2,5\. Is it split by ';'\? Say delimiter=';'"):
+        CSVSource(CSVSourceConfig(), tmp_path / "b.csv")
+
+
 def test_shuffled_blocks_are_mixed_and_every_row_comes_once(table: Path) -> None:
     source = CSVSource(CSVSourceConfig(delimiter=";", num_epochs=1, shuffle=True), table)
     assert len(source.describe().order.groups) > 1

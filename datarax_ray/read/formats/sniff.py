@@ -55,6 +55,7 @@ _READERS = {
     **dict.fromkeys(("PNG", "JPEG"), 'load("imagefolder:DIR") reads folders of them, one for each class'),
     **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
+    "NumPy zip": "of np.load(PATH) RandomAccessSource takes its arrays",
 }
 _DECODERS = {
     "tf.train.Example": "DecodeExample()",
@@ -77,7 +78,8 @@ def file_format(head: bytes, tail: bytes = b"") -> str | None:
     """
     for offset, magic, name in _MAGIC:
         if head[offset:].startswith(magic):
-            return name
+            name_of_first = head[30 : 30 + int.from_bytes(head[26:28], "little")]  # in a zip file
+            return "NumPy zip" if name == "zip" and name_of_first.endswith(b".npy") else name
     if tail.endswith(b"PAR1"):
         return "Parquet"
     if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(_crc32c(head[:8])):

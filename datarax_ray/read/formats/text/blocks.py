@@ -175,6 +175,8 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
     given = {name: _type_of(name, kind) for name, kind in column_types.items()}
     try:
         data, inferred = _parsed(data, file.names, syntax, None)
+        if advice := _other_delimiter(tuple(inferred.schema.names)):
+            logger.warning("%s: its one column is named %r.%s", file.path, inferred.schema.names[0], advice)
         _refuse_other_values(file.path, data, file.names, syntax, inferred.schema, given)
         schema = pa.schema([(field.name, given.pop(field.name, field.type)) for field in inferred.schema])
         if given and file.names:
@@ -190,12 +192,23 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
     except pa.ArrowException as error:
         with filesystem.open_input_file(file.path) as raw:
             advice = sniff.advice(raw, file.path, syntax.name)
+        advice += _other_delimiter(file.names)
         if "changed from" in str(error):  # Arrow's JSON
             advice += " A field has values of one type in all rows: write it so, as text say."
         raise ValueError(
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
         ) from error
+
+
+def _other_delimiter(names: Sequence[str]) -> str:
+    """A question for who left the delimiter out, with a space before it; "" where one name holds none.
+
+    >>> _other_delimiter(["name;label"])
+    " Is it split by ';'? Say delimiter=';'."
+    """
+    found = max("\t;|", key=names[0].count) if len(names) == 1 else ""
+    return f" Is it split by {found!r}? Say delimiter={found!r}." if found and found in names[0] else ""
 
 
 def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) -> tuple[bytes, Any]:
