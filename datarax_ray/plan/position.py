@@ -45,6 +45,11 @@ def check_position(position: int) -> int:
     return position
 
 
+def is_count(value: Any) -> bool:
+    """Whether a value of a saved state is a number of records, tokens and the like."""
+    return type(value) is int and 0 <= value <= MAX_POSITION
+
+
 def next_multiple(position: int, step: int) -> int:
     """The first multiple of `step` behind a position: where chunks of streams that began elsewhere meet.
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.plan.state import StreamState, is_count
+from datarax_ray.plan.position import is_count
+from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share
 
 _MODULUS = 2**64

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
-from datarax_ray.plan.position import MAX_POSITION, Yields, check_position
+from datarax_ray.plan.position import Yields, check_position, is_count
 
 Unit = Literal["elements", "tokens", "documents"]
 
@@ -172,11 +172,6 @@ def num_skipped_in(state: Mapping[str, Any]) -> int:
     if not is_count(num_skipped):
         raise ValueError(f"the state's statistics.num_skipped must be a count of records, got {shown(num_skipped)}")
     return num_skipped
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value of a saved state is a number of records, tokens and the like."""
-    return type(value) is int and 0 <= value <= MAX_POSITION
 
 
 def refuse_rest(rest: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.mixture import whole_weights
+from datarax_ray.plan.weights import whole_weights
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import AnyStream, MixtureStream
 from datarax_ray.sources.base.config import EpochsConfig, SourceConfig

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder, WeightsStart, origin_of, whole_weights
+from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder, WeightsStart, origin_of
 from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.weights import whole_weights
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
 weightings = st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any).map(whole_weights)

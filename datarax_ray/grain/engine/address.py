@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.plan.position import ONE_TO_ONE, Yields
-from datarax_ray.plan.state import StreamState, is_count, refuse_rest
+from datarax_ray.plan.position import ONE_TO_ONE, Yields, is_count
+from datarax_ray.plan.state import StreamState, refuse_rest
 
 Address: TypeAlias = tuple[int, ...]
 

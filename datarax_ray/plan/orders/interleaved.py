@@ -25,8 +25,9 @@ import numpy as np
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.position import is_count
 from datarax_ray.plan.requests import EVERYTHING, Wanted
-from datarax_ray.plan.state import StreamState, is_count, refuse_rest
+from datarax_ray.plan.state import StreamState, refuse_rest
 
 # Reserved for each epoch, for its length is not known: 10**12 elements, and 2**23 epochs fit in an int64.
 EPOCH_POSITIONS = 2**40

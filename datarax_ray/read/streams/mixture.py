@@ -17,7 +17,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest, later, without_later
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, whole_weights
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
@@ -25,6 +25,7 @@ from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import Extra, StreamState
+from datarax_ray.plan.weights import whole_weights
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
