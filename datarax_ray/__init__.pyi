@@ -9,6 +9,7 @@ from .pipeline import Pipeline as Pipeline
 from .pipeline import prefetch_to_device as prefetch_to_device
 from .plan.packing import ConcatThenSplit as ConcatThenSplit
 from .plan.packing import FirstFitPack as FirstFitPack
+from .plan.weights import WeightSchedule as WeightSchedule
 from .read.decode import DecodeExample as DecodeExample
 from .read.decode import DecodeFields as DecodeFields
 from .read.decode import DecodeImage as DecodeImage

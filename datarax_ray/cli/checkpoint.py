@@ -14,6 +14,7 @@ from rich.table import Table
 
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
+from datarax_ray.plan.amendments import Amendments, saved_amendments
 
 _MAX_SHOWN = 60
 _STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
@@ -77,6 +78,8 @@ def show(directory: str, as_json: bool, out: Console) -> None:
         out.print_json(json.dumps({"directory": str(saved.directory), "state": saved.state}))
         return
     out.print(f"{saved.directory}: goes on at position {_position(saved.state)}", soft_wrap=True)
+    for each in amendments_in(saved.state):
+        out.print(f"amended {each}", soft_wrap=True, markup=False)
     table = Table("setting", "value", box=box.SIMPLE)
     for name, value in flat(saved.state).items():
         table.add_row(name, _shown(value))
@@ -97,9 +100,14 @@ def diff(first: str, second: str, as_json: bool, out: Console) -> int:
             table.add_row(name, *map(_shown, values))
         out.print(table)
         same = not any(name.startswith("settings.") for name in changed)
-        out.print(
-            "the same stream, at another place" if same else "two streams: one cannot go on from the other's state"
-        )
+        one, other = (amendments_in(each.state) for each in (left, right))
+        if not same:
+            out.print("two streams: one cannot go on from the other's state")
+        elif one == other:
+            out.print("the same stream, at another place")
+        else:
+            at = min(each.at for each in {*one} ^ {*other})
+            out.print(f"the same stream up to position {at:,}, from which on they are amended in other ways")
     return 1 if changed else 0
 
 
@@ -115,6 +123,13 @@ def _step(root: epath.Path, path: epath.Path) -> int:
     """The number of a state's step; -1 where the folder is no manager's."""
     numbers = [int(found[1]) for part in path.relative_to(root).parts if (found := _STEP.fullmatch(part))]
     return (numbers or [-1])[0]
+
+
+def amendments_in(state: Mapping[str, Any]) -> Amendments:
+    """What the state says was changed of its stream. Raises: ValueError for what is no such log."""
+    rest = state.get("rest")
+    said = rest.get("amendments") if isinstance(rest, Mapping) else None
+    return () if said is None else saved_amendments(said)
 
 
 def _position(state: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from datarax_ray.cli.checkpoint import differing, find_all
+from datarax_ray.cli.checkpoint import amendments_in, differing, find_all
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.elements.differences import first_difference
@@ -96,7 +96,7 @@ def _of_pipelines(one: Pipeline, other: Pipeline, steps: tuple[int, int] | None)
     said += [f"  {', '.join(each) or 'the stream has no such row'}" for each in records]
     if records[0] != records[1]:
         said.append("the row is made of other records: another order, other files, or records that are left out")
-    elif changed["settings"]:
+    elif changed["settings"] or "amendments" in changed:
         said.append("the same record gives something else: another transform, or what the files hold")
     else:
         said.append(
@@ -150,8 +150,15 @@ def _said(place: Place) -> str:
 
 
 def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    return {"settings": differing(one["settings"], other["settings"])}
+    logs = [[str(each) for each in amendments_in(state)] for state in (one, other)]
+    return {"settings": differing(one["settings"], other["settings"])} | (
+        {"amendments": logs} if logs[0] != logs[1] else {}
+    )
 
 
 def _lines(changed: dict[str, Any]) -> list[str]:
-    return [f"  {name}: {json.dumps(a)} and {json.dumps(b)}" for name, (a, b) in changed.get("settings", {}).items()]
+    said = [f"  {name}: {json.dumps(a)} and {json.dumps(b)}" for name, (a, b) in changed.get("settings", {}).items()]
+    if "amendments" in changed:
+        one, other = ("; ".join(log) or "nothing" for log in changed["amendments"])
+        said.append(f"  amended: {one} and {other}")
+    return said

@@ -17,6 +17,7 @@ import numpy as np
 from datarax_ray.feed.batches import HostBatch, Pieces
 from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
+from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
@@ -50,17 +51,17 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
     Raises: IndexError where the stream ends before it; TypeError, ValueError for what is no step.
     """
     step = whole("step", step, _COUNTED, least=0)
-    if rows_are_positions(description, options):
+    if rows_are_positions(description, options, start):
         positions = _positions(description, start, options, step)
-        records = description.locations(np.arange(positions.start, positions.stop, dtype=np.int64), start.extra)
+        records = description.locations(np.arange(positions.start, positions.stop, dtype=np.int64), start)
         return [Origin(row, *of) for row, of in enumerate(zip(records, positions, strict=True))]
     read = partial(batches, description, LocalPool(description))
     (batch,) = replayed(description, read, start, options, step, step + 1)
     if batch.pieces is not None:
         assert options.packing is not None
-        records = description.locations(batch.pieces.position, start.extra)
+        records = description.locations(batch.pieces.position, start)
         return sorted(_of_pieces(batch.pieces, records, options.packing.seq_len), key=lambda of: (of.row, of.places))
-    records = description.locations(batch.positions, start.extra)
+    records = description.locations(batch.positions, start)
     ordinals = np.zeros(batch.num_rows, np.int64) if batch.ordinals is None else batch.ordinals
     rows = zip(records, batch.positions.tolist(), ordinals.tolist(), strict=True)
     return [Origin(row, *of) for row, of in enumerate(rows)]
@@ -79,7 +80,7 @@ def replayed(
     if stop <= first:
         raise ValueError(f"steps [{first}, {stop}) are none")
     number = 0
-    if rows_are_positions(description, options):
+    if rows_are_positions(description, options, start):
         start, number = start._replace(position=_positions(description, start, options, first).start), first
     alone = replace(options, process_index=0, process_count=1, share=None)
     with closing(read(start, alone)) as found:
@@ -93,9 +94,10 @@ def replayed(
         raise _no_step(first, number)
 
 
-def rows_are_positions(description: Stream, options: StreamOptions) -> bool:
-    """Whether every position gives one row, so that batches can be counted before they are read."""
-    return options.packing is None and description.yields.is_one_to_one
+def rows_are_positions(description: Stream, options: StreamOptions, start: StreamState) -> bool:
+    """Whether every position from there on gives one row, so that batches can be counted before they are read."""
+    yields = yields_from(description.yields, start.amendments, start.position)
+    return options.packing is None and yields.is_one_to_one
 
 
 def _positions(description: Stream, start: StreamState, options: StreamOptions, step: int) -> range:

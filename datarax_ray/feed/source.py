@@ -122,7 +122,7 @@ class Source(Uncopied):
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
         with reading(self.description):
-            return self.description.read_at(start, max(start, stop), self.state.extra)
+            return self.description.read_at(start, max(start, stop), self.state)
 
     def describe(self) -> Stream:
         """Everything that decides this stream, as a picklable value."""
@@ -224,11 +224,13 @@ def _one_by_one(
                         yield None, after
                         return
                     # the extra of the batch's own state may be about what comes after these rows
-                    extra, skipped, num_told = consumed.state.extra, list(after.skipped), consumed.num_told
+                    begin, skipped, num_told = consumed.state, list(after.skipped), consumed.num_told
                     ordinals = [0] * (batch.num_rows - 1) if batch.ordinals is None else batch.ordinals[1:].tolist()
                     pairs = pairwise(batch.positions.tolist())
                     states = [
-                        StreamState(following if ordinal else position + 1, ordinal, "elements", extra)
+                        StreamState(
+                            following if ordinal else position + 1, ordinal, "elements", begin.extra, begin.amendments
+                        )
                         for (position, following), ordinal in zip(pairs, ordinals, strict=True)
                     ]
                     states.append(batch.state)

@@ -34,6 +34,7 @@ from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, S
 from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.plan.amendments import Amendments, yields_from
 from datarax_ray.plan.arguments import flag, whole
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import MAX_POSITION
@@ -126,7 +127,7 @@ def batches(
     stop = _stop(description, options)
     if stop is not None and start.position >= stop:
         return ()
-    wanted = _wanted(description, start.position, options)
+    wanted = _wanted(description, start, options)
     scheduler = description.scheduler(start, stop, wanted)
     batcher = _batcher(description, start, options)
     if wanted.sharing is not None and wanted.sharing.part == "places":
@@ -137,11 +138,11 @@ def batches(
         for first, last, blocks in stream:
             assert not options.digest or all(b.digests is not None for b in blocks if len(b.positions))
             for batch in batcher.add(first, last, blocks):
-                yield _with(batch, scheduler.extra_at(batch.stop))
+                yield _with(batch, scheduler.extra_at(batch.stop), start.amendments)
     if options.is_cancelled:
         return ()
     for batch in batcher.finish():
-        yield _with(batch, scheduler.extra_at(batch.stop))
+        yield _with(batch, scheduler.extra_at(batch.stop), start.amendments)
     return batcher.left_over
 
 
@@ -153,8 +154,9 @@ def chunks(description: Stream, pool: Pool, start: int, options: StreamOptions) 
     """
     if (stop := _stop(description, options)) is not None and start >= stop:
         return
-    wanted = _wanted(description, start, replace(options, shares_actors=False))
-    scheduler = description.scheduler(StreamState(start), stop, wanted)
+    begin = StreamState(start)
+    wanted = _wanted(description, begin, replace(options, shares_actors=False))
+    scheduler = description.scheduler(begin, stop, wanted)
     yield from _delivered(_whole(description, pool, scheduler, options), scheduler)
 
 
@@ -256,14 +258,16 @@ def _delivered(found: Chunks, scheduler: StreamScheduler) -> Chunks:
                 raise
 
 
-def _with(batch: HostBatch, extra: Extra | None) -> HostBatch:
-    """The batch, whose state says this too. Raises: OverflowError for one whose state could not be gone on from."""
+def _with(batch: HostBatch, extra: Extra | None, amendments: Amendments) -> HostBatch:
+    """The batch, whose state says these too. Raises: OverflowError for one whose state could not be gone on from."""
     if batch.stop > MAX_POSITION:
         raise OverflowError(
             f"positions end at 2**62, and the next batch stands at [{batch.start}, {batch.stop}): no stream would take "
             "its state. seek(0) begins again; a new run with another seed has another order"
         )
-    return batch if extra is None else replace(batch, state=batch.state._replace(extra=extra))
+    if extra is None and not amendments:
+        return batch
+    return replace(batch, state=batch.state._replace(extra=extra, amendments=amendments))
 
 
 def _batcher(description: Stream, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:
@@ -276,7 +280,8 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
     }
     if options.packing is not None:
         return PackedBatcher(options.packing, options.rows, **common)
-    return Batcher(options.rows, yields=description.yields, **common)
+    yields = yields_from(description.yields, start.amendments, start.position)
+    return Batcher(options.rows, yields=yields, **common)
 
 
 def _selector(stop: int | None, offset: int, options: StreamOptions) -> Selector:
@@ -287,8 +292,8 @@ def _selector(stop: int | None, offset: int, options: StreamOptions) -> Selector
     return RowSelector(options.rows, stop=stop, offset=offset, is_fixed=is_fixed)
 
 
-def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:
-    """What actors are asked for of the elements from this position on.
+def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> Wanted:
+    """What actors are asked for of the elements from this state on.
 
     Where every position gives one row, this trainer's alone. Where nobody knows that before (behind filters, packed),
     and trainers ask the same actors: first where the elements are. All of them, where all rows are this trainer's.
@@ -296,14 +301,15 @@ def _wanted(description: Stream, start: int, options: StreamOptions) -> Wanted:
     positions, num_trainers = None, options.process_count
     takes_some = num_rows_in(options.rows.full) < options.batch_size
     part: Literal["all", "places"] = "places" if takes_some else "all"
-    if options.packing is None and description.yields.is_one_to_one:
+    yields = yields_from(description.yields, start.amendments, start.position)
+    if options.packing is None and yields.is_one_to_one:
         num_trainers, part = options.rows.share.num_equal, "all"  # others want other rows
         if takes_some:
-            positions = TrainerPositions(start, _stop(description, options), options.rows)
+            positions = TrainerPositions(start.position, _stop(description, options), options.rows)
     is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
     documents = None if options.packing is None else options.packing.documents
     if not (is_shared or options.shares_with_jobs):
-        return Wanted(positions, documents, is_digested=options.digest)
+        return Wanted(positions, documents, is_digested=options.digest, amendments=start.amendments)
     num_trainers = ANY_NUMBER if options.shares_with_jobs else num_trainers
     sharing = Sharing(num_trainers, part, num_equal=options.rows.share.num_equal)
-    return Wanted(positions, documents, sharing, options.digest)
+    return Wanted(positions, documents, sharing, options.digest, start.amendments)

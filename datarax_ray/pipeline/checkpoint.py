@@ -34,7 +34,8 @@ class PipelineHandler(ocp.CheckpointHandler):
     """Writes and reads the state of a Pipeline. The state is taken when `save` is called, also by an async manager.
 
     The primary process writes it: the state is the same on all of them, but for a digest, where each has that of its
-    own rows. The others write these beside it, and `finalize`, once all have, adds them up.
+    own rows. The others write these beside it, and `finalize`, once all have, adds them up. They also write what was
+    amended, if anything: that must be the same.
     """
 
     def save(self, directory: epath.Path, args: PipelineSave) -> None:
@@ -43,6 +44,9 @@ class PipelineHandler(ocp.CheckpointHandler):
             _write(directory / FILE, state)
         elif "parts" in state.get("digest", {}):
             _write(directory / f"digest-{process}.json", {name: state[name] for name in _OF_DIGEST})
+        if process and args.pipeline.amendments:
+            said = {"version": VERSION, "amendments": _amendments(state)}
+            _write(directory / f"amendments-{process}.json", said)
 
     def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
         """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
@@ -61,6 +65,7 @@ class PipelineHandler(ocp.CheckpointHandler):
         return read_state(directory)
 
     def finalize(self, directory: epath.Path) -> None:
+        _check_amendments(directory)
         paths = sorted(directory.glob("digest-*.json"))
         if not paths or not (directory / FILE).exists():  # on a disk that is another process's alone
             return
@@ -132,6 +137,27 @@ def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, all
     """Bring a pipeline back to what save_pipeline saved."""
     with ocp.Checkpointer(PipelineHandler()) as checkpointer:
         checkpointer.restore(epath.Path(directory).absolute(), args=PipelineRestore(pipeline, allow_drift))
+
+
+def _check_amendments(directory: epath.Path) -> None:
+    """Raise ValueError where trainers were amended in other ways, so that each would go on with another stream."""
+    paths = sorted(directory.glob("amendments-*.json"))
+    if not paths or not (directory / FILE).exists():  # on a disk that is another process's alone
+        return
+    wanted = _amendments(read_state(directory))
+    for path in paths:
+        if (found := read_state(directory, path.name)["amendments"]) != wanted:
+            raise ValueError(
+                f"trainer {path.stem.rpartition('-')[2]} amended the stream by {json.dumps(found)}, and trainer 0 by "
+                f"{json.dumps(wanted)}: they read two streams, so nothing is saved. Restore a step from before, and "
+                "call amend in every trainer with the same, at the same step"
+            )
+    for path in paths:
+        path.unlink()
+
+
+def _amendments(state: dict[str, Any]) -> list[Any]:
+    return state.get("rest", {}).get("amendments", [])
 
 
 def _write(path: epath.Path, state: dict[str, Any]) -> None:

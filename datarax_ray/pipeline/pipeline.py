@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -30,6 +30,7 @@ from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
+from datarax_ray.plan.amendments import Amendment
 from datarax_ray.plan.arguments import flag, named_arguments, whole
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.packing import Packing
@@ -37,11 +38,13 @@ from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.rolling_digest import RollingDigest
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.plan.trainer_rows import WHOLE
+from datarax_ray.plan.weights import WeightSchedule
 from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.skipped_records import COUNT_ALONE
+from datarax_ray.read.streams.amending import amended_state
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
@@ -150,7 +153,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             self._has_gaps = not source.describe().order.num_records
         except TypeError:  # of a stream of shards
             self._has_gaps = True
-        self._check_sharding(0)
+        self._check_sharding(StreamState())
         base_key = jax.random.key(0) if rngs is None else rngs()
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
         self._maker = BatchProducer(source, self._options, self._stages, sharding, self._timings)
@@ -238,10 +241,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         found = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).num_batches
         if found is None:
             raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; say num_epochs")
-        if not rows_are_positions(description, self._options):
+        if not rows_are_positions(description, self._options, self._begin):
             raise TypeError(
                 "how many batches there are is known once they were read: there are filters, flat_map, "
-                "on_error='skip', packing or a stream. Count them as they come"
+                "on_error='skip', packing, a stream or what an amendment skips. Count them as they come"
             )
         return found
 
@@ -369,15 +372,17 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         self._check_usable()
         description = self.source.describe()
-        if not rows_are_positions(description, self._options):
+        if not rows_are_positions(description, self._options, self._begin):
             raise ValueError(
                 "which records are the rows of a batch is known here only once those before it were read: there are "
-                "filters, flat_map, packing or a stream. Iterate, with on_host=True for arrays on the host"
+                "filters, flat_map, packing, a stream or what an amendment skips. Iterate, with on_host=True for "
+                "arrays on the host"
             )
         rows = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).positions(batch)
         if not 0 <= start < stop <= len(rows):
             raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {len(rows)} rows")
-        at = StreamState.at(rows.start + start)._replace(extra=self._consumer.consumed.state.extra)
+        state = self._consumer.consumed.state
+        at = StreamState.at(rows.start + start)._replace(extra=state.extra, amendments=state.amendments)
         stream = self.source.batches(at, StreamOptions(stop - start, stop=rows.start + stop))
         with contextlib.closing(stream):
             return next(stream).columns
@@ -414,7 +419,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if self._on_host:
             raise ValueError("scan runs on the device, and with on_host=True batches stay on the host; iterate")
         description = self.source.describe()
-        if rows_are_positions(description, self._options):
+        if rows_are_positions(description, self._options, self._consumer.consumed.state):
             full = CountedBatches(self.position, description.stop, self.batch_size, drops=not self.pad_remainder)
             if (left := full.num_batches) is not None and left < length:
                 raise self._too_few(left, length)
@@ -467,7 +472,59 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         if state is None:
             raise TypeError("a state is a dict, got None, from which the stream would begin anew; seek(0) does that")
-        self._go_to(self._from(self._consumed_in(state, allow_drift)))
+        consumed, before = self._consumed_in(state, allow_drift), self.amendments
+        self._go_to(self._from(consumed))
+        if gone := [str(each) for each in before if each not in consumed.state.amendments]:
+            logger.warning(
+                "this pipeline was amended (%s), and the state was not, so that holds no more; amend it once more",
+                "; ".join(gone),
+            )
+
+    @named_arguments
+    def amend(
+        self,
+        *,
+        skip: Iterable[Any] = (),
+        weights: Sequence[float] | WeightSchedule | None = None,
+        at: int | None = None,
+        every_epoch: bool = False,
+        why: str = "",
+    ) -> None:
+        """Change the stream from here on: leave out data (of a loss spike, say), or mix by other weights.
+
+        What was yielded stays as it was. The change is in every state from now on, so whatever resumes from one repeats
+        it, with any actors and trainers, and needs not call this; who says it again, as a script that is started anew,
+        changes nothing. Several trainers each call it at the same step. `amendments` lists what was changed.
+
+        skip: what gives nothing any more, as if a filter dropped it: positions of the stream, as numbers, as
+        range(start, stop) or as what `locate` gives; or records, as `locate` and errors name them: "part-0[17]", and
+        several "part-0[17:99]". A position is of one epoch, a record is left out in all that come; every_epoch: leave
+        out the records at these positions in all, too. weights: of a MixtureSource without an end in its sources, one
+        for each, or a WeightSchedule, whose positions are counted from `at`. at: the position from which on weights
+        hold, and records are left out; None for the next one. why: a note for who asks later, up to 200 characters.
+
+        Batches made ahead are made anew. Where something is left out, a batch is no longer found by counting positions,
+        as behind a filter, until the last such position was passed. Random transforms stay as they were.
+
+        Raises: ValueError for positions that were given already, and for what this stream has not; TypeError for what
+        is none of these.
+
+        Example: `pipeline.amend(skip=[range(48_000, 49_024)], why="loss spike at step 750")`
+        """
+        self._check_usable()
+        change = partial(amended_state, skip=skip, weights=weights, at=at, every_epoch=every_epoch, why=why)
+        self._consumer.alone(lambda: self._amend(change))
+
+    def _amend(self, change: Callable[[Any, StreamState], StreamState]) -> None:
+        consumed = self._consumer.consumed
+        state = change(self.source.describe(), consumed.state)
+        if state != consumed.state:
+            self._go_to(consumed._replace(state=state))
+
+    @property
+    def amendments(self) -> tuple[Amendment, ...]:
+        """What was changed of the stream by `amend`, here or by who wrote the state; str() tells one."""
+        return self._consumer.consumed.state.amendments
 
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records, and the digest, anew.
@@ -480,11 +537,17 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
         """What a state says was consumed; for None nothing, of the stream that is read. Raises: as set_state."""
         if state is None:  # of a mixture whose weights were changed, positions before that are refused
-            extra = self._consumer.consumed.state.extra
-            return Consumed(StreamState(extra=extra if isinstance(extra, WeightsStart) else None))
+            return Consumed(self._begin)
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
         unit: Unit = "elements" if self.packing is None else self.packing.unit
         return Consumed.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed)
+
+    @property
+    def _begin(self) -> StreamState:
+        """The beginning of the stream that is read."""
+        state = self._consumer.consumed.state
+        extra = state.extra if isinstance(state.extra, WeightsStart) else None
+        return StreamState(extra=extra, amendments=state.amendments)
 
     def _from(self, consumed: Consumed) -> Consumed:
         """What to go on from, with the digest that this trainer goes on with."""
@@ -507,7 +570,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return consumed._replace(digest=held or RollingDigest.begun(consumed.state, share))
 
     def _go_to(self, consumed: Consumed) -> None:
-        self._check_sharding(consumed.state.position)
+        self._check_sharding(consumed.state)
         self._consumer.go_to(consumed)
 
     def close(self) -> None:
@@ -548,15 +611,15 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             }
         )
 
-    def _check_sharding(self, start: int) -> None:
+    def _check_sharding(self, start: StreamState) -> None:
         rows = self._options.rows
         check_sharding(self.sharding, rows, self.batch_size, "a batch")
         if self.packing is not None:
             check_shape(self.sharding, (self.batch_size, self.packing.seq_len), "a batch of packed rows")
         description = self.source.describe()
         may_be_short = not self.drop_remainder and not self.pad_remainder
-        if description.stop is not None and rows_are_positions(description, self._options) and may_be_short:
-            remainder = max(0, description.stop - start) % self.batch_size
+        if description.stop is not None and rows_are_positions(description, self._options, start) and may_be_short:
+            remainder = max(0, description.stop - start.position) % self.batch_size
             if remainder:
                 check_sharding(self.sharding, rows, remainder, "the last batch")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from datarax_ray.plan.amendments import are_skipped
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
@@ -125,7 +126,16 @@ class ReadRequest:
         return replace(self, wanted=replace(self.wanted, positions=ListedPositions(positions), sharing=None))
 
     def select(self, order: Order) -> tuple[Indices, Indices]:
-        """The positions to read, ascending, and the record at each: two int64 arrays of one length."""
+        """The positions to read, ascending, and the record at each: two int64 arrays of one length.
+
+        order: of the stream as it is amended.
+        """
+        positions, records = self._selected(order)
+        if self.wanted.amendments and (gone := are_skipped(self.wanted.amendments, positions, records)).any():
+            return positions[~gone], records[~gone]
+        return positions, records
+
+    def _selected(self, order: Order) -> tuple[Indices, Indices]:
         among, partitions, partitioning = self.wanted.positions, self.partitions, self.partitioning
         if partitioning is not None and partitions is not None:
             found = order.owned_positions(partitioning, partitions, self.start, self.stop)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
 
@@ -72,13 +73,14 @@ class Wanted:
 
     positions: those whose elements are wanted, None for all. documents: what they are made into, to be packed; None for
     nothing. sharing: with other trainers; None where nobody else asks for this. is_digested: whether the block is to
-    have a digest of each element.
+    have a digest of each element. amendments: to the stream, which say what of it gives nothing, and by which weights.
     """
 
     positions: PositionSet | None = None
     documents: DocumentSpec | None = None
     sharing: Sharing | None = None
     is_digested: bool = False
+    amendments: Amendments = ()
 
 
 EVERYTHING = Wanted()

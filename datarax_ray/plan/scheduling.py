@@ -167,6 +167,7 @@ class RecordScheduler:
         origin = start.extra
         assert origin is None or isinstance(origin, WeightsStart)
         self.partitioning = partitioning
+        order = order.since(origin, start.amendments)
         self.limits = ChunkLimits(
             min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62),
             first_size,
@@ -176,7 +177,7 @@ class RecordScheduler:
             is_anywhere=not is_kept and not order.home_nodes,
             homes=order.home_nodes,
         )
-        self._order = order.since(origin)
+        self._order = order
         self._next = self._last_element = start.position
         self._stop = stop
         self._wanted = wanted

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
+from datarax_ray.plan.amendments import Amendments, changes_of, saved_amendments
 from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
 from datarax_ray.plan.position import Yields, check_position, is_count
 
@@ -16,6 +17,9 @@ Unit = Literal["elements", "tokens", "documents"]
 
 # The name of an offset in a saved state says what it counts.
 _NAMES: dict[Unit, str] = {"elements": "offset", "tokens": "token_offset", "documents": "document_offset"}
+
+
+_LOG = "amendments"
 
 
 class Extra(Protocol):
@@ -48,6 +52,10 @@ class StatefulOrder(Protocol):
         refuse_rest(rest)
         return None
 
+    def check(self, amendments: Amendments) -> None:
+        """Raise ValueError for amendments that cannot be about this order: these, where it has no weights."""
+        refuse_weights(amendments)
+
 
 class Stateful(Protocol):
     """What reading a state needs of a description."""
@@ -65,13 +73,14 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
     position: of the first record not delivered, or not all of it. offset: how much of that record was delivered; 0 for
     nothing. unit: what the offset counts, of what the record gives. extra: what the order needs beside the position:
     where the weights of a mixture began to hold (WeightsStart), how far the shards of a stream are known
-    (ShardCursors); None where the position is all.
+    (ShardCursors); None where the position is all. amendments: what people changed of the stream, if anything.
     """
 
     position: int = 0
     offset: int = 0
     unit: Unit = "elements"
     extra: Extra | None = None
+    amendments: Amendments = ()
 
     @classmethod
     def at(cls, start: int | StreamState) -> StreamState:
@@ -81,12 +90,14 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
     def moved(self, position: int) -> StreamState:
         """The state of another position of the same stream. Raises: ValueError, TypeError as check_position and at."""
         position = check_position(position)
-        return StreamState(position, extra=None if self.extra is None else self.extra.at(position))
+        extra = None if self.extra is None else self.extra.at(position)
+        return StreamState(position, extra=extra, amendments=self.amendments)
 
     def to_json(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What is saved of a stream, in plain values: where it goes on, and which stream it is."""
         offset = {_NAMES[self.unit]: self.offset} if self.offset else {}
-        return written(self.position, (self.extra.plain() if self.extra else {}) | offset, settings)
+        log = {_LOG: [each.plain() for each in self.amendments]} if self.amendments else {}
+        return written(self.position, (self.extra.plain() if self.extra else {}) | offset | log, settings)
 
     @classmethod
     def from_json(
@@ -106,7 +117,9 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         """
         position, rest, saved = parts_of(state)
         check_drift(saved, settings, (*allow_drift, *stream.order.may_differ))
-        others = {key: value for key, value in rest.items() if key != _NAMES[unit]}
+        others = {key: value for key, value in rest.items() if key not in (_NAMES[unit], _LOG)}
+        amendments = saved_amendments(rest[_LOG]) if _LOG in rest else ()
+        stream.order.check(amendments)
         offset = _offset(rest, unit)
         if counted := [name for name in _NAMES.values() if name in others]:
             raise ValueError(
@@ -120,8 +133,11 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
                 "one; restore with the transforms that it was written with, or seek to its position to have all of "
                 "that record"
             )
-        found = cls(position, offset, unit)
-        return cls(position, offset, unit, stream.order.extra_in(others, found, saved))
+        found = cls(position, offset, unit, None, amendments)
+        return found._replace(extra=stream.order.extra_in(others, found, saved))
+
+
+BEGIN = StreamState()
 
 
 def written(position: int, rest: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,6 +197,12 @@ def refuse_rest(rest: Mapping[str, Any]) -> None:
             f"a stream of records goes on from a position and an offset in it, and this state has {shown(dict(rest))}; "
             "it is damaged, or another stream's. Restore an earlier one"
         )
+
+
+def refuse_weights(amendments: Amendments) -> None:
+    """Raise ValueError where weights are amended: for orders that have none."""
+    if changes := changes_of(amendments):
+        raise ValueError(f"weights are amended to {shown(changes)}, and this stream is no mixture, so it has none")
 
 
 def _offset(rest: Mapping[str, Any], unit: Unit) -> int:

@@ -1,13 +1,16 @@
-"""The weights of a mixture: whole numbers in proportion."""
+"""The weights of a mixture: whole numbers in proportion, for ever or as a pure function of the position."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
-from typing import Any
+from typing import Any, TypeAlias
 
+from datarax_ray.plan.arguments import NamedArguments, ordered, whole
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.position import is_count
 
@@ -15,6 +18,126 @@ from datarax_ray.plan.position import is_count
 _MAX_WEIGHT_SUM = 2**31
 # Floats are meant as decimals or simple fractions: 0.1 is 1/10, and 1/3 is a third.
 _MAX_DENOMINATOR = 10**6
+# Between two points of a schedule shares have denominators of any size; there they are rounded to this. A constant of
+# the format: states name a schedule, and no weights between its points.
+_SHARE_UNITS = 2**20
+# Each costs a search in every read, and a few numbers that every request carries.
+_MAX_PIECES = 1024
+
+Weights: TypeAlias = "tuple[int, ...] | WeightSchedule"
+
+
+@dataclass(frozen=True)
+class WeightSchedule(NamedArguments):
+    """Weights that change as a stream goes on: a curriculum, as a pure function of the position.
+
+    points: (position, weights) of each, ascending, the first at 0; positions are counted from where the schedule begins
+    to hold. The last weights hold for ever. num_steps: equal steps in which weights go from one point to the next; 1:
+    they stay as they are up to it. In step j of n a component has (n - j) / n of its share at the one point, and j / n
+    of that at the next. In each step every component has its share to less than 4 records.
+
+    Raises: TypeError, ValueError for points that are none.
+
+    >>> WeightSchedule([(0, [3, 1]), (1000, [1, 3])], num_steps=2).pieces
+    ((0, (3, 1)), (500, (1, 1)), (1000, (1, 3)))
+    """
+
+    points: Sequence[tuple[int, Sequence[float]]]
+    num_steps: int = 1
+
+    def __post_init__(self) -> None:
+        ordered("points", self.points)
+        try:
+            points = tuple((whole("a position", at), whole_weights(tuple(weights))) for at, weights in self.points)
+        except TypeError as error:
+            error.add_note(f"points are (position, weights) of each, got {shown(self.points)}")
+            raise
+        starts = [at for at, _ in points]
+        if starts[:1] != [0] or starts != sorted(set(starts)):
+            raise ValueError(f"the positions of a schedule begin at 0 and ascend, got {shown(starts)}")
+        if not is_count(starts[-1]):
+            raise ValueError(f"a position is at most 2**62, got {shown(starts[-1])}")
+        if len({len(weights) for _, weights in points}) > 1:
+            raise ValueError(f"each point of a schedule has as many weights, got {shown([w for _, w in points])}")
+        object.__setattr__(self, "points", points)
+        object.__setattr__(self, "num_steps", whole("num_steps", self.num_steps, least=1))
+        if len(points) * self.num_steps > _MAX_PIECES:
+            raise ValueError(
+                f"{len(points)} points with {self.num_steps} steps between them are more than {_MAX_PIECES} changes of "
+                "weights; take fewer steps"
+            )
+
+    @property
+    def pieces(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """(position, weights): from each position on, up to the next one's, these weights hold."""
+        found: dict[int, tuple[int, ...]] = {}
+        points: Any = self.points
+        for (start, one), (stop, other) in itertools.pairwise(points):
+            for step in range(self.num_steps):  # of several at one position the last
+                part = Fraction(step, self.num_steps)
+                found[start + step * (stop - start) // self.num_steps] = _between(one, other, part)
+        return (*found.items(), points[-1])
+
+    @property
+    def num_components(self) -> int:
+        return len(self.points[0][1])
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, for a state."""
+        return {"points": [[at, list(weights)] for at, weights in self.points], "num_steps": self.num_steps}
+
+
+def weights_given(weights: Any) -> Weights:
+    """What a person gave as weights: a schedule as it is, numbers as whole ones. Raises: TypeError, ValueError as
+    whole_weights.
+    """
+    if isinstance(weights, WeightSchedule):
+        return weights
+    ordered("weights", weights)
+    if isinstance(weights, Mapping):  # its keys may be numbers, too
+        raise TypeError(f"weights is a list of numbers, one for each source in their order, got {weights!r}")
+    return whole_weights(tuple(weights))
+
+
+def plain_weights(weights: Weights) -> Any:
+    """Weights as plain values, for a state."""
+    return weights.plain() if isinstance(weights, WeightSchedule) else list(weights)
+
+
+def pieces_of(weights: Weights) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """See WeightSchedule.pieces."""
+    return weights.pieces if isinstance(weights, WeightSchedule) else ((0, weights),)
+
+
+def num_weights(weights: Weights) -> int:
+    return weights.num_components if isinstance(weights, WeightSchedule) else len(weights)
+
+
+def saved_weights(plain: Any) -> Weights:
+    """The weights that a state says others were changed to. Raises: ValueError for what are none."""
+    try:
+        if isinstance(plain, Mapping) and plain.keys() == {"points", "num_steps"}:
+            found: Weights = WeightSchedule(plain["points"], plain["num_steps"])
+        else:
+            found = weights_of(plain, len(plain))
+        if plain_weights(found) == plain:
+            return found
+    except (TypeError, ValueError):
+        pass  # told below
+    raise ValueError(f"the state has amended weights {shown(plain)}, which are none; restore an earlier one")
+
+
+def _between(one: tuple[int, ...], other: tuple[int, ...], part: Fraction) -> tuple[int, ...]:
+    """The weights at this part of the way from one to the other, along which each share goes evenly.
+
+    >>> _between((1, 0), (0, 1), Fraction(1, 4))
+    (3, 1)
+    """
+    shares = [
+        Fraction(a, sum(one)) * (1 - part) + Fraction(b, sum(other)) * part for a, b in zip(one, other, strict=True)
+    ]
+    exact = whole_weights(shares) if math.lcm(*(share.denominator for share in shares)) <= _SHARE_UNITS else None
+    return exact or whole_weights([share and max(1, round(share * _SHARE_UNITS)) for share in shares])
 
 
 def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:

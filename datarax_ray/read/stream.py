@@ -13,7 +13,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
-from datarax_ray.plan.state import Extra, StatefulOrder, StreamState
+from datarax_ray.plan.state import BEGIN, StatefulOrder, StreamState
 from datarax_ray.read.block import Block
 
 MAX_NAMES = 4  # of files, in a line for people
@@ -104,8 +104,8 @@ class Stream(Protocol):
         """
         ...
 
-    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
-        """The elements at positions [start, stop), of the stream whose state has this extra.
+    def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
+        """The elements at positions [start, stop), of the stream that has this state, wherever that stands.
 
         Raises: TypeError where there is no random access.
         """
@@ -115,8 +115,8 @@ class Stream(Protocol):
         """Some of the files or shards in which a request's elements are, for people."""
         ...
 
-    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
-        """Where the record of each position is, for people. positions: int64 (k,). extra: of the stream's state.
+    def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
+        """Where the record of each position is, for people. positions: int64 (k,). state: of the stream, any.
 
         Of a stream of shards, this value has read them: where a shard ends is found out so.
         """

@@ -17,15 +17,16 @@ from datarax_ray.feed.source import Source, one_size
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.kinds import Shuffle, order_of
-from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.arrow.dataset import DatasetReader
+from datarax_ray.read.streams.indexed import request_at
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, documented_order
 from datarax_ray.sources.base.device import put
 from datarax_ray.sources.base.device_order import records_at
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
+from datarax_ray.sources.base.traced import refuse_amended
 from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
 
 
@@ -144,7 +145,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         """Begin again with the first epoch; with a seed, in the order of that seed."""
         if seed is not None:
             self._reconfigure(seed=seed)
-        self._move(StreamState())
+        self._move(self._source.state.moved(0))
         self._advance(0)
 
     def supports_indexed_access(self) -> bool:
@@ -157,7 +158,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def __iter__(self) -> Self:
         if self._ends_passes and (self._is_over or self._source.position >= self._pass_end):
-            self._move(StreamState(self._pass_end))
+            self._move(self._source.state.moved(self._pass_end))
             self._advance(0)
         return super().__iter__()
 
@@ -195,7 +196,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         self._seek()
         batch = self._source.get_batch(batch_size, finish=put)
         if not batch and self._ends_passes and self.supports_indexed_access():
-            self._move(StreamState(self._pass_end))
+            self._move(self._source.state.moved(self._pass_end))
             batch = self._source.get_batch(batch_size, finish=put)
         self._advance(num_rows(batch))
         return batch
@@ -218,7 +219,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         description = self.describe()
         stop = start + size if description.stop is None else min(start + size, description.stop)
-        block = description.read(ReadRequest(start, max(start, stop)))
+        block = description.read(request_at(start, max(start, stop), self._source.state))
         if block.failure is not None:
             raise block.failure
         return {} if block.columns is None else _delivered(block.columns)
@@ -268,12 +269,12 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def _stands_at(self) -> StreamState:
         is_between = self._ends_passes and self._is_over
-        return StreamState(self._pass_end) if is_between else super()._stands_at()
+        return self._source.state.moved(self._pass_end) if is_between else super()._stands_at()
 
     def _seek(self) -> None:
         position = self._set_to()
         if position is not None:
-            self._move(StreamState(position))
+            self._move(self._source.state.moved(position))
 
     def __repr__(self) -> str:
         return (
@@ -295,6 +296,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def _gather(self, start: Any, size: int) -> dict[str, Any]:
         description = self.describe()
+        refuse_amended(self._source)
         if description.transforms:
             raise TypeError(
                 f"get_batch_at is traced by JAX here, and the transforms {list(description.transforms)} run on the "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from flax import nnx
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.weights import whole_weights
+from datarax_ray.plan.weights import WeightSchedule, plain_weights, weights_given
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import AnyStream, MixtureStream
 from datarax_ray.sources.base.config import EpochsConfig, SourceConfig
@@ -22,8 +22,9 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     """The elements of several sources, each as often as its weight says, in an order that is a function of position.
 
     sources: indexed ones, whose elements have the same fields, shapes and dtypes; mixtures too. weights: numbers of at
-    least 0, in any unit; None for equal ones. seed: shifts the turns that the sources take. length: where the
-    stream ends; else it ends before the first record that a source with a finite num_epochs has not got, or never.
+    least 0, in any unit; None for equal ones; a WeightSchedule for such that change as the stream goes on. seed: shifts
+    the turns that the sources take. length: where the stream ends; else it ends before the first record that a source
+    with a finite num_epochs has not got, or never.
     allow_new_weights: a state with other weights is taken, and these hold from where it stands: every source goes on
     with the record that it was at. Otherwise such a state is refused.
 
@@ -44,7 +45,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     def __init__(
         self,
         sources: Iterable[Any],
-        weights: Iterable[float] | None = None,
+        weights: Iterable[float] | WeightSchedule | None = None,
         *,
         seed: int = 42,
         length: int | None = None,
@@ -56,13 +57,10 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         if callable(getattr(sources, "describe", None)):  # it is iterable, and would give its elements
             raise TypeError(f"sources is a list of them, got one {type(sources).__name__}; write MixtureSource([a, b])")
         ordered("sources", sources)
-        ordered("weights", weights)
-        if isinstance(weights, Mapping):  # its keys may be numbers, too
-            raise TypeError(f"weights is a list of numbers, one for each source in their order, got {weights!r}")
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
-        whole = whole_weights((1,) * len(components) if weights is None else tuple(weights))
-        description = MixtureStream(components, whole, seed, length, allow_new_weights)
+        given = weights_given((1,) * len(components) if weights is None else weights)
+        description = MixtureStream(components, given, seed, length, allow_new_weights)
         skip_options = functools.reduce(operator.or_, (source.skip_options for source in sources))
         super().__init__(SourceConfig(), description, skip_options, rngs=rngs, name=name)
         self._sources = sources
@@ -90,7 +88,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         return description
 
     def __repr__(self) -> str:
-        return f"MixtureSource({list(self._sources)!r}, weights={list(self.describe().weights)})"
+        return f"MixtureSource({list(self._sources)!r}, weights={plain_weights(self.describe().weights)})"
 
 
 def _component(source: Any, index: int) -> AnyStream:

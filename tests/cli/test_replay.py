@@ -230,6 +230,30 @@ def test_two_states_are_compared(run: Path, train: str, tmp_path: Path) -> None:
     assert json.loads(printed(out)) == {"position": [12, 0], "settings.order.seed": [1, 2]}
 
 
+def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, tmp_path: Path) -> None:
+    with pipeline_of(f"{train}:make") as pipeline:
+        pipeline.set_state(checkpoint_command.find(str(run / "10")).state)
+        pipeline.amend(skip=[range(20, 26)], why="a loss [spike]")
+        pipeline.amend(skip=[40], every_epoch=True)
+        want = list(pipeline.replay(0, 9, pipeline.get_state()))
+        told = [[origin.record for origin in pipeline.locate(step, pipeline.get_state())] for step in range(9)]
+        save_pipeline(tmp_path / "saved", pipeline)
+    out = console()
+    checkpoint_command.show(str(tmp_path / "saved"), False, out)
+    lines = printed(out).splitlines()
+    assert lines[1] == "amended from position 20 on: leaves out positions [20, 26) (a loss [spike])"
+    assert re.fullmatch(r"amended from position 12 on: leaves out records \[\d+, \d+\)", lines[2])
+    out = console()
+    assert checkpoint_command.diff(str(run / "10"), str(tmp_path / "saved"), False, out) == 1
+    assert "the same stream up to position 12, from which on they are amended in other ways" in printed(out)
+    replay(f"{train}:make", 0, 9, tmp_path / "amended.parquet", str(tmp_path / "saved"), console())
+    rows = pq.read_table(tmp_path / "amended.parquet")["index"].to_pylist()
+    assert rows == [index for batch in want for index in batch["index"].tolist()]
+    out = console()
+    locate(f"{train}:make", 2, None, str(tmp_path / "saved"), True, out)
+    assert [each["record"] for each in json.loads(printed(out))] == told[2]
+
+
 def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:
     out = console()
     checkpoint_command.fits(f"{train}:make", str(run), out)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import KINDS, order_of
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, mixture_of
 from datarax_ray.plan.orders.order import EpochOrder, Order, RunRecords
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
@@ -20,6 +20,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
+from datarax_ray.plan.weights import WeightSchedule
 
 SIZES = (5, 1, 7, 3, 3, 9, 2, 4)
 LARGE = np.random.default_rng(0).integers(100, 3000, 20).tolist()  # owners remember what they hold of these
@@ -66,6 +67,16 @@ MIXED = {
             (ORDERS["file"][0], MixtureOrder(Mixture((1, 2), seed=6), (order_of(4), order_of(5, 1, "global")))),
         ),
         {"weights": [1, 1], "seed": 5},
+    ),
+    "schedule": (
+        MixtureOrder(
+            mixture_of(WeightSchedule([(0, [3, 1, 0]), (70, [1, 1, 2]), (90, [1, 1, 1])], num_steps=3), seed=5),
+            tuple(ORDERS[name][0] for name in ("file", "global", "groups")),
+        ),
+        {
+            "weights": {"points": [[0, [3, 1, 0]], [70, [1, 1, 2]], [90, [1, 1, 1]]], "num_steps": 3},
+            "seed": 5,
+        },
     ),
 }
 ALL = ORDERS | MIXED

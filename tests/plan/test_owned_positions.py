@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, mixture_of
 from datarax_ray.plan.orders.order import Order, RunRecords
 from datarax_ray.plan.orders.owned_positions import MAX_HELD, OwnedPositions, Span, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
+from datarax_ray.plan.weights import WeightSchedule
 
 GROUPS = RecordGroups(np.random.default_rng(0).integers(100, 3000, 60))
 ORDERS = {
@@ -34,6 +35,10 @@ MIXED = {
         (order_of(700, 1, "global"), order_of(50_001, 1, "global")),
     ),
 }
+MIXED["schedule"] = MixtureOrder(
+    mixture_of(WeightSchedule([(0, [1, 0]), (90_000, [1, 3]), (150_000, [0, 1])], num_steps=5), 3),
+    MIXED["since"].orders,
+)
 MIXED["nested"] = MixtureOrder(Mixture((2, 1), 9), (MIXED["mixture"], ORDERS["small windows"]))
 ALL: dict[str, Order] = ORDERS | MIXED
 

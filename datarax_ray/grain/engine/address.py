@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
+from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, is_count
 from datarax_ray.plan.state import StreamState, refuse_rest
@@ -53,6 +54,11 @@ class Addresses:
         if state.extra is None:
             return (state.position, *[0] * self.num_offsets)
         return (state.position, *cast(Offsets, state.extra).offsets)
+
+    def check(self, amendments: Amendments) -> None:
+        """Raise ValueError for any: a loader's outputs are Grain's."""
+        if amendments:
+            raise ValueError(f"a loader takes no amendments, and the state has {'; '.join(map(str, amendments))}")
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Offsets | None:
         """The offsets in a saved state. Raises: ValueError for others than this loader's."""

@@ -20,7 +20,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
-from datarax_ray.plan.state import Extra, StreamState
+from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.stream import Reader
@@ -87,11 +87,11 @@ class SampledStream:
         """None: to say which records they are, the sampler would be asked again."""
         return []
 
-    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+    def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """The records that the sampler has chosen there; see Stream.locations."""
         return [self.reader.locate(record) for record in self._choose(positions).records.tolist()]
 
-    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
+    def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         raise TypeError("a loader gives its outputs in order; index its data source for single records")
 
     @property

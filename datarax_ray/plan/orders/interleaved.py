@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import is_count
 from datarax_ray.plan.requests import EVERYTHING, Wanted
-from datarax_ray.plan.state import StreamState, refuse_rest
+from datarax_ray.plan.state import StreamState, refuse_rest, refuse_weights
 
 # Reserved for each epoch, for its length is not known: 10**12 elements, and 2**23 epochs fit in an int64.
 EPOCH_POSITIONS = 2**40
@@ -177,6 +178,15 @@ class InterleavedOrder:
                 "earlier one."
             )
         return ShardCursors(epoch, cursors, lengths)
+
+    def check(self, amendments: Amendments) -> None:
+        """Raise ValueError for weights, and for records by number, which those of shards have not."""
+        refuse_weights(amendments)
+        if records := [each.records for each in amendments if each.records]:
+            raise ValueError(
+                f"records {shown(records)} are to be left out, and those of a stream of shards have no number; give "
+                "the positions at which they stand, which are of one epoch"
+            )
 
     def _entries(self, rest: Mapping[str, Any], name: str) -> Iterator[tuple[int, Any]]:
         found = rest.get(name, {})

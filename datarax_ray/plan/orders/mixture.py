@@ -8,6 +8,7 @@ above a component fade before they reach it.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
 import heapq
@@ -18,13 +19,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from datarax_ray.plan.amendments import Amendments, changes_of
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
 from datarax_ray.plan.orders.owned_positions import MAX_SHARE
 from datarax_ray.plan.position import is_count
 from datarax_ray.plan.state import StreamState, refuse_rest
-from datarax_ray.plan.weights import weights_of
+from datarax_ray.plan.weights import Weights, WeightSchedule, num_weights, pieces_of, plain_weights, weights_of
 
 # By less than this many records a component is ahead of its share, or behind it. A node adds less than 1 to the error
 # that comes from above, of which a side takes its share; in Huffman's tree a side weighs at most half of what is two
@@ -124,6 +126,20 @@ class Mixture:
                 index = epochs * node.total + (below * node.total + node.phase) // (node.total - node.weight)
         return index + begin
 
+    def end_of(self, component: int, own: int) -> int | None:
+        """Where a component's own position stands; None where it never comes. Else as position_of."""
+        return int(self.position_of(component, own)) if self.weights[component] else None
+
+    @property
+    def parts(self) -> tuple[Mixture, ...]:
+        """Itself; see ChangingMixture."""
+        return (self,)
+
+    @property
+    def begin(self) -> int:
+        """The position from which on these weights hold."""
+        return 0 if self.origin is None else self.origin.position
+
     def origin_at(self, position: int, is_inside: bool) -> WeightsStart:
         """Where other weights begin, when the stream stands here; is_inside: with part of this record delivered.
 
@@ -136,6 +152,84 @@ class Mixture:
 
 
 @dataclass(frozen=True)
+class ChangingMixture:
+    """Mixtures one behind the other, each from where it begins on: weights that change, at positions that are known.
+
+    weights: what it was before anybody changed it, as states say. Else as Mixture, which see; each part goes on with
+    the components where the one before it has left them.
+
+    >>> ChangingMixture((Mixture((3, 1), 1),), (3, 1)).then(4, (0, 1)).place(np.arange(6))[0].tolist()
+    [1, 0, 0, 0, 1, 1]
+    """
+
+    parts: tuple[Mixture, ...]
+    weights: Weights
+
+    @property
+    def seed(self) -> int:
+        return self.parts[0].seed
+
+    @property
+    def begin(self) -> int:
+        return self.parts[0].begin
+
+    def then(self, position: int, weights: tuple[int, ...]) -> ChangingMixture:
+        """The same up to a position, and from there on these weights, whatever was to come."""
+        # the first one knows the record that it begins in, also where no more of it is left
+        kept = (self.parts[0], *(part for part in self.parts[1:] if part.begin < position))
+        origin = WeightsStart(position, self.counts(position))
+        return replace(self, parts=(*kept, Mixture(weights, self.seed, origin)))
+
+    def place(self, positions: Indices) -> tuple[Indices, Indices]:
+        positions = np.asarray(positions, np.int64)
+        components, own = np.empty_like(positions), np.empty_like(positions)
+        numbers = self._at(positions)
+        for number in np.unique(numbers).tolist():
+            its = numbers == number
+            components[its], own[its] = self.parts[number].place(positions[its])
+        return components, own
+
+    def counts(self, position: int) -> tuple[int, ...]:
+        return self.parts[int(self._at(position))].counts(position)
+
+    def position_of(self, component: int, own: Any) -> Any:
+        own = np.asarray(own, np.int64)
+        begins = [part.origin.components[component] for part in self.parts[1:] if part.origin is not None]
+        numbers = np.searchsorted(begins, own, "right")  # of several that begin there the last, which has the record
+        found = np.empty_like(own)
+        for number in np.unique(numbers).tolist():
+            its = numbers == number
+            found[its] = self.parts[number].position_of(component, own[its])
+        return found
+
+    def end_of(self, component: int, own: int) -> int | None:
+        begins = [part.origin.components[component] for part in self.parts[1:] if part.origin is not None]
+        return self.parts[bisect.bisect_right(begins, own)].end_of(component, own)
+
+    def _at(self, positions: Any) -> Any:
+        """The number of the part that holds at each position."""
+        return np.searchsorted([part.begin for part in self.parts[1:]], positions, "right")
+
+
+@functools.lru_cache(maxsize=8)  # asked for by every request
+def changed(mixture: Mixture | ChangingMixture, changes: tuple[tuple[int, Weights], ...]) -> ChangingMixture:
+    """The mixture with other weights from each of these positions on: of any two changes the later one holds."""
+    found = ChangingMixture(mixture.parts, mixture.weights)
+    for position, weights in changes:
+        for start, each in pieces_of(weights):
+            found = found.then(position + start, each)
+    return found
+
+
+def mixture_of(weights: Weights, seed: int) -> Mixture | ChangingMixture:
+    """The mixture that has these weights from the beginning on."""
+    if not isinstance(weights, WeightSchedule):
+        return Mixture(weights, seed)
+    (_, first), *others = weights.pieces
+    return changed(ChangingMixture((Mixture(first, seed),), weights), tuple(others))
+
+
+@dataclass(frozen=True)
 class MixtureOrder(Order):
     """Which record stands at each position of a mixture.
 
@@ -143,7 +237,7 @@ class MixtureOrder(Order):
     allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
-    mixture: Mixture
+    mixture: Mixture | ChangingMixture
     orders: tuple[Order, ...]
     allow_new_weights: bool = False
     num_records: int = field(init=False)
@@ -161,19 +255,22 @@ class MixtureOrder(Order):
     @property
     def shortest_epoch(self) -> int:
         """Positions between two permutations of the component that repeats most often."""
-        return min(order.shortest_epoch * total // weight for order, weight, total in self._weighted())
+        return min(
+            order.shortest_epoch * total // weight
+            for part in self.mixture.parts
+            for order, weight, total in self._weighted(part)
+        )
 
     @property
     def cycle(self) -> int:
-        """So many positions hold a whole epoch of every component, wherever they begin."""
+        """So many positions hold a whole epoch of every component, wherever they begin, by the last weights."""
         return max(
             math.ceil((2 * order.cycle + 2 * MAX_DEVIATION) * total / weight)
-            for order, weight, total in self._weighted()
+            for order, weight, total in self._weighted(self.mixture.parts[-1])
         )
 
-    def _weighted(self) -> list[tuple[Order, int, int]]:
-        weights = self.mixture.weights
-        return [(order, w, sum(weights)) for order, w in zip(self.orders, weights, strict=True) if w]
+    def _weighted(self, part: Mixture) -> list[tuple[Order, int, int]]:
+        return [(order, w, sum(part.weights)) for order, w in zip(self.orders, part.weights, strict=True) if w]
 
     def records(self, positions: Indices) -> Indices:
         """The number of the record at each position. positions: int64 (k,), ascending. Returns int64 (k,)."""
@@ -185,7 +282,7 @@ class MixtureOrder(Order):
         return records
 
     def settings(self) -> dict[str, Any]:
-        return {"weights": list(self.mixture.weights), "seed": self.seed}
+        return {"weights": plain_weights(self.mixture.weights), "seed": self.seed}
 
     @property
     def may_differ(self) -> tuple[str, ...]:
@@ -200,8 +297,22 @@ class MixtureOrder(Order):
         refuse_rest({key: value for key, value in rest.items() if key != "origin"})
         mixture = saved.get("mixture")
         weights = mixture.get("weights") if isinstance(mixture, Mapping) else None
-        if not self.allow_new_weights or weights == list(self.mixture.weights):
+        changes = changes_of(state.amendments)
+        if origin is not None and (
+            isinstance(self.mixture, ChangingMixture) or any(at < origin.position for at, _ in changes)
+        ):
+            raise ValueError(
+                f"the state's weights begin to hold at {origin.position}, and a schedule, or an amendment before that, "
+                "says what they are; the state is damaged, restore an earlier one"
+            )
+        if not self.allow_new_weights or weights == plain_weights(self.mixture.weights):
             return origin
+        if changes or isinstance(weights, Mapping):
+            raise ValueError(
+                f"the state's weights change at positions, to {shown(changes or weights)}, and allow_new_weights takes "
+                "others from constant ones only. Give MixtureSource the weights that the run began with, restore, and "
+                "call pipeline.amend(weights=...)"
+            )
         before = Mixture(weights_of(weights, len(self.orders)), self.mixture.seed, origin)
         return before.origin_at(state.position, is_inside=state.offset > 0)
 
@@ -225,8 +336,8 @@ class MixtureOrder(Order):
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
         """Of each component in its own positions, which are then found in the mixture."""
-        mixture, origin = self.mixture, self.mixture.origin
-        is_inside = origin is not None and start < origin.position  # in a record that began by other weights
+        mixture = self.mixture
+        is_inside = start < mixture.begin  # in a record that began by other weights
         if is_inside or partitioning.share_of(partitions) > MAX_SHARE:
             return None
         positions, records = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -242,8 +353,22 @@ class MixtureOrder(Order):
         ascending = np.argsort(joined := np.concatenate(positions))
         return joined[ascending], np.concatenate(records)[ascending]
 
-    def since(self, origin: WeightsStart | None) -> Self:
-        return self if origin is None else replace(self, mixture=replace(self.mixture, origin=origin))
+    def since(self, origin: WeightsStart | None, amendments: Amendments = ()) -> Self:
+        mixture = self.mixture
+        if origin is not None:
+            assert isinstance(mixture, Mixture)  # extra_in takes none else
+            mixture = replace(mixture, origin=origin)
+        if changes := changes_of(amendments):
+            mixture = changed(mixture, changes)
+        return self if mixture is self.mixture else replace(self, mixture=mixture)
+
+    def check(self, amendments: Amendments) -> None:
+        for _, weights in changes_of(amendments):
+            if num_weights(weights) != len(self.orders):
+                raise ValueError(
+                    f"the mixture has {len(self.orders)} sources, and {num_weights(weights)} weights were given: "
+                    f"{plain_weights(weights)}; give one for each"
+                )
 
 
 def origin_of(plain: Any, num_components: int, state: StreamState) -> WeightsStart:
@@ -288,7 +413,7 @@ class _Node:
     phase: int
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)  # a schedule has many
 def _tree(weights: tuple[int, ...], seed: int) -> _Node | int:
     """Huffman's tree over the components with a weight."""
     heap: list[tuple[int, int, Any]] = [(weight, c, c) for c, weight in enumerate(weights) if weight]

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 
+from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.owned_positions import OwnedPositions
@@ -123,8 +124,10 @@ class Order(StatefulOrder, Protocol):
         """The nodes of each home (see plan.homes), where files lie on some nodes alone; () where they do not."""
         return ()
 
-    def since(self, origin: Any) -> Self:
-        """The order of a stream with this origin (see ReadRequest): itself, where it has no weights."""
+    def since(self, origin: Any, amendments: Amendments = ()) -> Self:
+        """The order of a stream with this origin (see ReadRequest) and these amendments: itself, where it has no
+        weights.
+        """
         return self
 
     def owned_positions(

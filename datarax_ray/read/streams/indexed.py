@@ -11,13 +11,14 @@ import numpy as np
 
 from datarax_ray.plan.homes import HomedOrder, Homes
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import EpochOrder, Order
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest, smallest_run
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
-from datarax_ray.plan.state import Extra, StreamState
+from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block, block_of, takes_fixed_records, transformed
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
 from datarax_ray.read.elements.fixed_records import FixedRecords
@@ -40,6 +41,12 @@ def run_of(reader: Reader, most: int = _MAX_RUN_RECORDS) -> int:
     return max(1, min(most, _RUN_NBYTES // max(1, reader.mean_nbytes)))
 
 
+def request_at(start: int, stop: int, state: StreamState) -> ReadRequest:
+    """For all at these positions of the stream that has this state."""
+    assert state.extra is None or isinstance(state.extra, WeightsStart)
+    return ReadRequest(start, stop, wanted=Wanted(amendments=state.amendments), origin=state.extra)
+
+
 def names_of(records: Indices, locate: Callable[[int], str]) -> list[str]:
     """The files of the first of these records, the last, and some between, each once."""
     if not len(records):
@@ -57,7 +64,7 @@ def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None
         stop=stop,
         wanted=wanted,
         first_size=smallest_run(stream.run_records),
-        drops_alike=stream.drops_alike(wanted.documents is not None),
+        drops_alike=not start.amendments and stream.drops_alike(wanted.documents is not None),
         is_kept=stream.is_kept,
     )
 
@@ -164,12 +171,12 @@ class IndexedStream(ElementStream):
         if self.reads_ahead:
             self.reader.expect(records)  # type: ignore[attr-defined]  # see reads_ahead
 
-    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
+    def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing.
 
         Raises: RecordError for the first record that cannot be read, decoded or transformed, unless they are skipped.
         """
-        return self.elements_at(*ReadRequest(start, stop).select(self.order))[1]
+        return self.elements_at(*request_at(start, stop, state).select(self.order))[1]
 
     def block_at(
         self, positions: Indices, records: Indices, documents: DocumentSpec | None = None, ended: str = ""
@@ -196,7 +203,7 @@ class IndexedStream(ElementStream):
         """Some of the files in which the request's records are."""
         return names_of(request.select(self._order_at_home)[1], self.locate)
 
-    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+    def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the record of each position is, for people; see Stream.locations."""
         return [self.locate(record) for record in self.order.records(positions).tolist()]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.amendments import are_skipped
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.interleaved import (
     EPOCH_POSITIONS,
@@ -15,11 +16,10 @@ from datarax_ray.plan.orders.interleaved import (
     ShardEnd,
     ShardReadRequest,
 )
-from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.shard_scheduling import ShardScheduler
-from datarax_ray.plan.state import Extra, StreamState
+from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import Call, Progress, steps
@@ -29,7 +29,7 @@ from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES
 from datarax_ray.read.streams.element_stream import ElementStream
 from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
-from datarax_ray.read.streams.rows import Pick, gather
+from datarax_ray.read.streams.rows import Pick, gather, rows_at
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class InterleavedStream(ElementStream):
             stop=stop,
             wanted=wanted,
             max_actors=self.max_actors,
-            drops_alike=self.drops_alike(wanted.documents is not None),
+            drops_alike=not start.amendments and self.drops_alike(wanted.documents is not None),
         )
 
     def read(self, request: ShardReadRequest, ended: str = "") -> Block:
@@ -91,7 +91,7 @@ class InterleavedStream(ElementStream):
         """Some of the shards that the request asks for."""
         return [self.reader.locate(shard, 0).rpartition("[")[0] for shard, _ in request.shards[:MAX_NAMES]]
 
-    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+    def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the element of each position is, for people; see Stream.locations."""
         return [self._location(*divmod(position, EPOCH_POSITIONS)) for position in positions.tolist()]
 
@@ -102,7 +102,7 @@ class InterleavedStream(ElementStream):
         (source,) = self.order.sources(epoch, shard, ordinal, ordinal + 1, length).tolist()
         return self.reader.locate(shard, source)
 
-    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
+    def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         """Raises: TypeError."""
         raise TypeError("a stream has no random access: iterate it, or take a batch from where it stands (get_batch)")
 
@@ -153,15 +153,15 @@ def _read_shards(description: InterleavedStream, open_shards: OpenShards, reques
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
             failures.append(_end(description, shard, live.ordinal, position, live.failure))
         open_shards.put_back(live)
-    block = _block(description, pieces, request.wanted.documents)
+    block = _block(description, pieces, request.wanted)
     failures += [block.failure] if isinstance(block.failure, RecordError) else []
     failure = min(failures, key=lambda error: error.position, default=None)
     failed_at = 0 if failure is None else failure.position
     return replace(block, failure=failure, failure_position=failed_at, learned=tuple(ends))
 
 
-def _block(description: InterleavedStream, pieces: list[_Piece], documents: DocumentSpec | None) -> Block:
-    """The rows of all shards in the order of their positions, through the transforms."""
+def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted) -> Block:
+    """The rows of all shards in the order of their positions, but for those to be left out, through the transforms."""
     positions = np.concatenate([np.empty(0, np.int64), *(piece.positions for piece in pieces)])
     by_position = np.argsort(positions, kind="stable")
     places = np.empty_like(by_position)
@@ -174,6 +174,8 @@ def _block(description: InterleavedStream, pieces: list[_Piece], documents: Docu
     ]
     rows = gather(picks, len(positions))
     positions = positions[by_position]
+    if wanted.amendments and (gone := are_skipped(wanted.amendments, positions)).any():
+        rows, positions = rows_at(rows, np.flatnonzero(~gone)), positions[~gone]
 
     def locate(position: int) -> str:  # asked only for what failed
         piece = next(piece for piece in pieces if position in piece.positions)
@@ -191,7 +193,9 @@ def _block(description: InterleavedStream, pieces: list[_Piece], documents: Docu
             progress.run([Call(lambda decoded, *_: decoded(), "decoding")])
     columns = _settled(progress, rows, positions, loose) if is_table else None
     return block_of(
-        progress, transformed(progress, columns, steps(description.transforms), description.order.seed), documents
+        progress,
+        transformed(progress, columns, steps(description.transforms), description.order.seed),
+        wanted.documents,
     )
 
 

@@ -17,19 +17,19 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest, later, without_later
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
+from datarax_ray.plan.orders.mixture import MixtureOrder, mixture_of
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
-from datarax_ray.plan.state import Extra, StreamState
-from datarax_ray.plan.weights import whole_weights
+from datarax_ray.plan.state import BEGIN, StreamState
+from datarax_ray.plan.weights import Weights, WeightSchedule, num_weights, pieces_of, plain_weights, weights_given
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.streams.indexed import IndexedStream, names_of, scheduler_of
+from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
 from datarax_ray.read.streams.rows import Pick, gather
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
@@ -42,23 +42,29 @@ _MAX_WHOLE_SETTINGS = 4
 class MixtureStream:
     """What a mixed stream is made of; a IndexedStream to all who read.
 
-    components: each with its own order, epochs, transforms and on_error. weights, seed: see
-    plan.orders.mixture.Mixture. length: where the stream ends, None where a component does, or never.
+    components: each with its own order, epochs, transforms and on_error. weights: constant, or a schedule of them.
+    seed: see plan.orders.mixture.Mixture. length: where the stream ends, None where a component does, or never.
     allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
     components: tuple[AnyStream, ...]
-    weights: tuple[int, ...]
+    weights: Weights
     seed: int = 42
     length: int | None = None
     allow_new_weights: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.components) != len(self.weights) or not self.components:
+        object.__setattr__(self, "weights", weights_given(self.weights))
+        if len(self.components) != num_weights(self.weights) or not self.components:
             raise ValueError(
-                f"got {len(self.components)} components and {len(self.weights)} weights; give one for each"
+                f"got {len(self.components)} components and {num_weights(self.weights)} weights; give one for each"
             )
-        object.__setattr__(self, "weights", whole_weights(self.weights))
+        if self.allow_new_weights and isinstance(self.weights, WeightSchedule):
+            raise ValueError(
+                "allow_new_weights=True takes a state with other weights for one to go on from with these, and these "
+                "are a schedule, which begins at position 0. To change the weights of a running stream, give those "
+                "that it began with, and call pipeline.amend(weights=...)"
+            )
         object.__setattr__(self, "seed", operator.index(self.seed))  # NumPy's integers are not JSON
         if self.length is not None:
             object.__setattr__(self, "length", operator.index(self.length))
@@ -77,7 +83,11 @@ class MixtureStream:
     def order(self) -> MixtureOrder:
         """Which record stands at each position, with these weights from the beginning on."""
         orders = tuple(component.order for component in self.components)
-        return MixtureOrder(Mixture(self.weights, self.seed), orders, self.allow_new_weights)
+        return MixtureOrder(mixture_of(self.weights, self.seed), orders, self.allow_new_weights)
+
+    def order_of(self, request: ReadRequest) -> MixtureOrder:
+        """The order in which the stream stands that a request is of."""
+        return self.order.since(request.origin, request.wanted.amendments)
 
     @property
     def run_records(self) -> RunRecords:
@@ -88,14 +98,14 @@ class MixtureStream:
     def stop(self) -> int | None:
         """The position after the last: before the first one that a component has no record for, at most length."""
         ends = [
-            self.order.mixture.position_of(index, component.stop)
+            self.order.mixture.end_of(index, component.stop)
             for index, component in enumerate(self.components)
-            if component.stop is not None and self.weights[index]
+            if component.stop is not None
         ]
-        return min([*ends, *([] if self.length is None else [self.length])], default=None)
+        return min((end for end in (*ends, self.length) if end is not None), default=None)
 
     def __str__(self) -> str:
-        return f"weights={list(self.weights)}, num_records={self.order.num_records}"
+        return f"weights={plain_weights(self.weights)}, num_records={self.order.num_records}"
 
     @property
     def yields(self) -> Yields:
@@ -104,8 +114,11 @@ class MixtureStream:
         return Yields(all(c.is_one_to_one for c in each), any(c.may_repeat for c in each))
 
     def drops_alike(self, is_packed: bool) -> bool:
-        """Whether every component that is in the stream does."""
-        return all(c.drops_alike(is_packed) for c, weight in zip(self.components, self.weights, strict=True) if weight)
+        """Whether every component that is in the stream does. Not where weights change: then cycles are not alike."""
+        (_, weights), *others = pieces_of(self.weights)
+        return not others and all(
+            c.drops_alike(is_packed) for c, weight in zip(self.components, weights, strict=True) if weight
+        )
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
@@ -113,7 +126,7 @@ class MixtureStream:
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for, of all components; see Stream.read."""
-        order = self.order.since(request.origin)
+        order = self.order_of(request)
         return self._read(order, *request.select(order), request.wanted.documents, ended)
 
     @property
@@ -123,7 +136,7 @@ class MixtureStream:
 
     def expect(self, request: ReadRequest) -> None:
         """See Stream; this one will be read soon."""
-        order = self.order.since(request.origin)
+        order = self.order_of(request)
         self._expect(order, *request.select(order))
 
     def expect_at(self, positions: Indices, records: Indices) -> None:
@@ -136,12 +149,12 @@ class MixtureStream:
 
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files in which the request's records are."""
-        return names_of(request.select(self.order.since(request.origin))[1], self.locate)
+        return names_of(request.select(self.order_of(request))[1], self.locate)
 
-    def locations(self, positions: Indices, extra: Extra | None = None) -> list[str]:
+    def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the record of each position is, for people; see Stream.locations."""
-        assert extra is None or isinstance(extra, WeightsStart)
-        return [self.locate(record) for record in self.order.since(extra).records(positions).tolist()]
+        order = self.order_of(request_at(0, 0, state))
+        return [self.locate(record) for record in order.records(positions).tolist()]
 
     def locate(self, record: int) -> str:
         """Where a record is, for people. record: numbered through all components."""
@@ -152,11 +165,11 @@ class MixtureStream:
         """The block of single positions, for a mixture that this is a component of."""
         return self._read(self.order, positions, records, documents, ended)
 
-    def read_at(self, start: int, stop: int, extra: Extra | None = None) -> list[Any]:
-        """The elements at positions [start, stop), not stacked, by the weights that hold with this extra."""
-        assert extra is None or isinstance(extra, WeightsStart)
-        order = self.order.since(extra)
-        return self._elements(order, *ReadRequest(start, stop).select(order))[1]
+    def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
+        """The elements at positions [start, stop), not stacked, by the weights that hold in this state's stream."""
+        request = request_at(start, stop, state)
+        order = self.order_of(request)
+        return self._elements(order, *request.select(order))[1]
 
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
         """The elements of single positions, and the position of each."""

@@ -53,6 +53,13 @@ def gather(picks: Sequence[Pick], total: int) -> Rows:
     return out
 
 
+def rows_at(rows: Rows, chosen: Indices) -> Rows:
+    """These of the rows. chosen: int64 (k,)."""
+    if isinstance(rows, list):
+        return [rows[index] for index in chosen.tolist()]
+    return map_leaves(lambda column: column[chosen], rows)
+
+
 def count(rows: Rows) -> int:
     """The number of rows."""
     return len(rows) if isinstance(rows, list) else len(next(column for _, column in leaves(rows)))

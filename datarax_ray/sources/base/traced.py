@@ -40,6 +40,7 @@ class TracedBatches:
         and what reading raises.
         """
         description = source.describe()
+        refuse_amended(source)
         if not description.yields.is_one_to_one:
             raise NotImplementedError(
                 "get_batch_at is traced by JAX here, so every batch has the same shape; behind a filter, a flat_map, "
@@ -89,3 +90,12 @@ class TracedBatches:
         """End the stream; a later batch begins a new one."""
         with self._lock:
             self._drop()
+
+
+def refuse_amended(source: Source) -> None:
+    """Raise NotImplementedError where what stands at a position was changed, which a compiled program does not know."""
+    if source.state.amendments:
+        raise NotImplementedError(
+            "get_batch_at is traced by JAX here, and this stream was amended, which the compiled program would not "
+            f"know: {'; '.join(map(str, source.state.amendments))}. Iterate instead."
+        )

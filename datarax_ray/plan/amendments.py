@@ -1,0 +1,225 @@
+"""Amendments: changes that people make to a running stream, each from a position on, kept in its state as a log.
+
+A stream is what its settings say and, from the position of each amendment on, what that says. So the positions before
+are as they were, every state behind it repeats it, and none of it depends on when, or by whom, the stream is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.position import Yields, is_count
+from datarax_ray.plan.weights import Weights, plain_weights, saved_weights
+
+# Every request carries the log, and every state holds it: 4,096 ranges are some 60 KB.
+_MAX_RANGES = 4096
+_MAX_AMENDMENTS = 256
+_MAX_WHY = 200  # characters
+_MAX_TOLD = 3  # ranges, in a line for people
+
+# [start, stop) of each, ascending, with a gap between two.
+Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """One change. str() of it says what it is.
+
+    at: the position from which on it holds; of positions, the first. positions: those that give nothing. records:
+    likewise, wherever they stand from `at` on, in every epoch, by the number that they have in the source. weights: of
+    a mixture; a schedule begins at `at`; None for those that hold already. why: for people.
+    """
+
+    at: int
+    positions: Ranges = ()
+    records: Ranges = ()
+    weights: Weights | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        told = [f"leaves out {name} {_told(ranges)}" for name, ranges in self._skipped().items() if ranges]
+        told += [] if self.weights is None else [f"weights {plain_weights(self.weights)}"]
+        return f"from position {self.at:,} on: {', '.join(told)}{f' ({self.why})' if self.why else ''}"
+
+    def _skipped(self) -> dict[str, Ranges]:
+        return {"positions": self.positions, "records": self.records}
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, for a state."""
+        skipped = {name: [list(each) for each in ranges] for name, ranges in self._skipped().items() if ranges}
+        weights = {} if self.weights is None else {"weights": plain_weights(self.weights)}
+        return {"at": self.at} | skipped | weights | ({"why": self.why} if self.why else {})
+
+
+# What was changed, in the order in which it was: of any two that are about one thing the later one holds.
+Amendments: TypeAlias = tuple[Amendment, ...]
+
+
+def amended(log: Amendments, new: Amendment, first: int) -> Amendments:
+    """The log with one more, but for what it says already: who says it again, after a restart, changes nothing.
+
+    first: the first position that was not given yet.
+
+    Raises: ValueError for what would change positions before that, for weights that begin before others in the log, and
+    for more than a log may hold.
+    """
+    positions = _without(new.positions, [each.positions for each in log])
+    records = _without(new.records, [each.records for each in log if each.at <= new.at])
+    before = [each for each in log if each.weights is not None]
+    was_said = any((each.at, each.weights) == (new.at, new.weights) for each in before)
+    holds = bool(before) and isinstance(new.weights, tuple) and before[-1].weights == new.weights
+    weights = None if was_said or (holds and before[-1].at <= new.at) else new.weights
+    if not (positions or records or weights is not None):
+        return log
+    at = new.at if records or weights is not None else positions[0][0]
+    if (begin := min([at, *(start for start, _ in positions)])) < first:
+        raise ValueError(
+            f"position {begin} was given already, the next is {first}, and what was given cannot be changed. Restore a "
+            "state from before it, or leave out positions from there on"
+        )
+    if weights is not None and before and new.at < before[-1].at:
+        raise ValueError(
+            f"weights were to change at position {new.at}, and they change at {before[-1].at} already, which would "
+            f"hold from there on: give at={before[-1].at} or more"
+        )
+    found = (*log, replace(new, at=at, positions=positions, records=records, weights=weights))
+    _check_size(found)
+    return found
+
+
+def are_skipped(log: Amendments, positions: Indices, records: Indices | None = None) -> NDArray[np.bool_]:
+    """Which of the positions give nothing. positions, records: int64 (k,). records: None where they have no numbers."""
+    found = np.zeros(len(positions), bool)
+    for each in log:
+        if each.positions:
+            found |= _contain(each.positions, positions)
+        if each.records and records is not None:
+            found |= _contain(each.records, records) & (positions >= each.at)
+    return found
+
+
+def skips_from(log: Amendments, position: int) -> bool:
+    """Whether anything from this position on may give nothing."""
+    return any(each.records or (each.positions and each.positions[-1][1] > position) for each in log)
+
+
+def yields_from(yields: Yields, log: Amendments, position: int) -> Yields:
+    """What a stream's positions give from one on, that give this without amendments."""
+    return replace(yields, is_one_to_one=yields.is_one_to_one and not skips_from(log, position))
+
+
+def changes_of(log: Amendments) -> tuple[tuple[int, Weights], ...]:
+    """(position, weights) of each change of weights."""
+    return tuple((each.at, each.weights) for each in log if each.weights is not None)
+
+
+def ranges_of(given: Iterable[Any]) -> Ranges:
+    """Numbers, and ranges of them, as ranges that are ascending and apart. Raises: TypeError, ValueError for others.
+
+    >>> ranges_of([7, range(3, 6), (6, 7), 20])
+    ((3, 8), (20, 21))
+    """
+    pairs = []
+    for each in given:
+        if isinstance(each, range) and each.step == 1:
+            pair = each.start, each.stop
+        elif isinstance(each, Sequence) and not isinstance(each, str | bytes | range) and len(each) == 2:
+            pair = whole("the start of a range", each[0]), whole("its stop", each[1])
+        else:
+            pair = (number := whole("what is skipped", each, "; or a (start, stop)")), number + 1
+        if not 0 <= pair[0] < pair[1] or not is_count(pair[1]):
+            raise ValueError(f"a range to skip is [start, stop), from 0 on and not empty, got {shown(each)}")
+        pairs.append(pair)
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted(pairs):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        else:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def saved_amendments(plain: Any) -> Amendments:
+    """The log that a state has. Raises: ValueError for what is none."""
+    if not isinstance(plain, list) or not plain:
+        raise _damaged("a list of what was changed", plain)
+    log = tuple(map(_saved, plain))
+    _check_size(log)
+    return log
+
+
+def _saved(plain: Any) -> Amendment:
+    if not isinstance(plain, Mapping) or not is_count(plain.get("at")):
+        raise _damaged("dicts with a position `at`", plain)
+    if unknown := plain.keys() - {"at", "positions", "records", "weights", "why"}:
+        raise _damaged(f"of what this release knows, not {shown(sorted(map(str, unknown)))}", plain)
+    at, why = plain["at"], plain.get("why", "")
+    positions, records = (_saved_ranges(plain.get(name, [])) for name in ("positions", "records"))
+    if not isinstance(why, str) or len(why) > _MAX_WHY or (positions and positions[0][0] < at):
+        raise _damaged("of positions from `at` on, with a why of at most 200 characters", plain)
+    weights = saved_weights(plain["weights"]) if "weights" in plain else None
+    if not (positions or records or weights is not None):
+        raise _damaged("about something", plain)
+    return Amendment(at, positions, records, weights, why)
+
+
+def _saved_ranges(plain: Any) -> Ranges:
+    if not isinstance(plain, list) or not all(isinstance(each, list) and len(each) == 2 for each in plain):
+        raise _damaged("of [start, stop] of each range", plain)
+    found = tuple((start, stop) for start, stop in plain)
+    edges = [edge for each in found for edge in each]
+    if not all(map(is_count, edges)) or any(a >= b for a, b in itertools.pairwise(edges)):
+        raise _damaged("of ranges that ascend", plain)
+    return found
+
+
+def _damaged(what: str, plain: Any) -> ValueError:
+    return ValueError(f"the state's amendments must be {what}, got {shown(plain)}; restore an earlier one")
+
+
+def _check_size(log: Amendments) -> None:
+    num_ranges = sum(len(each.positions) + len(each.records) for each in log)
+    if num_ranges > _MAX_RANGES or len(log) > _MAX_AMENDMENTS:
+        raise ValueError(
+            f"a stream takes {_MAX_AMENDMENTS} amendments with {_MAX_RANGES} ranges in all: its state holds them; "
+            f"these would be {len(log)} with {num_ranges}. Leave out positions rather than records, which lie apart "
+            "where they are shuffled, or drop the records in a filter, in a new run"
+        )
+
+
+def _without(ranges: Ranges, others: Iterable[Ranges]) -> Ranges:
+    """What of the ranges is in none of the others.
+
+    >>> _without(((0, 10), (20, 22)), [((2, 4),), ((20, 30),)])
+    ((0, 2), (4, 10))
+    """
+    found = list(ranges)
+    for start, stop in (each for some in others for each in some):
+        parts = [part for lo, hi in found for part in ((lo, min(hi, start)), (max(lo, stop), hi))]
+        found = [(lo, hi) for lo, hi in parts if lo < hi]
+    return tuple(sorted(set(found)))
+
+
+def _contain(ranges: Ranges, numbers: Indices) -> NDArray[np.bool_]:
+    return np.searchsorted(_edges(ranges), numbers, "right") % 2 == 1
+
+
+@functools.lru_cache(maxsize=64)
+def _edges(ranges: Ranges) -> Indices:
+    return np.array(ranges, np.int64).ravel()
+
+
+def _told(ranges: Ranges) -> str:
+    few = ", ".join(f"[{start}, {stop})" for start, stop in ranges[:_MAX_TOLD])
+    total = sum(stop - start for start, stop in ranges)
+    return f"{few}{'' if len(ranges) <= _MAX_TOLD else f' and more, {total:,} in all'}"

@@ -1,0 +1,141 @@
+"""Amending a stream: what a person says is to change of it, as an entry of the log in its state.
+
+What is in the log depends on nothing but the stream: names of files have become numbers of records, and records at
+positions those that stand there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.amendments import Amendment, Ranges, amended, ranges_of
+from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.position import check_position
+from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.weights import Weights, weights_given
+from datarax_ray.read.stream import Stream
+
+# Positions whose records are looked up: 16 MiB, a second. More of them lie apart, and are more than a log may hold.
+_MAX_LOOKED_UP = 2**20
+# "path[17]", as errors and `locate` name a record, "path[17] (row group 3)"; and "path[17:99]".
+_NAME = re.compile(r"(?P<path>.*)\[(?P<start>\d+)(?::(?P<stop>\d+))?\](?: \(.*\))?", re.DOTALL)
+
+
+def amended_state(
+    stream: Stream,
+    state: StreamState,
+    *,
+    skip: Iterable[Any] = (),
+    weights: Any = None,
+    at: int | None = None,
+    every_epoch: bool = False,
+    why: str = "",
+) -> StreamState:
+    """The state of the stream with this change; see Pipeline.amend. Itself, where its log says so already."""
+    if isinstance(skip, str):
+        raise TypeError(f"skip is a list, got {skip!r}; write [{skip!r}]")
+    if not isinstance(why, str) or len(why) > 200:
+        raise ValueError(f"why is a text of at most 200 characters, got {shown(why)}")
+    said = list(skip)
+    names = [each for each in said if isinstance(each, str)]
+    # what `locate` gives is a tuple too
+    positions = ranges_of(getattr(each, "position", each) for each in said if not isinstance(each, str))
+    records = [each for name in names for each in _records_named(stream, name)]
+    if every_epoch:
+        records, positions = records + _records_at(stream, state, positions), ()
+    new_weights = None if weights is None else _weights(stream, weights)
+    if not (positions or records or new_weights is not None):
+        raise ValueError("say what is to change: skip=[...], or weights=...")
+    first = state.position + (state.offset > 0)  # a record that is begun is given to its end
+    start = first if at is None else check_position(whole("at", at))
+    log = state.amendments
+    if positions:
+        log = amended(log, Amendment(positions[0][0], positions, why=why), first)
+    if records:
+        log = amended(log, Amendment(start, (), ranges_of(records), why=why), first)
+    if new_weights is not None:
+        last = next((each for each in reversed(log) if each.weights is not None), None)
+        if at is None and last is not None and last.weights == new_weights:  # said again, it holds from where it began
+            start = last.at
+        log = amended(log, Amendment(start, weights=new_weights, why=why), first)
+    stream.order.check(log)
+    return state._replace(amendments=log)
+
+
+def _weights(stream: Any, weights: Any) -> Weights:
+    found = weights_given(weights)
+    if finite := [index for index, each in enumerate(getattr(stream, "components", ())) if each.stop is not None]:
+        raise ValueError(
+            f"weights are amended of components without an end, and {finite} have one: where it comes would depend on "
+            "when the weights changed. Leave their num_epochs at -1, and set length on the mixture"
+        )
+    return found
+
+
+def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tuple[int, int]]:
+    """The records that stand at these positions."""
+    if not hasattr(stream.order, "records"):
+        raise ValueError(
+            "every_epoch=True leaves out the records at these positions wherever they come, and those of a stream of "
+            "shards are known only when they are read; give the positions of each epoch, as locate tells them"
+        )
+    if (count := sum(stop - start for start, stop in positions)) > _MAX_LOOKED_UP:
+        raise ValueError(
+            f"every_epoch=True takes {_MAX_LOOKED_UP:,} positions at most, got {count:,}; drop such in a filter"
+        )
+    order = stream.order.since(state.extra, state.amendments)
+    found = [order.records(np.arange(start, stop, dtype=np.int64)) for start, stop in positions]
+    return [(record, record + 1) for record in np.unique(np.concatenate(found or [np.empty(0, np.int64)])).tolist()]
+
+
+def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
+    """The numbers of the records that errors and `locate` name so, as ranges: of each component that has the file.
+
+    Raises: ValueError where there is none.
+    """
+    asked = _NAME.fullmatch(name)
+    if asked is None:
+        raise ValueError(f"a record is named by its place in a file, 'part-0.array_record[17]', got {shown(name)}")
+    if not hasattr(stream, "locate"):
+        raise ValueError(
+            f"{name} is a record, and those of a stream of shards have no number to leave them out by; give the "
+            "positions at which it stands, as locate tells them"
+        )
+    path, first = asked["path"], int(asked["start"])
+    last = int(asked["stop"] or first + 1)
+    found = [
+        (record + max(first - index, 0), record + min(last - index, count))
+        for its_path, index, record, count in _runs(stream.locate, 0, stream.order.num_records)
+        if its_path == path or its_path.endswith(f"/{path}")
+    ]
+    found = [(start, stop) for start, stop in found if start < stop]
+    if (count := sum(stop - start for start, stop in found)) < last - first or not found:
+        raise ValueError(f"{name}: the source has {count} of the {max(0, last - first)} records of this name")
+    return found
+
+
+def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[str, int, int, int]]:
+    """(path, number in it, number in the source, count) of each run of the records [start, stop) that lies in one file.
+
+    Asks for the place of about log2(stop) records of each file.
+    """
+    todo = [(start, stop)]
+    while todo:
+        lo, hi = todo.pop()
+        (path, index), (last_path, last_index) = _place(locate(lo)), _place(locate(hi - 1))
+        if path == last_path and last_index - index == hi - 1 - lo:
+            yield path, index, lo, hi - lo
+        else:
+            middle = (lo + hi) // 2
+            todo += [(middle, hi), (lo, middle)]
+
+
+def _place(name: str) -> tuple[str, int]:
+    found = _NAME.fullmatch(name)
+    assert found is not None, name
+    return found["path"], int(found["start"])
