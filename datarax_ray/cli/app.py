@@ -335,6 +335,17 @@ From = Annotated[
 ]
 
 
+Of = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        metavar="DIR",
+        help="Count batches from the beginning of the stream, with what the latest state here says was amended of it.",
+        show_default=False,
+    ),
+]
+
+
 @app.command()
 def locate(
     target: Target,
@@ -343,6 +354,7 @@ def locate(
         int | None, typer.Option(min=0, metavar="R", help="One row of it alone.", show_default=False)
     ] = None,
     checkpoint: From = None,
+    run: Of = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Say which file and record each row of a batch came from: which data fed step N.
@@ -353,12 +365,13 @@ def locate(
     \b
     Examples:
       datarax-ray locate train.py:make_pipeline --step 120000
+      datarax-ray locate train.py:make_pipeline --run run/checkpoints --step 120000
       datarax-ray locate train.py:make_pipeline --checkpoint run/checkpoints --step 0 --row 7 --json
     """
     with told(err):
         from datarax_ray.cli.replay import locate
 
-        locate(target, step, row, checkpoint, as_json, out)
+        locate(target, step, row, checkpoint, as_json, out, run)
 
 
 @app.command()
@@ -372,6 +385,7 @@ def replay(
         ),
     ],
     checkpoint: From = None,
+    run: Of = None,
 ) -> None:
     """Write batches that a model saw once more, as they were before the pipeline's stages.
 
@@ -387,7 +401,7 @@ def replay(
     with told(err):
         from datarax_ray.cli.replay import replay
 
-        replay(target, first, stop, output, checkpoint, out)
+        replay(target, first, stop, output, checkpoint, out, run)
 
 
 Run = Annotated[

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,25 @@ from datarax_ray.cli.checkpoint import find
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.read.elements.columns import leaves
 
+if TYPE_CHECKING:
+    from datarax_ray.pipeline import Pipeline
+
 _MAX_SIDE = 2048  # of a contact sheet, in pictures of up to 128 pixels
 _THUMB = 128
 
 
-def locate(target: str, step: int, row: int | None, checkpoint: str | None, as_json: bool, out: Console) -> None:
-    """Print the file and record of every row of a batch, or of one row."""
-    state = find(checkpoint).state if checkpoint else None
+def locate(
+    target: str,
+    step: int,
+    row: int | None,
+    checkpoint: str | None,
+    as_json: bool,
+    out: Console,
+    run: str | None = None,
+) -> None:
+    """Print the file and record of every row of a batch, or of one row. checkpoint, run: see _counted_from."""
     with pipeline_of(target) as pipeline:
+        state = _counted_from(pipeline, checkpoint, run)
         found = [origin for origin in pipeline.locate(step, state) if row in (None, origin.row)]
     if not found:
         raise ValueError(f"batch {step} has no row {row}")
@@ -43,15 +54,34 @@ def locate(target: str, step: int, row: int | None, checkpoint: str | None, as_j
     out.print(table)
 
 
-def replay(target: str, first: int, stop: int, output: Path, checkpoint: str | None, out: Console) -> None:
-    """Write the batches [first, stop), as they were before stages, to a file whose suffix says how."""
+def _counted_from(pipeline: Pipeline, checkpoint: str | None, run: str | None) -> Mapping[str, Any] | None:
+    """The state from which batches are counted; None for the beginning of the stream.
+
+    checkpoint: a folder of that state. run: one whose latest state says what was amended of the stream, from its
+    beginning on.
+    """
+    if run is None:
+        return find(checkpoint).state if checkpoint else None
+    if checkpoint is not None:
+        raise ValueError("--run counts from the beginning of the stream, and --checkpoint from a state; give one")
+    pipeline.set_state(find(run).state)
+    return None
+
+
+def replay(
+    target: str, first: int, stop: int, output: Path, checkpoint: str | None, out: Console, run: str | None = None
+) -> None:
+    """Write the batches [first, stop), as they were before stages, to a file whose suffix says how.
+
+    checkpoint, run: see _counted_from.
+    """
     write = _WRITERS.get(output.suffix)
     if write is None:
         raise ValueError(f"{output} ends with none of {', '.join(_WRITERS)}, which say how to write it")
-    state = find(checkpoint).state if checkpoint else None
     scratch = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         with pipeline_of(target) as pipeline:
+            state = _counted_from(pipeline, checkpoint, run)
             found = ((first + i, batch) for i, batch in enumerate(pipeline.replay(first, stop, state)))
             count = write(scratch, found)
         scratch.replace(output)

@@ -252,6 +252,13 @@ def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, 
     out = console()
     locate(f"{train}:make", 2, None, str(tmp_path / "saved"), True, out)
     assert [each["record"] for each in json.loads(printed(out))] == told[2]
+    out = console()  # batch 4 of the run, which went on behind two
+    locate(f"{train}:make", 4, None, None, True, out, run=str(tmp_path / "saved"))
+    assert [each["record"] for each in json.loads(printed(out))] == told[2]
+    replay(f"{train}:make", 2, 11, tmp_path / "run.parquet", None, console(), run=str(tmp_path / "saved"))
+    assert pq.read_table(tmp_path / "run.parquet")["index"].to_pylist() == rows
+    with pytest.raises(ValueError, match="--run counts from the beginning .* --checkpoint from a state"):
+        locate(f"{train}:make", 4, None, str(run), True, out, run=str(run))
 
 
 def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:
