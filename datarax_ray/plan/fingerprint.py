@@ -38,6 +38,10 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         ),
         f"{one}s.used": used,
         f"{one}s.settings": used,
+        f"{one}s.places": (
+            f"a path or time that {one}s read is another, and so are the {made} that are made of it",
+            "Set the old value where it is more than where and when the program runs.",
+        ),
     }
 
 
@@ -75,7 +79,7 @@ _CONSEQUENCES = {
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
-_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "each"}
+_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "each"}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
@@ -83,10 +87,12 @@ class DriftError(ValueError):
     """A checkpoint belongs to another stream than the one it is restored into: other data, order or settings."""
 
 
-def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Iterable[str] = ()) -> None:
+def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Iterable[str] = ()) -> list[str]:
     """Raise DriftError unless the settings are equal, except for those at or under a path in `allow`.
 
-    The error lists every setting that changed, with both values, the consequence and the remedy.
+    The error lists every setting that changed, with both values, the consequence and the remedy. Returns what is to be
+    said of paths and times that code reads and that changed: they are others on every host and day, and mostly decide
+    nothing.
 
     >>> check_drift({"order": {"seed": 1}}, {"order": {"seed": 2}})
     Traceback (most recent call last):
@@ -95,6 +101,10 @@ def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Ite
 seen. Set the old value, or start a new run.
     """
     old, new = _completed(_flatten(saved)), _completed(_flatten(current))
+    for place in filter(_is_place, new.keys() - old.keys()):  # settings, in states of a release that refused them
+        setting = place.replace(".places.", ".settings.", 1)
+        if setting in old and setting not in new:
+            old[place] = old.pop(setting)
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     unknown = [path for path in allowed if not any(_is_under(key, path) for key in [*old, *new])]
     if unknown:
@@ -106,12 +116,14 @@ seen. Set the old value, or start a new run.
         and not (key not in old and _is_later(key))
         and not any(_is_under(key, path) for path in allowed)
     ]
-    if changed:
+    told = [key for key in changed if _is_place(key)]
+    if changed := [key for key in changed if key not in told]:
         changed = [key for key in changed if not _is_said(key, changed)]
         lines = [_describe(key, old, new) for key in changed[:_MAX_LISTED]]
         if len(changed) > _MAX_LISTED:
             lines.append(f"and {len(changed) - _MAX_LISTED} more settings")
         raise DriftError("the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines))
+    return [_describe(key, old, new) for key in told]
 
 
 def later(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,6 +212,10 @@ def _setting(key: str) -> str:
 def _is_later(key: str) -> bool:
     setting = _setting(key)
     return setting in _LATER or not _LATER_OF_CODE.isdisjoint(setting.split("."))
+
+
+def _is_place(key: str) -> bool:
+    return next((part for part in _setting(key).split(".") if part in _LATER_OF_CODE), "") == "places"
 
 
 def _is_same(old: Any, new: Any) -> bool:

@@ -6,12 +6,15 @@ read; behind that, code trusts a StreamState.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from datarax_ray.plan.amendments import Amendments, changes_of, saved_amendments
 from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
 from datarax_ray.plan.position import Yields, check_position, is_count
+
+logger = logging.getLogger("datarax_ray")
 
 Unit = Literal["elements", "tokens", "documents"]
 
@@ -116,7 +119,8 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         Raises: TypeError, ValueError for what is no state of this version; DriftError for another stream's.
         """
         position, rest, saved = parts_of(state)
-        check_drift(saved, settings, (*allow_drift, *stream.order.may_differ))
+        for said in check_drift(saved, settings, (*allow_drift, *stream.order.may_differ)):
+            logger.warning("the state is taken: %s", said)
         others = {key: value for key, value in rest.items() if key not in (_NAMES[unit], _LOG)}
         amendments = saved_amendments(rest[_LOG]) if _LOG in rest else ()
         stream.order.check(amendments)

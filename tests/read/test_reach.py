@@ -601,9 +601,11 @@ class Mode(Enum):
 class Config:
     scale: int = 2
     output: str = "a"
+    scratch: Path = Path("/tmp/a")
 
 
-config, holder, mode = Config(), SimpleNamespace(pattern=pattern), Mode.FAST
+config, holder, mode = Config(), SimpleNamespace(pattern=pattern, scratch=Path("/tmp/a")), Mode.FAST
+began = datetime.datetime(2026, 1, 2, 3, 4)
 
 
 def times(e, config):
@@ -638,6 +640,14 @@ def of_here(e):
     return here / e
 
 
+def of_began(e):
+    return began - e
+
+
+def of_scratch(e):
+    return holder.scratch / e
+
+
 def of_held(e):
     return holder.pattern.sub("", e)
 
@@ -657,6 +667,14 @@ def of_module(e):
 class Base:
     scale = 2
     root = str(here)
+
+
+class OfClassScratch:
+    def map(self, e):
+        return self.scratch / e
+
+
+OfClassScratch.scratch = Path("/tmp/a")
 
 
 class OfRoot(Base):
@@ -692,7 +710,7 @@ limit = datetime.timedelta(1)
 def twice(e):
     return e
 """
-KINDS = ["pattern", "price", "part", "day", "mode", "words", "held", "config", "module"]
+KINDS = ["pattern", "price", "part", "mode", "held", "config", "module"]
 
 
 @pytest.mark.parametrize("get", [*(f"of_{kind}" for kind in KINDS), "OfClass", "Overrides"])
@@ -716,6 +734,27 @@ def test_settings_of_more_types_and_attributes_of_the_class_count(tmp_path, get)
         check_drift({"transforms": base}, {"transforms": other})
     earlier = {name: value for name, value in base.items() if name != "settings"}
     check_drift({"transforms": earlier}, {"transforms": other})
+
+
+@pytest.mark.parametrize("get", ["of_day", "of_began", "of_words", "of_scratch", "of_config", "OfClassScratch"])
+def test_paths_and_times_that_are_others_on_every_host_and_day_are_told_of_and_not_refused(tmp_path, get):
+    changed = (
+        LATER.replace("2026, 1, 2", "2026, 1, 3").replace("/data/words", "/data/other").replace("/tmp/a", "/tmp/b")
+    )
+    base, other = found(tmp_path / "a", get, LATER, LATER_OTHER), found(tmp_path / "b", get, changed, LATER_OTHER)
+    assert base["places"] != other["places"]
+    assert {**base, "places": 0} == {**other, "places": 0}
+    (name,) = base["places"]
+    (said,) = check_drift({"transforms": base}, {"transforms": other})
+    assert said.startswith(f"transforms.places.{name}: the checkpoint was written with ")
+    assert check_drift({"transforms": base}, {"transforms": base}) == []
+    unread = found(tmp_path / "c", "unread", LATER, LATER_OTHER)
+    assert len(check_drift({"transforms": unread | {"places": base["places"]}}, {"transforms": unread})) == 1
+    # a state of when they were settings
+    earlier = {key: value for key, value in base.items() if key != "places"} | {"settings": base["places"]}
+    if get != "of_config":
+        assert check_drift({"transforms": earlier}, {"transforms": base}) == []
+        assert len(check_drift({"transforms": earlier}, {"transforms": other})) == 1
 
 
 @pytest.mark.parametrize("get", ["of_one_field", "Sets", "unread"])

@@ -35,6 +35,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.referenced_globals import (
+    PLACES,
     SETTINGS,
     asked,
     cells,
@@ -69,7 +70,8 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
-    object. "settings": so for what read_later says. "each": so for the transforms, where there are several.
+    object. "settings": so for what read_later says, "places" for the paths and times among it, of which a warning
+    tells. "each": so for the transforms, where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -89,6 +91,7 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
             "held": dict(islice(parts.items(), MAX_HELD)),
             "used": _few(telling.used),
             "settings": _few(telling.settings),
+            "places": _few(telling.places),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
         }
         return found | {name: value for name, value in more.items() if value}
@@ -217,6 +220,7 @@ class _Telling:
         self.around: list[Any] = []
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self.settings: dict[str, str] = {}  # likewise
+        self.places: dict[str, str] = {}  # likewise
         self._seen: set[types.CodeType] = set()
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
 
@@ -295,9 +299,11 @@ class _Telling:
                 self.used[name] = ""  # what a closure holds may use the same again
                 self.used[name] = digest(self.value(lasting(self._as_told(value)), 1))
         for name, value in read_later(code):
-            if name not in self.used and name not in self.settings:
-                self.settings[name] = ""  # as above
-                self.settings[name] = digest(_anywhere(self._setting(value), name.partition(".")[0]))
+            for part, each in {name: value, **_places_in(name, value)}.items():
+                into = self.places if isinstance(each, PLACES) else self.settings
+                if part not in self.used and part not in into:
+                    into[part] = ""  # as above
+                    into[part] = digest(_anywhere(self._setting(each), part.partition(".")[0]))
         return found
 
     def _setting(self, value: Any) -> Any:
@@ -310,7 +316,8 @@ class _Telling:
         if isinstance(value, PurePath):
             return os.fspath(value)
         if dataclasses.is_dataclass(value):
-            return [kind, [[each.name, self.value(getattr(value, each.name), 1)] for each in dataclasses.fields(value)]]
+            parts = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+            return [kind, [[n, self.value(part, 1)] for n, part in parts.items() if not isinstance(part, PLACES)]]
         return [kind, repr(value)] if isinstance(value, SETTINGS) else self.value(value, 1)
 
     def _look_around(self, code: Any) -> None:
@@ -319,6 +326,13 @@ class _Telling:
                 self._seen.add(wrapper.__code__)
                 self.around.append([_text_around(wrapper), self._reached(wrapper)])
                 self._look_around(wrapper)
+
+
+def _places_in(name: str, value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are told apart from the others, by name."""
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    parts = {f"{name}.{field.name}": getattr(value, field.name) for field in fields}
+    return {part: each for part, each in parts.items() if isinstance(each, PLACES)}
 
 
 def _own_bases(cls: type) -> list[type]:

@@ -38,6 +38,8 @@ _PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
 _TABLES = (Mapping, tuple, list, set, frozenset)
 # As plain as these, of types that fingerprints of earlier releases do not tell; see read_later.
 SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
+# Of these, those that say where and when a program runs rather than what it makes.
+PLACES = (date, time, PurePath)
 _UNSEEN = object()
 # What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
 _WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
