@@ -92,7 +92,7 @@ class Keeper:
                 is_first = False
                 pool.meet(len(seen.entries))
                 pool.leave(seen.draining)
-                if not entry.hosts and self._is_given_up():  # asked only where nobody reads
+                if seen.has_left:
                     pool.give_up()
                 if wish is not None and wish.token != entry.wish and not self._has_ended.is_set():
                     pool.follow(wish)
@@ -116,16 +116,14 @@ class Keeper:
                 head.delete(wish_key(entry.pool))  # to a pool that was, by this name: nobody can see this one yet
             head.put(entry.key, to_json(replace(entry, at=now)))
             seen = PoolSeen.of(head.under(under(entry.pool)), now)[entry.pool]
-            seen = replace(seen, draining=head.draining())
+            # the one is asked only where nobody reads
+            has_left = not entry.hosts and head.has_left(self._node_id)
+            seen = replace(seen, draining=head.draining(), has_left=has_left)
             wish = self._own_wish(entry, seen, head)
             if wish is None:
                 return seen, seen.wish
             head.put(wish_key(entry.pool), to_json(wish))
             return seen, wish
-
-    def _is_given_up(self) -> bool:
-        with Head(self._address) as head:
-            return head.has_left(self._node_id)
 
     def _own_wish(self, entry: Entry, seen: PoolSeen, head: Head) -> Wish | None:
         """What this driver makes all of the pool's follow, where it is the one that decides; None for nothing new."""

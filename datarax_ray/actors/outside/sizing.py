@@ -94,13 +94,15 @@ class PoolSeen:
     """What the head knows of a pool.
 
     entries: of the drivers that are there. wish: None for none. actors: Ray's names of those that are shared. draining:
-    ids of the cluster's nodes that are about to go.
+    ids of the cluster's nodes that are about to go. has_left: whether the asking program's own node is none of them
+    any more.
     """
 
     entries: tuple[Entry, ...] = ()
     wish: Wish | None = None
     actors: tuple[str, ...] = ()
     draining: frozenset[str] = frozenset()
+    has_left: bool = False
 
     @property
     def is_asked(self) -> bool:
