@@ -1,6 +1,7 @@
 """Stacking against NumPy by hand; nothing is converted in silence."""
 
 import enum
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -179,6 +180,8 @@ def test_an_element_that_is_a_tuple_is_refused_with_the_remedy():
     with pytest.raises(ColumnError, match=r"the element is a tuple of 2, .*make it a dict in a transform") as caught:
         stack([(np.zeros(2), 3)] * 2)
     assert caught.value.index == 0
+    with pytest.raises(ColumnError, match=r"make it a dict in a transform: lambda element: element\._asdict\(\)"):
+        stack([namedtuple("Pair", "x y")(1, 2)])
     assert stack([{"size": (1, 2)}])["size"].tolist() == [(1, 2)]  # inside an element it is a value as others
 
 

@@ -1,12 +1,17 @@
 """What counts as a transform, random numbers by position, and failures located."""
 
 import asyncio
+import dataclasses
 import functools
 import signal
 import threading
+from collections import UserDict
+from decimal import Decimal
 
 import grain
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from flax import nnx
 from grain.experimental import FlatMapTransform as FlatMap
@@ -463,6 +468,53 @@ def test_a_function_that_was_meant_as_a_filter_is_told_so(keep, on_error):
         raise done.failure
     assert done.elements == []
     assert run([lambda x: not x], [True, False]).elements == [False, True]  # a source of them is one
+
+
+Point = dataclasses.make_dataclass("Point", ["x"])
+
+
+class KeepsAll:
+    def filter(self, element):
+        return True
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda e: [e], r"a list of 1 dict, and .*; return the dict itself, or, .* flat_map\(element\) -> list"),
+        (lambda e: pd.DataFrame([e]), "a DataFrame, .*; return a dict with an array for each of its columns"),
+        (lambda e: pa.table({"x": [e["x"]]}), "a Table, .*; return a dict with an array for each of its columns"),
+        (lambda e: Point(e["x"]), "a Point, .*; return dataclasses.asdict of it"),
+        (lambda e: str(e["x"]), "a str in place of a dict, .*; return {'name': value}"),
+        (lambda e: [e["x"]], "a list in place of a dict, .*; return {'name': value}"),
+        (lambda e: Decimal(e["x"]), "a Decimal in place of a dict, .*; return {'name': value}"),
+    ],
+)
+def test_what_is_returned_in_place_of_a_dict_is_an_error_at_the_first_record(made, message, on_error):
+    done = run([made, KeepsAll()], [{"x": 1}, {"x": 2}], on_error=on_error)
+    with pytest.raises(RecordError, match=rf"file\[100\] \(position 0\): transform .*lambda> returned {message}"):
+        raise done.failure
+    assert done.elements == []
+
+
+@pytest.mark.parametrize(
+    ("made", "element"),
+    [
+        (lambda e: e["x"], {"x": 1}),
+        (lambda e: np.array([e["x"]]), {"x": 1}),
+        (lambda e: np.array(["a"], object), {"x": 1}),
+        (lambda e: UserDict(e), {"x": 1}),
+        (lambda e: e.decode(), b"text"),
+        (lambda e: [*e], b"text"),
+    ],
+)
+def test_bare_values_stay_what_they_are(made, element):
+    assert run([made], [element]).failure is None
+
+
+def test_an_intermediate_result_may_be_anything():
+    assert run([lambda e: [e], lambda found: found[0]], [{"x": 1}]).elements == [{"x": 1}]
 
 
 def test_a_transform_that_forgets_its_return_is_told_so():

@@ -64,9 +64,10 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
     """
     first = elements[0]
     if not path and isinstance(first, tuple):
+        call = "element._asdict()" if hasattr(first, "_asdict") else "{'x': element[0], 'y': element[1]}"
         raise ColumnError(
             f"the element is a tuple of {len(first)}, and a batch has its fields by name; make it a dict in a "
-            "transform: lambda element: {'x': element[0], 'y': element[1]}",
+            f"transform: lambda element: {call}",
             0,
         )
     if not isinstance(first, Mapping):

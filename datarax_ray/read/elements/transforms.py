@@ -13,6 +13,7 @@ read.elements.owning). To a `map_columns` that writes to its columns it costs a 
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import dis
 import functools
 import inspect
@@ -24,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.plan.arguments import ordered
-from datarax_ray.read.elements.columns import given_note
+from datarax_ray.read.elements.columns import dense_dtype, given_note
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
@@ -191,14 +192,11 @@ class Progress:
 
     def apply(self, todo: Sequence[Step], seed: int) -> None:
         """Put every element through these steps; what they filter out leaves the block, what they make of one joins."""
-        was_bool = isinstance(self.elements, list) and bool(self.elements) and type(self.elements[0]) in _BOOLS
+        given = self.elements[0] if isinstance(self.elements, list) and self.elements else None
         self.run([_bind(step, seed) for step in todo])
-        if not was_bool and self.elements and type(self.elements[0]) in _BOOLS:
-            self.cut(
-                0,
-                f"transform {todo[-1].name} returned {self.elements[0]}, which would take the element's place; to "
-                "leave elements out, give an object with filter(element) -> bool; for a field, return {'name': value}",
-            )
+        if self.elements and (said := _no_element(self.elements[0], given)):
+            last = next((step for step in reversed(todo) if step.kind != "filter"), todo[-1])
+            self.cut(0, f"transform {last.name} returned {said}")
 
     def run(self, calls: Sequence[Call]) -> None:
         """Put each element through all calls before the next one begins, and own the result before anything is called
@@ -315,6 +313,31 @@ class Progress:
         if self.failure is not None:
             count = bisect.bisect_left(self.positions, self.failure.position)
             del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
+
+
+def _no_element(made: Any, given: Any) -> str | None:
+    """Why what transforms made of an element is meant as another, and what to return; None where it may be meant.
+
+    A number or an array may take the place of any element; what is no dict otherwise, of one that is none.
+    """
+    if type(made) in _BOOLS and type(given) not in _BOOLS:
+        return (
+            f"{made}, which would take the element's place; to leave elements out, give an object with filter(element) "
+            "-> bool; for a field, return {'name': value}"
+        )
+    kind, by_name = type(made), "and a batch has its fields by name"
+    if isinstance(made, list) and made and isinstance(made[0], Mapping):
+        return (
+            f"a list of {len(made)} dict{'s' * (len(made) > 1)}, {by_name}; return the dict itself, or, for several "
+            "elements in place of one, give an object with flat_map(element) -> list"
+        )
+    if hasattr(kind, "columns") and not isinstance(made, Mapping):
+        return f"a {kind.__name__}, {by_name}; return a dict with an array for each of its columns"
+    if dataclasses.is_dataclass(made):
+        return f"a {kind.__name__}, {by_name}; return dataclasses.asdict of it"
+    if isinstance(given, Mapping) and not isinstance(made, Mapping | tuple | np.ndarray) and dense_dtype(made) is None:
+        return f"a {kind.__name__} in place of a dict, {by_name}; return {{'name': value}}"
+    return None
 
 
 def _bind(step: Step, seed: int) -> Call:
