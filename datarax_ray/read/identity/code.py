@@ -138,7 +138,7 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
         elif shortened(value) is not value:
             told = [type(value).__qualname__, _in_full(value)]
         else:
-            told = _Telling().value(lasting(value, is_lazy=True), 0)
+            told = _Telling().value(lasting(value, None), 0)
     return digest(_anywhere(told, module)), digest(told)
 
 

@@ -23,7 +23,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def reached(root: Any) -> list[tuple[str, Any]]:
     """
     found: dict[str, Any] = {}
     written: set[str] = set()
-    for function in _walk(root, found):
+    for function in _walk(root, found, _package(root)):
         written |= _written(inspect.unwrap(function))
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
@@ -70,10 +70,10 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
     functions: dict[str, Any] = {}
     found: dict[str, Any] = {}
     written: set[str] = set()
-    package = str(getattr(root, "__module__", "")).partition(".")[0]
-    for function in map(inspect.unwrap, _walk(root, functions)):
+    package = _package(root)
+    for function in map(inspect.unwrap, _walk(root, functions, package)):
         written |= {_as_read(function, name) for name in _written(function)}
-        found |= _attributes(function, package, written)
+        found |= _attributes(_loads(function, package), package, written)
     for name, function in functions.items():
         if isinstance(function, types.FunctionType) and (_defaults(function) or cells(function)):
             found[name] = kept(function)  # as earlier releases, though all that it holds be written to
@@ -86,20 +86,44 @@ def read_later(root: Any) -> list[tuple[str, Any]]:
     Settings that are no plain data (patterns, decimals, dates, paths, members of enums), and objects of users' frozen
     dataclasses that are handed on whole; and plain attributes of classes that their own methods read (`self.SCALE`).
     """
-    found: dict[str, Any] = {}
-    written: set[str] = set()
-    loaded: set[str] = set()
-    reached: dict[str, Any] = {}
-    package = str(getattr(root, "__module__", "")).partition(".")[0]
+    read = _read(root, for_actors=False)
+    return [(name, read.settings[name]) for name in sorted(read.settings.keys() - read.written)]
+
+
+class _Read(NamedTuple):
+    """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings: as read_later says.
+    put: methods that were put into classes. written: names of what its functions write to.
+    """
+
+    used: dict[str, Any]
+    attributes: dict[str, Any]
+    settings: dict[str, Any]
+    put: set[str]
+    written: set[str]
+
+
+def _read(root: Any, *, for_actors: bool) -> _Read:
+    read, loaded = _Read({}, {}, {}, set(), set()), set[str]()
+    package = None if for_actors else _package(root)
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
-        for function in map(inspect.unwrap, _walk(part, reached)):
-            written |= {_as_read(function, name) for name in _written(function)}
+        for function in map(inspect.unwrap, _walk(part, read.used, None if for_actors else _package(part))):
+            read.written.update(_as_read(function, name) for name in _written(function))
+            loads = [*_loads(function, package)]
+            if for_actors:
+                read.attributes.update(_attributes(loads, package, read.written))
+            read.settings.update(_settings(loads))
             loaded |= _loaded_names(function)
-            found |= _settings(function, package)
-    own = loaded - {name.rpartition(".")[2] for name in written}  # self.count += 1 hides the class's
-    for cls in filter(inspect.isclass, [root, *reached.values()]):
-        found |= _of_class(cls, own)
-    return [(name, found[name]) for name in sorted(found.keys() - written)]
+    own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
+    for cls in filter(inspect.isclass, [root, *read.used.values()]):
+        read.settings.update(_of_class(cls, own))
+        for base in filter(is_users, cls.__mro__):
+            of = f"{base.__module__}.{base.__qualname__}"
+            read.put.update(
+                f"{of}.{name}"
+                for name, value in vars(base).items()
+                if isinstance(value, types.FunctionType) and value.__qualname__ != f"{base.__qualname__}.{name}"
+            )
+    return read
 
 
 def _loaded_names(function: types.FunctionType) -> set[str]:
@@ -127,47 +151,22 @@ def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set
     """
     names: set[str] = set()
     written: set[str] = set()
-    for root in imported:
-        names |= _read_by(root, written)
-    for root in carried:
+    for root, is_carried in [*((each, False) for each in imported), *((each, True) for each in carried)]:
+        read = _read(root, for_actors=True)
+        written |= read.written
         loaded = (
             f"{function.__module__}.{name}"
-            for function in map(inspect.unwrap, _functions(root, is_lazy=True))
+            for function in map(inspect.unwrap, _functions(root, None) if is_carried else ())
             for code in code_objects(function.__code__)
             for name in code.co_names
         )
-        names |= _read_by(root, written).difference(loaded)
+        names |= {*read.used, *read.attributes, *read.settings, *read.put}.difference(loaded)
     return names - written
-
-
-def _read_by(root: Any, all_written: set[str]) -> set[str]:
-    """The names for one of them; puts those of what it writes to into `all_written`."""
-    found: dict[str, Any] = {}
-    names: set[str] = set()
-    written: set[str] = set()
-    loaded: set[str] = set()
-    for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
-        for function in map(inspect.unwrap, _walk(part, found, None)):
-            written |= {_as_read(function, name) for name in _written(function)}
-            names |= _attributes(function, None, written).keys() | _settings(function, None).keys()
-            loaded |= _loaded_names(function)
-    own = loaded - {name.rpartition(".")[2] for name in written}  # self.count += 1 hides the class's
-    for cls in filter(inspect.isclass, [root, *found.values()]):
-        names |= _of_class(cls, own).keys()
-        for base in filter(is_users, cls.__mro__):
-            put = {
-                name
-                for name, value in vars(base).items()
-                if isinstance(value, types.FunctionType) and value.__qualname__ != f"{base.__qualname__}.{name}"
-            }
-            names |= {f"{base.__module__}.{base.__qualname__}.{name}" for name in put}
-    all_written |= written
-    return names | found.keys()
 
 
 def functions_used(root: Any) -> Iterator[types.FunctionType]:
     """The function, or the methods of the class, and the users' functions of its package that these use, as called."""
-    return _walk(root, {})
+    return _walk(root, {}, _package(root))
 
 
 def wrappers(root: Any) -> list[types.FunctionType]:
@@ -176,34 +175,39 @@ def wrappers(root: Any) -> list[types.FunctionType]:
     Each is given as one that is around nothing: Python's inspect shows the text of what is inside.
     """
     around: dict[Any, types.FunctionType] = {}
-    for function in [root, *_walk(root, {})]:  # what is inside may be a library's
+    for function in [root, *_walk(root, {}, _package(root))]:  # what is inside may be a library's
         for wrapper in _chain(function):
             if wrapper.__code__ not in around and is_users(bare := _bare(wrapper)):
                 around[wrapper.__code__] = bare
     return list(around.values())
 
 
-def _walk(root: Any, found: dict[str, Any], package: str | None = "") -> Iterator[Any]:
+def _walk(root: Any, found: dict[str, Any], package: str | None) -> Iterator[Any]:
     """Every function of the root, and of what these use, as it is called; puts what is used into `found`, by name.
 
-    package: that is followed; "" for the root's own, None for all of users', with those that stand around others.
+    package: that is followed. Fingerprints follow the root's, and tell no more of it than those of earlier releases;
+    None follows all of users', with what else actors need: functions around others, and those of properties.
     """
     if not is_users(root):
         return
-    package = root.__module__.partition(".")[0] if package == "" else package
     waiting = [root]
     while waiting and len(found) < _MAX_FOUND:
-        for function in _functions(waiting.pop(), is_lazy=package is None):
+        for function in _functions(waiting.pop(), package):
             yield function
             around = [] if package is not None else [*filter(is_users, map(_bare, _chain(function)))]
             yield from around
             for each in [inspect.unwrap(function), *around]:
-                for name, called in [*_used(each, package), *(_held_code(each) if package is None else ())]:
+                used = _used(_loads(each, package), package)
+                for name, called in [*used, *(_held_code(each) if package is None else ())]:
                     value = inner(called)
                     if name not in found and value is not root:
                         found[name] = shortened(value)
                         if isinstance(value, types.FunctionType | type):
                             waiting.append(called)
+
+
+def _package(root: Any) -> str:
+    return str(getattr(root, "__module__", "")).partition(".")[0]
 
 
 def _chain(function: Any) -> Iterator[types.FunctionType]:
@@ -251,17 +255,14 @@ def is_users_file(name: str) -> bool:
     return not name.startswith((*_LIBRARIES, _PACKAGE, "<frozen "))
 
 
-def _functions(code: Any, *, is_lazy: bool = False) -> Iterator[Any]:
-    """The function itself, or the methods of a class, with what is around them.
-
-    is_lazy: with those of cached properties, which fingerprints of earlier releases do not tell.
-    """
+def _functions(code: Any, package: str | None) -> Iterator[Any]:
+    """The function itself, or the methods of a class, with what is around them. package: see _walk."""
     for value in vars(code).values() if inspect.isclass(code) else [code]:
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
         elif isinstance(value, property):
             value = value.fget
-        elif is_lazy and isinstance(value, functools.cached_property):
+        elif package is None and isinstance(value, functools.cached_property):
             value = value.func
         if callable(value) and isinstance(inspect.unwrap(value), types.FunctionType):
             yield value
@@ -272,52 +273,77 @@ def _is_in(package: str | None, code: Any) -> bool:
     return is_users(code) if package is None else module_of(code).partition(".")[0] == package
 
 
-def _used(function: types.FunctionType, package: str | None) -> Iterator[tuple[str, Any]]:
-    """What a function loads by a global name, or as an attribute of a module of the package, with what is around it."""
-    loaded: list[tuple[str, Any]] = []
+class _Load(NamedTuple):
+    """What a function loads by a global name, or as an attribute of what it loaded just before.
+
+    name: with those of the attributes, by the module that holds it. value: _UNSEEN where there is none, or looking
+    would run a method. owner: of an attribute, what has it; None for a global. is_of_modules: whether all that stands
+    before it are modules. is_far: whether one of these is not of the package. is_whole: whether no attribute of it is
+    loaded next.
+    """
+
+    name: str
+    value: Any
+    owner: _Load | None = None
+    is_of_modules: bool = True
+    is_far: bool = False
+    is_whole: bool = True
+
+    def attribute(self, name: str, package: str | None) -> _Load:
+        is_module = isinstance(self.value, types.ModuleType)
+        return _Load(
+            f"{self.value.__name__ if is_module else self.name}.{name}",
+            _attribute(self.value, name),
+            self,
+            self.is_of_modules and is_module,
+            self.is_far or (is_module and not _is_in(package, self.value)),
+        )
+
+
+def _loads(function: types.FunctionType, package: str | None) -> Iterator[_Load]:
     for code in code_objects(function.__code__):
-        value: Any = None
+        load: _Load | None = None
+        is_long = False
         for step in dis.get_instructions(code):
+            is_long |= step.opname == "EXTENDED_ARG"
+            if step.opname in _SILENT:
+                continue
+            is_next = step.opname in ("LOAD_ATTR", "LOAD_METHOD") and load is not None and load.value is not _UNSEEN
+            if load is not None:
+                yield load._replace(is_whole=not is_next)
             if step.opname == "LOAD_GLOBAL" and step.argval in function.__globals__:
-                value = function.__globals__[step.argval]
-                loaded.append((f"{function.__module__}.{step.argval}", value))
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, types.ModuleType):
-                module, value = value, asked(value, step.argval)
-                if _is_in(package, module):
-                    loaded.append((f"{module.__name__}.{step.argval}", value))
-            elif step.opname not in ("CACHE", "PRECALL", "PUSH_NULL"):
-                value = None
-    for name, called in loaded:
+                load = _Load(f"{function.__module__}.{step.argval}", function.__globals__[step.argval])
+            elif is_next:
+                assert load is not None
+                load = load.attribute(step.argval, package)
+                # so it was told at first: of a name behind the 255th nothing stood before
+                load = load._replace(is_of_modules=load.is_of_modules and not is_long)
+            else:
+                load = None
+            is_long = False
+
+
+def _used(loads: Iterable[_Load], package: str | None) -> Iterator[tuple[str, Any]]:
+    """What is loaded by a global name, or as an attribute of a module of the package, with what is around it."""
+    for load in loads:
+        if not load.is_of_modules or not (load.owner is None or _is_in(package, load.owner.value)):
+            continue
+        called = None if load.value is _UNSEEN else load.value
         value = inner(called)
         is_code = isinstance(value, types.FunctionType | type) and _is_in(package, value)
         if isinstance(value, _PLAIN) or (is_code and is_users(value)):
-            yield name, called
+            yield load.name, called
 
 
-def _settings(function: types.FunctionType, package: str | None) -> dict[str, Any]:
-    """What a function loads of settings that are no plain data, of objects and modules as `_attributes` says."""
-    found: dict[str, Any] = {}
-    for code in code_objects(function.__code__):
-        name: str = ""
-        value: Any = _UNSEEN
-        for step in dis.get_instructions(code):
-            if step.opname in _SILENT:
-                continue
-            is_next = step.opname in ("LOAD_ATTR", "LOAD_METHOD") and value is not _UNSEEN
-            if not is_next and _is_frozen(value):  # no attribute of it, but all
-                found[name] = value
-            if step.opname == "LOAD_GLOBAL":
-                name, value = f"{function.__module__}.{step.argval}", function.__globals__.get(step.argval, _UNSEEN)
-            elif is_next:
-                is_module = isinstance(value, types.ModuleType)
-                is_far = is_module and not _is_in(package, value)
-                name = f"{value.__name__ if is_module else name}.{step.argval}"
-                value = _UNSEEN if is_far else _attribute(value, step.argval)
-            else:
-                value = _UNSEEN
-            if isinstance(value, SETTINGS):
-                found[name] = value
-    return found
+def _settings(loads: Iterable[_Load]) -> dict[str, Any]:
+    """What is loaded of settings that are no plain data, of objects and modules as `_attributes` says, and objects of
+    frozen dataclasses that are handed on whole.
+    """
+    return {
+        load.name: load.value
+        for load in loads
+        if not load.is_far and (isinstance(load.value, SETTINGS) or (load.is_whole and _is_frozen(load.value)))
+    }
 
 
 def _is_frozen(value: Any) -> bool:
@@ -340,48 +366,40 @@ def _held_code(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield f"{function.__module__}.{function.__qualname__}.<{name}>", code
 
 
-def _attributes(function: types.FunctionType, package: str | None, written: set[str]) -> dict[str, Any]:
-    """The plain attributes that a function reads of objects and classes that it loads by a global name, by name.
+def _attributes(loads: Iterable[_Load], package: str | None, written: set[str]) -> dict[str, Any]:
+    """The plain attributes that are read of objects and classes that are loaded by a global name, by name.
 
     Of what its package's modules hold, too; of no library's modules. And objects of users' classes that can be called.
     Where all of users' is followed (package None) also what the objects' methods read, of those that it calls.
     written: takes the names of attributes that these write to.
     """
     found: dict[str, Any] = {}
-    for code in code_objects(function.__code__):
-        name: str = ""
-        value: Any = _UNSEEN
-        for step in dis.get_instructions(code):
-            if step.opname == "LOAD_GLOBAL":
-                name, value = f"{function.__module__}.{step.argval}", function.__globals__.get(step.argval, _UNSEEN)
-                if isinstance(value, functools.partial) or (callable(value) and is_users(type(value))):
-                    found[name] = value  # an object that is called
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and value is not _UNSEEN:
-                is_module = isinstance(value, types.ModuleType)
-                owner, of = value, name
-                name = f"{value.__name__ if is_module else name}.{step.argval}"
-                is_far = is_module and not _is_in(package, owner)
-                value = _UNSEEN if is_far else _attribute(value, step.argval)
-                if isinstance(value, _PLAIN) and not is_module:  # of modules these are told by their own names
-                    found[name] = shortened(value)
-                elif isinstance(value, types.MethodType) and value.__self__ is owner:
-                    written |= {f"{of}.{each}" for each in _changed(type(owner), step.argval)}
-                    if package is None:
-                        found |= {f"{of}.{each}": held for each, held in _read_of(owner, step.argval).items()}
-            elif step.opname not in _SILENT:
-                value = _UNSEEN
+    for load in loads:
+        value, owner = load.value, load.owner
+        if owner is None:
+            if isinstance(value, functools.partial) or (callable(value) and is_users(type(value))):
+                found[load.name] = value  # an object that is called
+        elif load.is_far:
+            continue
+        elif isinstance(value, _PLAIN) and not isinstance(owner.value, types.ModuleType):
+            found[load.name] = shortened(value)  # of modules these are told by their own names
+        elif isinstance(value, types.MethodType) and value.__self__ is owner.value:
+            name = load.name.rpartition(".")[2]
+            written |= {f"{owner.name}.{each}" for each in _changed(type(owner.value), name, package)}
+            if package is None:
+                found |= {f"{owner.name}.{each}": held for each, held in _read_of(owner.value, name).items()}
     return found
 
 
-def lasting(value: Any, *, is_lazy: bool = False) -> Any:
+def lasting(value: Any, package: str | None = "") -> Any:
     """An object that is called, without what it writes to then: a cache, a clock, a file that it opens.
 
-    is_lazy: also without what its properties make when they are first asked, which states of earlier releases have.
+    package: None for actors (see _walk): also without what its properties make when they are first asked.
     """
-    if is_lazy and isinstance(value, _PLAIN):  # a table, whatever attributes it has
+    if package is None and isinstance(value, _PLAIN):  # a table, whatever attributes it has
         return value
-    changed = _changed(type(value), "__call__", is_lazy=is_lazy)
-    if is_lazy:
+    changed = _changed(type(value), "__call__", package)
+    if package is None:
         parts = (part for base in type(value).__mro__ for part in vars(base).items())
         changed |= {name for name, part in parts if isinstance(part, functools.cached_property)}
     if not changed or not isinstance(asked(value, "__dict__"), dict) or callable(asked(value, "fingerprint")):
@@ -389,10 +407,10 @@ def lasting(value: Any, *, is_lazy: bool = False) -> Any:
     return [type(value), {name: held for name, held in vars(value).items() if name not in changed}]
 
 
-def _changed(cls: type, method: str, *, is_lazy: bool = False) -> set[str]:
+def _changed(cls: type, method: str, package: str | None) -> set[str]:
     """The attributes that a method of users', and those of the class that it uses, write to of their object."""
     found: set[str] = set()
-    for function in _own_methods(cls, method, is_lazy):
+    for function in _own_methods(cls, method, package):
         own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
         found |= {each.removeprefix(own).partition(".")[0] for each in _written(function) if each.startswith(own)}
     return found
@@ -404,24 +422,24 @@ def _read_of(owner: Any, method: str) -> dict[str, Any]:
     Without what these write to or make when they are first asked, and without files that are mapped.
     """
     cls = type(owner)
-    loaded = {name for function in _own_methods(cls, method, is_lazy=True) for name in _loaded_names(function)}
+    loaded = {name for function in _own_methods(cls, method, None) for name in _loaded_names(function)}
     return {
         name: value
         for name, value in asked(owner, "__dict__", {}).items()
-        if name in loaded - _changed(cls, method, is_lazy=True)
+        if name in loaded - _changed(cls, method, None)
         and is_data(value)
         and not isinstance(value, np.memmap)
         and not isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
     }
 
 
-def _own_methods(cls: type, method: str, is_lazy: bool) -> Iterator[types.FunctionType]:
-    """A method of users', and those of the class that it uses. is_lazy: also its properties."""
+def _own_methods(cls: type, method: str, package: str | None) -> Iterator[types.FunctionType]:
+    """A method of users', and those of the class that it uses. package: None also its properties (see _walk)."""
     waiting, seen = [method], set()
     while waiting:
         name = waiting.pop()
         function = inspect.getattr_static(cls, name, None)
-        if is_lazy and isinstance(function, property):
+        if package is None and isinstance(function, property):
             function = function.fget
         if name in seen or not isinstance(function, types.FunctionType) or not is_users(inspect.unwrap(function)):
             continue
