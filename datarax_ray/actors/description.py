@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import socket
 import types
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import ObjectLostError
 
-from datarax_ray.read.identity.module_values import module_values
+from datarax_ray.read.identity.module_values import TooLargeError, module_values
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
 from datarax_ray.read.stream import Stream
@@ -40,7 +41,9 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
     try:
         pickler, found = _pickled(description, modules)
         by_value = ray.cloudpickle.list_registry_pickle_by_value()
-        values = module_values(pickler.imported, pickler.carried, by_value, lambda value: _pickled(value, modules)[1])
+        values = module_values(
+            pickler.imported, pickler.carried, by_value, lambda value, most: _pickled(value, modules, most)[1]
+        )
         imports = dict.fromkeys(map(module_of, pickler.imported))
         code = code_of(modules, values, tuple(imports))
         if len(found) <= _MAX_INLINE_NBYTES:
@@ -85,12 +88,26 @@ def _load_anew(description: bytes, code: Code) -> Any:
     return pickle.loads(description)
 
 
-def _pickled(value: Any, modules: set[str]) -> tuple[_Pickler, bytes]:
-    """What pickled the value, and the bytes. modules: takes the names of those that it met."""
-    with io.BytesIO() as file:
+def _pickled(value: Any, modules: set[str], most: float = math.inf) -> tuple[_Pickler, bytes]:
+    """What pickled the value, and the bytes. modules: takes the names of those that it met.
+
+    Raises: TooLargeError for more bytes than `most`.
+    """
+    with _Bounded(most) as file:
         pickler = _Pickler(file, modules)
         pickler.dump(value)
         return pickler, file.getvalue()
+
+
+class _Bounded(io.BytesIO):
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > self._most:
+            raise TooLargeError
+        return super().write(data)
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):

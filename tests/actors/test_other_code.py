@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -303,7 +304,9 @@ def test_a_value_that_cannot_be_set_is_an_error_where_it_is_another(
     settings = importlib.import_module("users_settings")
     monkeypatch.setattr(f"users_settings.{name}", b"7" * 17 * 2**20)
     _, code = boxed([settings.Map()])  # type: ignore[arg-type]
-    message = f"users_settings.{name} is 1 on node here, .* and b'7.* in the driver, .* set there .it takes 17 M"
+    message = (
+        f"users_settings.{name} is 1 on node here, .* and b'7.* in the driver, .* set there .it takes more than 16 M"
+    )
     with pytest.raises(OtherCodeError, match=message):
         anew(code, "users_settings")
 
@@ -782,9 +785,48 @@ def test_what_is_too_large_to_travel_is_not_pickled_and_looked_at_once(tmp_path:
     module: Any = importlib.import_module("users_mapped")
     monkeypatch.setattr(np.memmap, "__reduce_ex__", None)
     _, code = boxed([module.token])  # type: ignore[arg-type]
-    assert [value.why_not for value in code.values] == ["it takes 17 MiB, more than 16"]
+    assert [value.why_not for value in code.values] == ["it takes more than 16 MiB"]
     monkeypatch.setattr("datarax_ray.read.identity.module_values.read_digests", None)
     code.check_unchanged(set())
+
+
+LARGE = """
+class Unreached:
+    def __reduce__(self):
+        raise AssertionError("pickled behind 16 MiB")
+
+class Holder:
+    def __init__(self):
+        self.scale, self.parts = 1, [*(b"%02d" % i + bytes(2**20) for i in range(40)), Unreached()]
+
+TABLE, holder = {str(i): "%09d" % i * 200 for i in range(20_000)}, Holder()
+
+def scale(x):
+    return TABLE[x], holder.scale
+"""
+
+
+def test_what_is_too_large_to_travel_is_pickled_no_further_than_that(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "users_larger.py").write_text(LARGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_larger")
+    tracemalloc.start()
+    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    assert tracemalloc.get_traced_memory()[1] < 34 * 2**20
+    tracemalloc.stop()
+    said = {value.name: value.why_not for value in code.values}
+    assert said == {"TABLE": "it takes more than 16 MiB", "holder": "it takes more than 16 MiB", "holder.scale": ""}
+
+
+def test_where_more_is_read_than_is_followed_that_is_told_once(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    text = "".join(f"V{i} = {i}\n\ndef f{i}(x):\n    return f{i + 1}(x) + V{i}\n\n" for i in range(300))
+    (tmp_path / "users_many.py").write_text(text + "def f300(x):\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("users_many")
+    for _ in range(2):
+        boxed([module.f0])  # type: ignore[arg-type]
+    (said,) = caplog.messages
+    assert said.startswith("users_many.f0 uses 500 functions, classes and values of your modules and more")
 
 
 FLAGS = """

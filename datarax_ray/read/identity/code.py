@@ -147,8 +147,20 @@ def _in_full(table: Any) -> str:
     parts = dict(table) if isinstance(table, dict) else sorted(table, key=repr) if isinstance(table, Set) else table
     with contextlib.suppress(Exception):  # of what no pickle takes, as a lambda inside
         if not _holds_sets(parts):
-            return hashlib.sha256(pickle.dumps(parts)).hexdigest()
+            hashing = _Hashing()
+            pickle.Pickler(hashing).dump(parts)
+            return hashing.found.hexdigest()
     return digest(_Telling().value(table, 0))
+
+
+class _Hashing:
+    """A file of which the digest alone is kept: a table may take most of the memory."""
+
+    def __init__(self) -> None:
+        self.found = hashlib.sha256()
+
+    def write(self, data: Any) -> None:
+        self.found.update(data)
 
 
 def _holds_sets(table: Any) -> bool:

@@ -33,14 +33,18 @@ _MAX_NBYTES = 16 * 2**20
 _MISSING = object()
 
 
+class TooLargeError(Exception):
+    """A value takes more than travels so."""
+
+
 @dataclass(frozen=True)
 class ModuleValue:
     """What is read in a module, as the driver has it.
 
     name: in the module. digest: tells it from another value, wherever the module lies; "" for an object of which
     attributes are read, which is set only where there is none. exact: the digest of the very same value. look: for
-    people. pickled: what to set; empty where that cannot be, as `why_not` says. nbytes: of it pickled, also where that
-    is too large to travel. is_temporary: whether it is a path of a temporary file.
+    people. pickled: what to set; empty where that cannot be, as `why_not` says. nbytes: of it pickled, or more than
+    travels. is_temporary: whether it is a path of a temporary file.
     """
 
     module: str
@@ -101,11 +105,12 @@ class ModuleValue:
 
 
 def module_values(
-    roots: Iterable[Any], carried: Iterable[Any], by_value: Collection[str], dumps: Callable[[Any], bytes]
+    roots: Iterable[Any], carried: Iterable[Any], by_value: Collection[str], dumps: Callable[[Any, int], bytes]
 ) -> tuple[ModuleValue, ...]:
     """What functions and classes read in users' modules, objects before their attributes.
 
     carried: of those that travel with the globals that they load, as a lambda does. by_value: modules that travel so.
+    dumps: pickles a value; raises TooLargeError where that takes more than so many bytes.
     """
     found: dict[tuple[str, str], ModuleValue] = {}
     with PARSING:
@@ -145,17 +150,21 @@ def imported(module: str) -> Any:
         return None
 
 
-def _value(module: str, name: str, value: Any, digests: tuple[str, str], dumps: Callable[[Any], bytes]) -> ModuleValue:
+def _value(
+    module: str, name: str, value: Any, digests: tuple[str, str], dumps: Callable[[Any, int], bytes]
+) -> ModuleValue:
     pickled, why_not = b"", ""
     nbytes = value.nbytes if isinstance(value, np.ndarray) else 0  # a file that is mapped may be larger than the memory
     try:
         if nbytes <= _MAX_NBYTES:
-            pickled = dumps(value)
+            pickled = dumps(value, _MAX_NBYTES)
             nbytes = len(pickled)
+    except TooLargeError:
+        nbytes = _MAX_NBYTES + 1
     except Exception as error:  # a lock, an open file
         why_not = f"{type(error).__name__}: {error}"
     if nbytes > _MAX_NBYTES:
-        pickled, why_not = b"", f"it takes {nbytes >> 20} MiB, more than {_MAX_NBYTES >> 20}"
+        why_not = f"it takes more than {_MAX_NBYTES >> 20} MiB"
     is_temporary = _is_temporary(value, module)
     return ModuleValue(module, name, *digests, shown(shortened(value)), pickled, why_not, nbytes, is_temporary)
 

@@ -11,6 +11,7 @@ import dataclasses
 import dis
 import functools
 import inspect
+import logging
 import os
 import re
 import sys
@@ -28,6 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import datarax_ray
+
+logger = logging.getLogger("datarax_ray")
 
 # Far more than transforms use, and an end where a package is entered at its centre.
 _MAX_FOUND = 500
@@ -113,6 +116,8 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
                 read.attributes.update(_attributes(loads, package, read.written))
             read.settings.update(_settings(loads))
             loaded |= _loaded_names(function)
+    if for_actors and len(read.used) >= _MAX_FOUND:
+        _tell_of_many(f"{module_of(root)}.{getattr(root, '__qualname__', '')}")
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
         read.settings.update(_of_class(cls, own))
@@ -124,6 +129,17 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
                 if isinstance(value, types.FunctionType) and value.__qualname__ != f"{base.__qualname__}.{name}"
             )
     return read
+
+
+@functools.cache  # once
+def _tell_of_many(root: str) -> None:
+    logger.warning(
+        "%s uses %d functions, classes and values of your modules and more, and no more of them are followed: what the "
+        "program sets in others is what they are imported with in the actors. Give it to transforms as an argument, or "
+        "set it where the module is imported (an environment variable)",
+        root,
+        _MAX_FOUND,
+    )
 
 
 def _loaded_names(function: types.FunctionType) -> set[str]:
