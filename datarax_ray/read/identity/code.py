@@ -39,6 +39,7 @@ from datarax_ray.read.identity.referenced_globals import (
     SETTINGS,
     asked,
     cells,
+    config_of,
     inner,
     is_users,
     kept,
@@ -135,6 +136,8 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
             of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
             said = _source(found)  # type: ignore[arg-type]
             told = [said, around, _Telling().value(of_held, 0)]
+        elif (config := config_of(value)) is not None:
+            told = [type(value).__qualname__, _Telling().value(config, 0)]
         elif shortened(value) is not value:
             told = [type(value).__qualname__, _in_full(value)]
         else:

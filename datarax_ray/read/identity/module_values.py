@@ -17,7 +17,7 @@ import pickle
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import PARSING, folder_of, read_digests
-from datarax_ray.read.identity.referenced_globals import holds_code, is_data, read_of_modules, shortened
+from datarax_ray.read.identity.referenced_globals import config_of, holds_code, is_data, read_of_modules, shortened
 
 # A transform that holds more sends it once for all actors of a node; this goes to each, and is kept by the driver.
 _MAX_NBYTES = 16 * 2**20
@@ -76,7 +76,7 @@ class ModuleValue:
     def may_be_cache(self) -> bool:
         """Whether what changed may be inside it: of a table, or of an object that looks as it did."""
         value = _held(self.module, self.name)
-        return isinstance(value, dict | list | set) or (not is_data(value) and self.look == self.look_here)
+        return isinstance(value, Mapping | list | set) or (not is_data(value) and self.look == self.look_here)
 
     @property
     def look_here(self) -> str:
@@ -120,7 +120,7 @@ def module_values(
                 continue
             for part in itertools.accumulate(name.split("."), "{}.{}".format):
                 value = _held(module, part)
-                is_read = part == name and not holds_code(value)
+                is_read = part == name and (config_of(value) is not None or not holds_code(value))
                 is_owner = part != name and not isinstance(value, type | types.ModuleType)
                 if value is not _MISSING and (is_read or (is_owner and (module, part) not in found)):
                     digests = read_digests(value, module) if is_read else ("", "")

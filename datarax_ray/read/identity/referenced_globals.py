@@ -386,12 +386,17 @@ def _attributes(loads: Iterable[_Load], package: str | None, written: set[str]) 
     """The plain attributes that are read of objects and classes that are loaded by a global name, by name.
 
     Of what its package's modules hold, too; of no library's modules. And objects of users' classes that can be called.
-    Where all of users' is followed (package None) also what the objects' methods read, of those that it calls.
-    written: takes the names of attributes that these write to.
+    Where all of users' is followed (package None) also what the objects' methods and properties read, of those that it
+    calls, and configs that it asks by other means than attributes (see config_of). written: takes the names of
+    attributes that methods write to.
     """
     found: dict[str, Any] = {}
     for load in loads:
         value, owner = load.value, load.owner
+        if package is None and not load.is_far and load.is_whole:
+            found |= {f"{load.name}.{each}": held for each, held in _read_of(value, "__getitem__").items()}
+            if config_of(value) is not None:
+                found[load.name] = value
         if owner is None:
             if isinstance(value, functools.partial) or (callable(value) and is_users(type(value))):
                 found[load.name] = value  # an object that is called
@@ -399,12 +404,38 @@ def _attributes(loads: Iterable[_Load], package: str | None, written: set[str]) 
             continue
         elif isinstance(value, _PLAIN) and not isinstance(owner.value, types.ModuleType):
             found[load.name] = shortened(value)  # of modules these are told by their own names
-        elif isinstance(value, types.MethodType) and value.__self__ is owner.value:
+        elif value is _UNSEEN or (isinstance(value, types.MethodType) and value.__self__ is owner.value):
             name = load.name.rpartition(".")[2]
             written |= {f"{owner.name}.{each}" for each in _changed(type(owner.value), name, package)}
             if package is None:
                 found |= {f"{owner.name}.{each}": held for each, held in _read_of(owner.value, name).items()}
+                if value is not _UNSEEN and config_of(owner.value) is not None:
+                    found[owner.name] = owner.value
     return found
+
+
+def config_of(value: Any) -> dict[Any, Any] | None:
+    """What a mapping of a library's holds, as OmegaConf's and ConfigParser's do: plain values, and mappings and lists
+    of such. None for what is none, or holds more; for one of users', in whose code looking would run; the environment.
+    """
+    looking = [asked(type(value), name) for name in ("__getitem__", "__iter__")]
+    is_one = isinstance(value, Mapping) and not isinstance(value, (*_PLAIN, os._Environ, np.lib.npyio.NpzFile))
+    try:
+        if is_one and not any(map(is_users, looking)) and len(value) <= _MAX_ITEMS:
+            return {key: _config_part(part) for key, part in value.items()}
+    except Exception:  # a part that is more; or one that cannot be had, as OmegaConf's "???"
+        return None
+    return None
+
+
+def _config_part(part: Any) -> Any:
+    if isinstance(part, (type(None), bool, int, float, complex, str, bytes, *SETTINGS)):
+        return part
+    if isinstance(part, Mapping):
+        return {key: _config_part(each) for key, each in part.items()}
+    if isinstance(part, Sequence):
+        return [_config_part(each) for each in part]
+    raise TypeError(f"a {type(part).__name__} is more than plain data")
 
 
 def lasting(value: Any, package: str | None = "") -> Any:
@@ -439,10 +470,11 @@ def _read_of(owner: Any, method: str) -> dict[str, Any]:
     """
     cls = type(owner)
     loaded = {name for function in _own_methods(cls, method, None) for name in _loaded_names(function)}
+    loaded = loaded - _changed(cls, method, None) if loaded else loaded
     return {
         name: value
-        for name, value in asked(owner, "__dict__", {}).items()
-        if name in loaded - _changed(cls, method, None)
+        for name, value in (asked(owner, "__dict__", {}) if loaded else {}).items()
+        if name in loaded
         and is_data(value)
         and not isinstance(value, np.memmap)
         and not isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
@@ -455,8 +487,8 @@ def _own_methods(cls: type, method: str, package: str | None) -> Iterator[types.
     while waiting:
         name = waiting.pop()
         function = inspect.getattr_static(cls, name, None)
-        if package is None and isinstance(function, property):
-            function = function.fget
+        if package is None and isinstance(function, property | functools.cached_property):
+            function = function.fget if isinstance(function, property) else function.func
         if name in seen or not isinstance(function, types.FunctionType) or not is_users(inspect.unwrap(function)):
             continue
         seen.add(name)
