@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import ObjectLostError
 
-from datarax_ray.read.identity.module_values import TooLargeError, module_values
+from datarax_ray.read.identity.module_values import TooLargeError, module_values, script_values
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
 from datarax_ray.read.stream import Stream
@@ -45,7 +45,7 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
             pickler.imported, pickler.carried, by_value, lambda value, most: _pickled(value, modules, most)[1]
         )
         imports = dict.fromkeys(map(module_of, pickler.imported))
-        code = code_of(modules, values, tuple(imports))
+        code = code_of(modules, values, tuple(imports), script_values(pickler.carried, by_value))
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code
         return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code

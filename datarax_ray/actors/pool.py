@@ -28,6 +28,7 @@ from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.outside.keeper import Keeper
 from datarax_ray.actors.outside.measures import Measures
+from datarax_ray.actors.outside.namesakes import Makings
 from datarax_ray.actors.outside.scaling import PoolScaler, Scaler
 from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Room, Wish
 from datarax_ray.actors.reader_actor import Handed, whole
@@ -89,7 +90,10 @@ class RayPool(Pool):
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
         # also of the code: drivers that have another one do not share these actors
-        identity = digest([description.settings(), self._code.digests])
+        settings = description.settings()
+        identity = digest([settings, self._code.digests])
+        makings = Makings.of(settings, self._code.read, self._code.looks) if options.name is not None else None
+        self._code = replace(self._code, script={})
         sent = self._code if self._code.nbytes <= _MAX_SENT_NBYTES else ray.put(self._code)
         self._set = ActorSet(num_actors, options, identity, sent, is_managed=description.is_managed)
         self._lock = self._set.lock
@@ -123,7 +127,7 @@ class RayPool(Pool):
         limits = options.thresholds
         period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)
         scales = PoolScaler(scaler) if scaler else None
-        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, room, scales)
+        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, room, scales, makings)
 
     @property
     def recoveries(self) -> Recoveries:

@@ -100,7 +100,7 @@ def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Ite
       order.seed: the checkpoint was written with 1, this pipeline has 2; records would be repeated and others never \
 seen. Set the old value, or start a new run.
     """
-    old, new = _completed(_flatten(saved)), _completed(_flatten(current))
+    old, new = _completed(flattened(saved)), _completed(flattened(current))
     for place in filter(_is_place, new.keys() - old.keys()):  # settings, in states of a release that refused them
         setting = place.replace(".places.", ".settings.", 1)
         if setting in old and setting not in new:
@@ -130,7 +130,7 @@ def later(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the settings hold that earlier releases did not write, by path, and that nothing else covers, as a digest
     covers "each"; see without_later.
     """
-    return {path: value for path, value in _flatten(settings).items() if _is_later(path) and path[-5:] != ".each"}
+    return {path: value for path, value in flattened(settings).items() if _is_later(path) and path[-5:] != ".each"}
 
 
 def without_later(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -236,13 +236,14 @@ def _completed(flat: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+def flattened(settings: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """The settings by path, "order.seed" say. Raises: ValueError for what nests deeper than any."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"settings nest {_MAX_DEPTH} deep at most, {shown(prefix)} is deeper; the state is damaged")
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.", depth + 1) or {f"{prefix}{key}": {}}
+            flat |= flattened(value, f"{prefix}{key}.", depth + 1) or {f"{prefix}{key}": {}}
         else:
             flat[f"{prefix}{key}"] = value
     return flat

@@ -290,6 +290,15 @@ def test_what_code_reads_travels_and_nothing_that_it_writes_to(tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.setattr(ray.cloudpickle, "list_registry_pickle_by_value", lambda: {"users_settings"})
         assert values_of(settings.Map()) == {}
+    ray.cloudpickle.register_pickle_by_value(settings)
+    try:
+        _, code = boxed([settings.Map()])  # type: ignore[arg-type]
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(settings)
+    assert code.looks == {"users_settings.FACTOR": "1", "users_settings.HERE": repr(str(tmp_path))} | {
+        f"users_settings.{name}": look
+        for name, look in {"table": "{'k': 1}", "Config.size": "1", "Map.size": "1"}.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["FACTOR", "Config.size", "Map.size"])

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.outside.head import Head
+from datarax_ray.actors.outside.namesakes import PREFIX, Makings
 from datarax_ray.actors.outside.scaling import PoolScaler
 from datarax_ray.actors.outside.sizing import Entry, PoolSeen, Room, Wish, grown, to_json, under, wish_key
 
@@ -61,14 +62,21 @@ class Keeper:
 
     address: of the head. node_id: of this program's own node. room: what an actor takes, where the pool is to follow
     the cluster as it grows; None where it is not. scaler: says how many actors help, where the program gives a range;
-    else None.
+    else None. makings: of a pool that is to be shared by its name, else None.
     """
 
     def __init__(
-        self, pool: Sized, address: str, node_id: str, period_s: float, room: Room | None, scaler: PoolScaler | None
+        self,
+        pool: Sized,
+        address: str,
+        node_id: str,
+        period_s: float,
+        room: Room | None,
+        scaler: PoolScaler | None,
+        makings: Makings | None,
     ) -> None:
         self._address, self._node_id = address, node_id
-        self._period_s, self._room, self._scaler = period_s, room, scaler
+        self._period_s, self._room, self._scaler, self._makings = period_s, room, scaler, makings
         self._has_ended = threading.Event()
         self._made_in = os.getpid()
         find = weakref.ref(pool)
@@ -82,12 +90,12 @@ class Keeper:
             self._thread.join(_END_S)
 
     def _run(self, find: Callable[[], Sized | None]) -> None:
-        key, is_first = None, True
+        keys, is_first = [], True
         while not self._has_ended.is_set() and (pool := find()) is not None:
             try:
                 pool.renew()
                 entry = pool.entry()
-                key = entry.key
+                keys = [entry.key, _makings_key(entry)]
                 seen, wish = self._exchanged(entry, is_first)
                 is_first = False
                 pool.meet(len(seen.entries))
@@ -104,9 +112,10 @@ class Keeper:
                 logger.warning("the reader actors cannot be resized: %s", first_line(error))
             del pool
             self._has_ended.wait(self._period_s)
-        if key is not None:
-            with contextlib.suppress(ConnectionError), Head(self._address, _END_S) as head:  # or it is ignored once old
-                head.delete(key)
+        if keys:
+            with contextlib.suppress(ConnectionError), Head(self._address, _END_S) as head:  # or ignored once old
+                for key in keys:
+                    head.delete(key)
 
     def _exchanged(self, entry: Entry, is_first: bool) -> tuple[PoolSeen, Wish | None]:
         """What the head knows of the pool, and the wish to follow, once it knows of this driver."""
@@ -115,6 +124,8 @@ class Keeper:
             if is_first and entry.pool not in PoolSeen.of(head.under(under(entry.pool)), now):
                 head.delete(wish_key(entry.pool))  # to a pool that was, by this name: nobody can see this one yet
             head.put(entry.key, to_json(replace(entry, at=now)))
+            if is_first and self._makings is not None:
+                _tell_of_namesakes(entry, self._makings, head, now)
             seen = PoolSeen.of(head.under(under(entry.pool)), now)[entry.pool]
             # the one is asked only where nobody reads
             has_left = not entry.hosts and head.has_left(self._node_id)
@@ -136,3 +147,18 @@ class Keeper:
         if decision is not None:
             logger.info("reader actors: stay %d; %s", entry.num_actors, decision.reason)
         return None
+
+
+def _makings_key(entry: Entry) -> str:
+    return under((entry.namespace, entry.name), PREFIX) + entry.user
+
+
+def _tell_of_namesakes(entry: Entry, makings: Makings, head: Head, now: float) -> None:
+    """Say which drivers have a pool of this name for themselves, and why; of two that begin at once one does."""
+    head.put(_makings_key(entry), makings.to_json())
+    name = entry.namespace, entry.name
+    pools = PoolSeen.of(head.under(under(name)), now)
+    others = {each.user for pool, seen in pools.items() if pool != entry.pool for each in seen.entries}
+    told = head.under(under(name, PREFIX))
+    if said := makings.said(entry.name, [text for key, text in told.items() if key.rpartition("/")[2] in others]):
+        logger.warning(said)

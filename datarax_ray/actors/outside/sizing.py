@@ -8,7 +8,7 @@ cluster grow, with a range by what all of them have measured (see scaling).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
@@ -154,9 +154,9 @@ def pool_of(namespace: str, actor_name: str) -> PoolId | None:
     return (namespace, name, found[0][:IDENTITY_LEN]) if first == "datarax_ray" and len(found) == 2 else None
 
 
-def under(pool: PoolId) -> str:
-    """What the head's keys of a pool begin with."""
-    return PREFIX + "".join(quote(part, safe="") + "/" for part in pool)
+def under(pool: Sequence[str], prefix: str = PREFIX) -> str:
+    """What the head's keys of a pool begin with, or of all of a name: (namespace, name)."""
+    return prefix + "".join(quote(part, safe="") + "/" for part in pool)
 
 
 def wish_key(pool: PoolId) -> str:

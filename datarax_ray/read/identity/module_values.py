@@ -128,6 +128,21 @@ def module_values(
     return tuple(found.values())
 
 
+def script_values(carried: Iterable[Any], by_value: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Digest and look of the data that travels with code of the script, by name; of large arrays nothing.
+
+    carried, by_value: see module_values.
+    """
+    found = {}
+    with PARSING:
+        for module, name in filter(None, map(_place, sorted(read_of_modules(carried)))):
+            value = _held(module, name)
+            is_small = getattr(value, "nbytes", 0) <= _MAX_NBYTES
+            if module in ("__main__", *by_value) and is_data(value) and is_small and not holds_code(value):
+                found[f"{module}.{name}"] = read_digests(value, module)[0], shown(shortened(value))
+    return found
+
+
 def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterator[tuple[ModuleValue, str]]:
     """Set them in this process. Gives those that are another here and could not be set, and why.
 

@@ -15,7 +15,7 @@ import linecache
 import logging
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -39,18 +39,32 @@ class OtherCodeError(RuntimeError):
 class Code:
     """What a description imports. each: digest and file of this package, of the users' modules that the description
     names, and of those that these import, by name. values: what its code reads there, as the driver has it. imports:
-    what unpickling it imports, in turn.
+    what unpickling it imports, in turn. script: digest and look of data of the script that travels with its functions,
+    by name, to say of two programs in what they differ.
     """
 
     each: dict[str, tuple[str, str]]
     values: tuple[ModuleValue, ...] = ()
     imports: tuple[str, ...] = ()
+    script: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def digests(self) -> dict[str, str]:
         """What tells it from other code, wherever it lies."""
         values = {f"{value.module}:{value.name}": value.digest for value in self.values if not value.is_temporary}
         return {name: found for name, (found, _) in self.each.items()} | values
+
+    @property
+    def read(self) -> dict[str, str]:
+        """The same by the names that people know, with what it reads of the script."""
+        script = {name: found for name, (found, _) in self.script.items()}
+        return {name.replace(":", "."): found for name, found in self.digests.items()} | script
+
+    @property
+    def looks(self) -> dict[str, str]:
+        """What is read, for people, by these names."""
+        script = {name: look for name, (_, look) in self.script.items()}
+        return {f"{value.module}.{value.name}": value.look for value in self.values if value.digest} | script
 
     @property
     def nbytes(self) -> int:
@@ -117,7 +131,12 @@ class _Module:
         return _own_digest(self.file) if self.name == _OWN else source_digest(self.text)
 
 
-def code_of(names: Iterable[str], values: tuple[ModuleValue, ...] = (), imports: tuple[str, ...] = ()) -> Code:
+def code_of(
+    names: Iterable[str],
+    values: tuple[ModuleValue, ...] = (),
+    imports: tuple[str, ...] = (),
+    script: dict[str, tuple[str, str]] | None = None,
+) -> Code:
     """The code of this package, of the users' modules among these, and of those of users' that they import."""
     own = _find(_OWN)
     assert own is not None
@@ -132,7 +151,7 @@ def code_of(names: Iterable[str], values: tuple[ModuleValue, ...] = (), imports:
         if is_users_file(module.file):
             found[name] = module
             waiting += imported_names(module.text, module.package)
-    return Code({name: (module.digest, module.file) for name, module in found.items()}, values, imports)
+    return Code({name: (module.digest, module.file) for name, module in found.items()}, values, imports, script or {})
 
 
 def _find(name: str) -> _Module | None:
