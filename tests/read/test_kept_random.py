@@ -1,18 +1,21 @@
 """What a transform draws from that goes on between elements is seen in its code, before it runs."""
 
+import datetime
 import functools
 import logging
 import os
 import random
 import secrets
+import time
 import uuid
+from datetime import date
 from random import uniform
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, uses_hash
+from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, read_clock, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
@@ -423,3 +426,30 @@ def test_a_set_in_which_a_filter_notes_what_it_has_seen_is_told(transform, said,
     assert kept_set(transform) == said
     RandomAccessSource(RandomAccessSourceConfig(), [{"x": 1}], transforms=[transform])
     assert (f"notes in {said} what it has seen" in caplog.text) == (said is not None)
+
+
+class Stamped:
+    def map(self, element):
+        return element | {"x": datetime.datetime.now().timestamp()}
+
+
+class Timed:
+    def map(self, element):
+        begin = time.perf_counter()
+        return element | {"day": datetime.date(2026, 1, 2) - element["day"]} if begin else element
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (lambda element: {"x": time.time()}, "time.time"),
+        (lambda element: {"x": [time.time_ns()]}, "time.time_ns"),
+        (lambda element: {"x": date.today().day}, "date.today"),
+        (Stamped(), "datetime.datetime.now"),
+        (Timed(), None),
+    ],
+)
+def test_the_time_of_day_is_seen_and_told(transform, said, caplog):
+    assert read_clock(transform) == said
+    RandomAccessSource(RandomAccessSourceConfig(), [{"x": 0}], transforms=[transform])
+    assert [f"reads {said}: where an element holds" in message for message in caplog.messages] == [True] * bool(said)

@@ -3,13 +3,14 @@
 The generators of `random` and of numpy.random, and one made once and held, go on from element to element: their
 numbers depend on which process reads what, and when. So the values are others with another number of actors, and after
 a resume. So it is with chance itself (uuid4, os.urandom), with hash(), which Python keys anew in every process for
-text, with what is counted from element to element (self.n += 1), and with what a filter has seen before
-(self.seen.add(key)). Seen is what users' functions load by name; not
-what a library draws, nor what is called through a variable.
+text, with the time of day, with what is counted from element to element (self.n += 1), and with what a filter has seen
+before (self.seen.add(key)). Seen is what users' functions load by name; not what a library draws, nor what is called
+through a variable.
 """
 
 from __future__ import annotations
 
+import datetime
 import dis
 import functools
 import inspect
@@ -17,6 +18,7 @@ import os
 import random
 import secrets
 import sys
+import time
 import types
 import uuid
 from collections.abc import Iterable, Iterator
@@ -31,6 +33,8 @@ _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Nobody can seed these.
 _CHANCE = {os.urandom, uuid.uuid1, uuid.uuid4}
 _CHANCE |= {secrets.randbelow, secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe}
+_CLOCKS = {time.time, time.time_ns}
+_DAYS = (datetime.date, datetime.datetime)
 # Who sets a generator's state for each element has made it a function of the element.
 _SETTING = {"seed", "setstate", "set_state"}
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
@@ -55,6 +59,17 @@ def kept_random(transform: Any, entered: Iterable[str] | None = None) -> str | N
 def uses_hash(transform: Any) -> bool:
     """Whether the transform's code uses Python's hash(), but to say what its own objects' is."""
     return any(value is hash for _, value in _all_loaded(transform))
+
+
+def read_clock(transform: Any) -> str | None:
+    """The time of day that the transform's code asks for ("time.time"); None where nothing is seen."""
+    for said, value in _all_loaded(transform):
+        is_of_day = any(asked(value, "__self__") is day for day in _DAYS)
+        if isinstance(value, types.BuiltinFunctionType) and (
+            value in _CLOCKS or (is_of_day and value.__name__ in ("now", "today", "utcnow"))
+        ):
+            return said
+    return None
 
 
 def kept_count(transform: Any) -> str | None:
@@ -176,7 +191,9 @@ def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tupl
             elif step.opname.startswith("STORE_FAST") and value is not None:
                 imported[name] = value
                 value = None
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, (types.ModuleType, *_GENERATORS)):
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and (
+                isinstance(value, (types.ModuleType, *_GENERATORS)) or any(value is each for each in _DAYS)
+            ):
                 said, value = f"{said}.{name}", asked(value, name)
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and name in held:
                 said, value = f"self.{name}", held[name]

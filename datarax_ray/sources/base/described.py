@@ -17,7 +17,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, uses_hash
+from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, read_clock, uses_hash
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig
@@ -62,6 +62,13 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
                     "%s notes in %s what it has seen, in each process on its own: what it leaves out is another with "
                     "every number of actors, and after a resume. Drop what comes twice before the data is written, or "
                     "decide by the element alone",
+                    label,
+                    said,
+                )
+            if said := read_clock(transform):
+                logger.warning(
+                    "%s reads %s: where an element holds what is made of it, that is another in every run, and where a "
+                    "record is read again. Take the time from the data, or where batches are used",
                     label,
                     said,
                 )
