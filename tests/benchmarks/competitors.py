@@ -46,8 +46,8 @@ class Task:
 class Delivery:
     """What came: records after the warm-up, the seconds that took, and those of CPU; seconds until the first batch.
 
-    cpu_s: of this process and everything that it started (of Ray: all of it), the one figure that a busy machine leaves
-    nearly alone.
+    all_cpu_s: with those until the first batch, where they are counted. cpu_s: of this process and everything that it
+    started (of Ray: all of it), the one figure that a busy machine leaves nearly alone.
     """
 
     records: int
@@ -55,6 +55,7 @@ class Delivery:
     first_batch_s: float
     cpu_s: float
     identities: list[int] = field(default_factory=list)
+    all_cpu_s: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
 
 

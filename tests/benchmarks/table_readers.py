@@ -71,6 +71,7 @@ def _consume(task: Task, batches: Iterator[Any], begin: float) -> Delivery:
     """Take batches until the rows or the seconds are reached. The clock starts when the first batch is here."""
     identities: list[int] = []
     first = end = first_cpu = 0.0
+    begin_cpu = cpu_s()
     done = first_rows = 0
     for batch in batches:
         end = time.monotonic()
@@ -81,4 +82,6 @@ def _consume(task: Task, batches: Iterator[Any], begin: float) -> Delivery:
             identities += batch["index"].tolist()
         if done >= task.records or end - first >= task.seconds:
             break
-    return Delivery(done - first_rows, end - first, first - begin, cpu_s() - first_cpu, identities)
+    end_cpu = cpu_s()
+    delivery = Delivery(done - first_rows, end - first, first - begin, end_cpu - first_cpu, identities)
+    return replace(delivery, all_cpu_s=end_cpu - begin_cpu)

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import hf_streams, ingest, parquet, remote_files, shuffle_quality, small_files, train_step
+from tests.benchmarks import (
+    hf_streams,
+    ingest,
+    parquet,
+    remote_files,
+    remote_parquet,
+    shuffle_quality,
+    small_files,
+    train_step,
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +113,13 @@ def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> No
     assert block["requests"] <= (8 + 12) / 8
     assert first["requests"] <= 1
     assert later["requests"] <= 12 / 600
+
+
+def test_parquet_behind_urls_is_read_beside_ray_data(tmp_path: Path) -> None:
+    sizes = ["--rows", "4000", "--repeats", "1", "--delay-ms", "0", "--cache-dir", str(tmp_path)]
+    found = remote_parquet.main(sizes)
+    assert [line["competitor"] for line in found] == ["Ray Data", *["ParquetSource, RaySource"] * 2]
+    assert all(line["seconds"] > 0 for line in found)
 
 
 def test_the_global_shuffle_mixes_as_the_true_permutation_does_and_blocks_as_their_windows_say(tmp_path: Path) -> None:

@@ -24,13 +24,16 @@ _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 
 
-def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+def find_on(
+    paths: Any, filesystem: Any, suffixes: Sequence[str], *, unseen: bool = False
+) -> tuple[Any, tuple[str, ...]]:
     """The filesystem, and the files that `paths` names on it, each once for each time that it is named.
 
     paths: a path (str or os.PathLike), glob, directory or URL (s3://, gs://, hf://, memory://, ...), or an iterable of
     these. What a glob or a directory holds comes in sorted order; a list keeps its own. Of a directory and those below
     it, the files with these suffixes ("*" in one is any text) are taken, but nothing whose name begins with "." or "_".
     filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
+    unseen: URLs of http(s) that are no glob and do not end in "/" are files, for which no server is asked.
 
     Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
     no path, and for a set of paths; ValueError for names that are not UTF-8.
@@ -47,7 +50,11 @@ def find_on(paths: Any, filesystem: Any, suffixes: Sequence[str]) -> tuple[Any, 
     elif not _is_pyarrow(filesystem):
         filesystem, texts = _wrap(filesystem, texts)
     try:
-        return filesystem, tuple(file for text in texts for file in _expand(filesystem, text, suffixes))
+        return filesystem, tuple(
+            file
+            for text in texts
+            for file in ([text] if unseen and _is_one_file(text) else _expand(filesystem, text, suffixes))
+        )
     except UnicodeError as error:  # pyarrow's, which names files in UTF-8 alone
         name = getattr(error, "object", "")
         raise ValueError(
@@ -205,6 +212,11 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
 def _advice(filesystem: Any, path: str) -> str:
     with filesystem.open_input_file(path) as file:
         return sniff.advice(file, path)
+
+
+def _is_one_file(url: str) -> bool:
+    """Of http(s), whose servers list files behind a slash alone. Another query is another file."""
+    return url.startswith(("http://", "https://")) and not url.endswith("/") and not glob.has_magic(url)
 
 
 def _is_data(path: str, suffixes: Sequence[str]) -> bool:

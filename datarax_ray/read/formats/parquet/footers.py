@@ -89,7 +89,7 @@ def read_footers(
     columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
     client = client_by_ranges(paths) if filesystem is None else None
     filesystem, found = retried(
-        lambda: find_on(paths, filesystem if client is None else client, _SUFFIXES),
+        lambda: find_on(paths, filesystem if client is None else client, _SUFFIXES, unseen=client is not None),
         f"{for_people(paths)} while it was looked up",
     )
 

@@ -13,7 +13,7 @@ import ctypes
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -146,6 +146,7 @@ class Mirrors:
         self._open: dict[int, _Mirror] = {}
         self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
         self._ahead: dict[int, Ahead] = {}  # by id
+        self._beside: set[tuple[int, int]] = set()  # the pages of all of these
         self._ends: dict[int, Asked[list[bytes]]] = {}  # asked for ahead, of files that had no image then
         self._lock = ThreadLock()
         self._disk = DiskCache(remote.cache_dir, remote.cache_nbytes) if remote.cache_dir else None
@@ -244,19 +245,18 @@ class Mirrors:
             if not self._ends[index].has_come:
                 return True
             opened[index] = self._layout(self._ends[index].result()[0], self._files[index].footer)
+        needed = _needed(ahead.wanted, opened)
         with self._lock:
-            held = dict.fromkeys(self._pages)
-        for other in self._ahead.values():
-            held |= dict.fromkeys(_pages_in(other.runs))
-        keys = {key for key in _needed(ahead.wanted, opened) if key not in held}
+            keys = {key for key in needed if key not in self._pages and key not in self._beside}
         keys = keys.difference(_pages_in(self._on_disk(keys)))
-        runs = list(_runs(keys, self._remote.gap_nbytes // PAGE, held))
+        with self._lock:
+            runs = list(_runs(keys, self._remote.gap_nbytes // PAGE, self._pages, self._beside))
         nbytes = PAGE * _num_pages(runs)
         if not self._has_room_ahead(nbytes):
             return False
         self._make_room(_num_pages(runs), keep=0)
         ahead.nbytes += nbytes
-        ahead.runs = runs
+        self._stand_beside(ahead, runs)
         ahead.asked = ask_ranges([self._span(run) for run in runs], self._remote)
         return True
 
@@ -267,7 +267,14 @@ class Mirrors:
                 end.drop()
         if ahead.asked is not None:
             ahead.asked.drop()
+        self._stand_beside(ahead, [])
         self._ahead.pop(id(ahead), None)
+
+    def _stand_beside(self, ahead: Ahead, runs: list[Run]) -> None:
+        """These are what is asked for with it, or came of that."""
+        self._beside.difference_update(_pages_in(ahead.runs))
+        ahead.runs = runs
+        self._beside.update(_pages_in(runs))
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
         """Have everything in memory that these parts of these files are decoded from.
@@ -341,7 +348,7 @@ class Mirrors:
         come = ahead.come or {}
         taken = {run: come.pop(run) for run in list(come) if run[0] in wanted}
         ahead.nbytes -= PAGE * _num_pages(taken)
-        ahead.runs = list(come)
+        self._stand_beside(ahead, list(come))
         return taken
 
     def _on_disk(self, keys: Iterable[tuple[int, int]]) -> list[Run]:
@@ -351,7 +358,7 @@ class Mirrors:
         runs: list[Run] = []
         for index, some in itertools.groupby(sorted(keys), key=lambda key: key[0]):
             held = self._disk.held(self._files[index], np.array([page for _, page in some], np.int64))
-            runs += _runs(((index, page) for page in held.tolist()), 0, {})
+            runs += _runs(((index, page) for page in held.tolist()), 0)
         return runs
 
     def _from_disk(self, missing: Iterable[tuple[int, int]]) -> dict[Run, bytes]:
@@ -376,7 +383,7 @@ class Mirrors:
     def _held(self, needed: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
         """Have those of these pages that are there given back last. Returns those that are not."""
         with self._lock:
-            missing = set(needed).difference(self._pages)
+            missing = {key for key in needed if key not in self._pages}  # `difference` would look at all of these
             for key in needed:
                 if key not in missing:
                     self._pages.move_to_end(key)
@@ -416,7 +423,7 @@ class Mirrors:
     def _give_back(self, keys: list[tuple[int, int]]) -> None:
         for key in keys:
             del self._pages[key]
-        for index, first, last in _runs(keys, 0, {}):
+        for index, first, last in _runs(keys, 0):
             self._open[index].image.drop(first * PAGE, self._end(index, last))
 
 
@@ -445,17 +452,21 @@ def _pages_in(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
     return ((index, page) for index, first, last in runs for page in range(first, last + 1))
 
 
-def _runs(keys: Iterable[tuple[int, int]], gap: int, held: Mapping[tuple[int, int], None]) -> Iterator[Run]:
+def _runs(keys: Iterable[tuple[int, int]], gap: int, *held: Container[tuple[int, int]]) -> Iterator[Run]:
     """(file, first, last) of pages that stand in a row, or with at most so many between, which are not held already.
 
-    >>> list(_runs([(0, 1), (0, 2), (0, 4), (1, 5)], 1, {}))
+    >>> list(_runs([(0, 1), (0, 2), (0, 4), (1, 5)], 1))
     [(0, 1, 4), (1, 5, 5)]
     """
     run: Run | None = None
     for index, page in sorted(keys):
         if run is not None:
             between = range(run[2] + 1, page)
-            if index == run[0] and len(between) <= gap and not any((index, other) in held for other in between):
+            if (
+                index == run[0]
+                and len(between) <= gap
+                and not any((index, other) in some for other in between for some in held)
+            ):
                 run = (index, run[1], page)
                 continue
             yield run
