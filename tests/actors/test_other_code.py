@@ -15,9 +15,9 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from datarax_ray import RaySource
 from datarax_ray.actors.description import boxed, pickled, unboxed
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read.identity.same_code import OtherCodeError, code_of
+from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.clusters import BARE
 from tests.data import AddNoise, decode, write_files
@@ -264,10 +264,33 @@ class Map:
 """
 
 
+Users: TypeAlias = Callable[[str, str], Any]
+
+
+@pytest.fixture
+def users(tmp_path: Path, monkeypatch: Any) -> Users:
+    """Writes a module of a user's, "package.module" with its package, and imports it."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def written(name: str, text: str) -> Any:
+        path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+        if path.parent != tmp_path:
+            path.parent.mkdir(exist_ok=True)
+            (path.parent / "__init__.py").touch()
+        path.write_text(text)
+        return importlib.import_module(name)
+
+    return written
+
+
+def sent(*transforms: Any) -> Code:
+    """What actors that are given these are to have."""
+    return boxed(list(transforms))[1]  # type: ignore[arg-type]
+
+
 def values_of(*transforms: Any) -> dict[str, Any]:
     """What travels beside transforms, by name, without the objects whose attributes do."""
-    code = boxed(list(transforms))[1]  # type: ignore[arg-type]
-    return {f"{value.module}.{value.name}": value for value in code.values if value.digest}
+    return {f"{value.module}.{value.name}": value for value in sent(*transforms).values if value.digest}
 
 
 def anew(code: Any, *modules: str) -> None:
@@ -277,12 +300,10 @@ def anew(code: Any, *modules: str) -> None:
     code.check("here")
 
 
-def test_what_code_reads_travels_and_nothing_that_it_writes_to(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_settings.py").write_text(SETTINGS)
-    script = "import users_settings\n\ndef scale(x):\n    return users_settings.FACTOR * x\n"
-    (tmp_path / "users_script.py").write_text(script)
-    monkeypatch.syspath_prepend(tmp_path)
-    settings, script = importlib.import_module("users_settings"), importlib.import_module("users_script")
+def test_what_code_reads_travels_and_nothing_that_it_writes_to(users: Users, tmp_path: Path, monkeypatch: Any) -> None:
+    settings = users("users_settings", SETTINGS)
+    text = "import users_settings\n\ndef scale(x):\n    return users_settings.FACTOR * x\n"
+    script = users("users_script", text)
     settings.Map().map(3)
     names = {"FACTOR", "HERE", "table", "Config", "Config.size", "Map.size"}
     assert values_of(settings.Map()).keys() == {f"users_settings.{name}" for name in names}
@@ -292,7 +313,7 @@ def test_what_code_reads_travels_and_nothing_that_it_writes_to(tmp_path: Path, m
         assert values_of(settings.Map()) == {}
     ray.cloudpickle.register_pickle_by_value(settings)
     try:
-        _, code = boxed([settings.Map()])  # type: ignore[arg-type]
+        code = sent(settings.Map())
     finally:
         ray.cloudpickle.unregister_pickle_by_value(settings)
     assert code.looks == {"users_settings.FACTOR": "1", "users_settings.HERE": repr(str(tmp_path))} | {
@@ -302,17 +323,13 @@ def test_what_code_reads_travels_and_nothing_that_it_writes_to(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("name", ["FACTOR", "Config.size", "Map.size"])
-def test_a_value_that_cannot_be_set_is_an_error_where_it_is_another(
-    name: str, tmp_path: Path, monkeypatch: Any
-) -> None:
-    (tmp_path / "users_settings.py").write_text(SETTINGS)
-    monkeypatch.syspath_prepend(tmp_path)
-    settings = importlib.import_module("users_settings")
-    _, code = boxed([settings.Map()])  # type: ignore[arg-type]
+def test_a_value_that_cannot_be_set_is_an_error_where_it_is_another(name: str, users: Users, monkeypatch: Any) -> None:
+    settings = users("users_settings", SETTINGS)
+    code = sent(settings.Map())
     anew(code, "users_settings")
     settings = importlib.import_module("users_settings")
     monkeypatch.setattr(f"users_settings.{name}", b"7" * 17 * 2**20)
-    _, code = boxed([settings.Map()])  # type: ignore[arg-type]
+    code = sent(settings.Map())
     message = (
         f"users_settings.{name} is 1 on node here, .* and b'7.* in the driver, .* set there .it takes more than 16 M"
     )
@@ -339,14 +356,10 @@ def scale(x):
 """
 
 
-def test_an_object_with_something_of_its_own_in_each_process_is_no_other(
-    tmp_path: Path, monkeypatch: Any, caplog: Any
-) -> None:
-    (tmp_path / "users_own.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_own")
+def test_an_object_with_something_of_its_own_in_each_process_is_no_other(users: Users, caplog: Any) -> None:
+    module = users("users_own", OWN)
     module.add.amount = 7
-    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    code = sent(module.scale)
     told: set[str] = set()
     module.add.mine = "another"
     for _ in range(2):
@@ -356,11 +369,9 @@ def test_an_object_with_something_of_its_own_in_each_process_is_no_other(
     assert sys.modules["users_own"].scale(1) == 8
 
 
-def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_late.py").write_text("SCALE = 1\n\ndef scale(x):\n    return x * SCALE\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_late")
-    _, code = boxed([module.scale])  # type: ignore[arg-type]
+def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(users: Users) -> None:
+    module = users("users_late", "SCALE = 1\n\ndef scale(x):\n    return x * SCALE\n")
+    code = sent(module.scale)
     code.check_unchanged(set())
     module.SCALE = 7
     with pytest.raises(ValueError, match="users_late.SCALE was 1 when the RaySource was made.* 7 now.* Set it before"):
@@ -399,27 +410,20 @@ def outer(x):
 """
 
 
-def test_code_that_is_edited_later_is_what_it_was_where_a_stream_begins(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_edited.py").write_text(EDITED)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_edited")
-    _, code = boxed([module.outer])  # type: ignore[arg-type]
+def test_code_that_is_edited_later_is_what_it_was_where_a_stream_begins(users: Users, tmp_path: Path) -> None:
+    module = users("users_edited", EDITED)
+    code = sent(module.outer)
     (tmp_path / "users_edited.py").write_text("# one more line\n" * 2 + EDITED.replace("return", "assert True; return"))
     module.outer(3)
     code.check_unchanged(set())
 
 
-def test_a_name_that_another_module_took_before_is_set_where_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_taken").mkdir()
-    (tmp_path / "users_taken" / "__init__.py").write_text("")
-    (tmp_path / "users_taken" / "config.py").write_text("SCALE = SIZE = 1\n")
+def test_a_name_that_another_module_took_before_is_set_where_it_is_read(users: Users) -> None:
+    users("users_taken.config", "SCALE = SIZE = 1\n").SCALE = 7
     text = "from .config import SCALE as FACTOR, SIZE\n\ndef scale(x):\n    return x * FACTOR * SIZE\n"
-    (tmp_path / "users_taken" / "late.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(importlib.import_module("users_taken.config"), "SCALE", 7)
-    late = importlib.import_module("users_taken.late")
+    late = users("users_taken.late", text)
     assert late.scale(1) == 7
-    _, code = boxed([late.scale])  # type: ignore[arg-type]
+    code = sent(late.scale)
     anew(code, "users_taken.late", "users_taken.config", "users_taken")
     assert sys.modules["users_taken.late"].scale(1) == 7
     assert sys.modules["users_taken.config"].SCALE == 1, "nothing reads it"
@@ -457,7 +461,7 @@ def test_what_a_module_finds_out_as_it_is_imported_is_what_the_driver_found(tmp_
         module = importlib.import_module("users_made_out")
     want = module.Map().map(0)
     assert want == (0, True, 3, True)
-    _, code = boxed([module.Map()])  # type: ignore[arg-type]
+    code = sent(module.Map())
     (tmp_path / "users_codec.py").unlink()
     anew(code, "users_made_out", "users_codec")
     assert sys.modules["users_made_out"].Map().map(0) == want
@@ -482,7 +486,7 @@ def test_a_path_in_the_folder_of_the_code_is_that_of_each_host(tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path / "driver")
         driver: Any = importlib.import_module("users_folder.words")
-        _, code = boxed([driver.words])  # type: ignore[arg-type]
+        code = sent(driver.words)
     monkeypatch.syspath_prepend(tmp_path / "node")
     anew(code, "users_folder.words", "users_folder")
     node = str(tmp_path / "node")
@@ -499,7 +503,7 @@ def test_a_path_that_the_code_names_in_full_is_the_same_on_hosts_that_have_the_c
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path / "driver")
         driver: Any = importlib.import_module("users_named")
-        _, code = boxed([driver.words])  # type: ignore[arg-type]
+        code = sent(driver.words)
     monkeypatch.syspath_prepend(tmp_path / "node")
     anew(code, "users_named")
     assert sys.modules["users_named"].words(1) == driver.words(1)
@@ -514,7 +518,7 @@ def test_a_file_of_the_code_is_the_one_that_the_program_chose_where_the_code_is_
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path.parent))  # where the working_dir of a job lies
     module: Any = importlib.import_module("users_job")
     module.WORDS = str(tmp_path / "b.txt")
-    _, code = boxed([module.words])  # type: ignore[arg-type]
+    code = sent(module.words)
     anew(code, "users_job")
     words, scratch = sys.modules["users_job"].words(0)
     assert words == str(tmp_path / "b.txt")
@@ -551,16 +555,12 @@ def outer(x):
 """
 
 
-def test_a_function_with_another_around_it_stays_what_it_is_where_its_values_are_set(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    (tmp_path / "users_around.py").write_text(AROUND)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_around")
+def test_a_function_with_another_around_it_stays_what_it_is_where_its_values_are_set(users: Users) -> None:
+    module = users("users_around", AROUND)
     module.scale, module.size, module.offset = 7, 3, 4
     want = module.outer(1)[0]
     assert want == (1 + 4) * 2 * 3 * 7
-    _, code = boxed([module.outer])  # type: ignore[arg-type]
+    code = sent(module.outer)
     anew(code, "users_around")
     actors: Any = sys.modules["users_around"]
     assert actors.outer(1) == (want, actors.SCRATCH)
@@ -583,18 +583,15 @@ def scaled(function):
 """
 
 
-def test_what_a_decorator_reads_in_its_own_module_travels(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_decorator.py").write_text(DECORATOR)
+def test_what_a_decorator_reads_in_its_own_module_travels(users: Users) -> None:
+    decorator = users("users_decorator", DECORATOR)
     text = "from users_decorator import scaled\n\n@scaled\ndef inner(x):\n    return x\n\n"
     text += "def outer(x):\n    return inner(x)\n\nclass Map:\n    @scaled\n    def map(x):\n        return x\n"
-    (tmp_path / "users_decorated.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_decorated")
-    decorator: Any = sys.modules["users_decorator"]
+    module = users("users_decorated", text)
     decorator.FACTOR, decorator.OFFSET = 7, 3
     for read in (module.inner, module.outer, module.Map()):
         assert values_of(read).keys() >= {"users_decorator.FACTOR", "users_decorator.OFFSET"}
-    _, code = boxed([module.outer])  # type: ignore[arg-type]
+    code = sent(module.outer)
     anew(code, "users_decorated", "users_decorator")
     assert sys.modules["users_decorated"].outer(1) == 1 * 7 + 3
 
@@ -622,7 +619,7 @@ def test_an_object_with_the_name_of_its_module_and_without_a_repr_has_its_values
     module: Any = importlib.import_module("users_shadowed")
     module.config.scale = 7
     assert values_of(module.scale).keys() >= {"users_shadowed.config.scale"}
-    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    code = sent(module.scale)
     anew(code, "users_shadowed", "users_shadowed.config")
     assert sys.modules["users_shadowed"].scale(1) == 7
 
@@ -657,13 +654,11 @@ def outer(x):
 """
 
 
-def test_attributes_that_the_method_of_an_object_reads_travel(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_methods.py").write_text(METHODS)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_methods")
+def test_attributes_that_the_method_of_an_object_reads_travel(users: Users) -> None:
+    module = users("users_methods", METHODS)
     module.augment.strength, module.augment.words, module.augment.lock = 7, {"k": 3}, threading.Lock()
     assert values_of(module.outer).keys() == {"users_methods.augment.strength", "users_methods.augment.words"}
-    _, code = boxed([module.outer])  # type: ignore[arg-type]
+    code = sent(module.outer)
     module.outer(5)
     code.check_unchanged(set())
     anew(code, "users_methods")
@@ -714,18 +709,14 @@ def scale(x):
 """
 
 
-def test_what_configs_are_asked_for_by_name_by_get_or_through_properties_travels(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    (tmp_path / "users_asks.py").write_text(ASKED)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_asks")
+def test_what_configs_are_asked_for_by_name_by_get_or_through_properties_travels(users: Users) -> None:
+    module = users("users_asks", ASKED)
     module.config.scale, module.config._size, module.nested["scale"] = 7, 3, 5
     module.shared["a"], module.shared["b"]["c"], module.handed["a"] = 2, [4], 6
     module.parsed["data"]["scale"] = "8"
     names = {"config._scale", "config._size", "shared", "nested", "parsed", "handed", "take"}
     assert values_of(module.scale).keys() == {f"users_asks.{name}" for name in names}
-    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    code = sent(module.scale)
     want = module.scale(1)
     assert want[:8] == [7, 14, 3, 2, {"c": [4]}, 5, 8, 6]
     anew(code, "users_asks")
@@ -746,10 +737,8 @@ class Map:
 """
 
 
-def test_classes_that_more_modules_have_registered_in_the_driver_stay_there(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_registry.py").write_text(REGISTRY)
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("users_registry")
+def test_classes_that_more_modules_have_registered_in_the_driver_stay_there(users: Users) -> None:
+    module = users("users_registry", REGISTRY)
     module.register(int)
     assert module.Map().map(3) == (True, ("int",))
     assert values_of(module.Map()).keys() == {"users_registry.NAMES"}
@@ -772,48 +761,39 @@ def make_of_function():
 """
 
 
-def test_what_travels_by_value_has_the_values_that_the_program_set(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_carried.py").write_text(CARRIED)
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("users_carried")
-    monkeypatch.setattr(module, "SCALE", 7)
+def test_what_travels_by_value_has_the_values_that_the_program_set(users: Users) -> None:
+    module = users("users_carried", CARRIED)
+    module.SCALE = 7
     assert values_of(*module.make()) == {}
     read = values_of(module.make_of_function())
     assert read.keys() == {"users_carried.SCALE"}, "the actors import what the lambda calls"
 
 
-def test_the_process_that_tries_a_record_has_the_values_too(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_tried.py").write_text("SCALE = 1\n\ndef scale(x):\n    return x * SCALE\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(importlib.import_module("users_tried"), "SCALE", 7)
-    tried = pickled(*boxed([sys.modules["users_tried"].scale]))  # type: ignore[arg-type]
+def test_the_process_that_tries_a_record_has_the_values_too(users: Users) -> None:
+    module = users("users_tried", "SCALE = 1\n\ndef scale(x):\n    return x * SCALE\n")
+    module.SCALE = 7
+    tried = pickled(*boxed([module.scale]))  # type: ignore[arg-type]
     del sys.modules["users_tried"]
     assert pickle.loads(tried)[0](1) == 7
 
 
-def test_what_a_module_sets_in_another_one_is_looked_at_once_both_are_imported(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    (tmp_path / "users_config.py").write_text("SIZE = 1\n")
-    (tmp_path / "users_large.py").write_text("import users_config\n\nusers_config.SIZE = 7\n")
+def test_what_a_module_sets_in_another_one_is_looked_at_once_both_are_imported(users: Users) -> None:
+    config = users("users_config", "SIZE = 1\n")
+    users("users_large", "import users_config\n\nusers_config.SIZE = 7\n")
     imports = "import users_config\nimport users_large\n\n"
     text = "class Map:\n    def map(self, x):\n        return x * users_config.SIZE\n"
-    (tmp_path / "users_map.py").write_text(imports + text)
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("users_map")
-    sys.modules["users_config"].SIZE = 9  # type: ignore[attr-defined]
-    _, code = boxed([module.Map()])  # type: ignore[arg-type]
+    module = users("users_map", imports + text)
+    config.SIZE = 9
+    code = sent(module.Map())
     anew(code, "users_config", "users_large", "users_map")
     assert sys.modules["users_map"].Map().map(1) == 9
 
 
-def test_a_table_of_any_length_is_told_in_full(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_table_of_any_length_is_told_in_full(users: Users) -> None:
     text = "WORDS = {str(i): i for i in range(20_000)}\n\ndef number(x):\n    return WORDS[x]\n"
-    (tmp_path / "users_words.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_words")
+    module = users("users_words", text)
     module.WORDS["19999"] = 7
-    _, code = boxed([module.number])  # type: ignore[arg-type]
+    code = sent(module.number)
     anew(code, "users_words")
     assert sys.modules["users_words"].number("19999") == 7
 
@@ -848,14 +828,14 @@ def test_a_long_table_of_sets_or_with_code_is_no_other_one_in_actors(tmp_path: P
     assert module.LIKE is like, "nothing is set"
 
 
-def test_what_is_too_large_to_travel_is_not_pickled_and_looked_at_once(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_is_too_large_to_travel_is_not_pickled_and_looked_at_once(
+    users: Users, tmp_path: Path, monkeypatch: Any
+) -> None:
     np.save(tmp_path / "tokens.npy", np.zeros(17 * 2**20, np.uint8))
     text = f"import numpy as np\n\nTOKENS = np.load({str(tmp_path / 'tokens.npy')!r}, mmap_mode='r')\n"
-    (tmp_path / "users_mapped.py").write_text(text + "\ndef token(x):\n    return TOKENS[x]\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_mapped")
+    module = users("users_mapped", text + "\ndef token(x):\n    return TOKENS[x]\n")
     monkeypatch.setattr(np.memmap, "__reduce_ex__", None)
-    _, code = boxed([module.token])  # type: ignore[arg-type]
+    code = sent(module.token)
     assert [value.why_not for value in code.values] == ["it takes more than 16 MiB"]
     monkeypatch.setattr("datarax_ray.read.identity.module_values.read_digests", None)
     code.check_unchanged(set())
@@ -877,25 +857,21 @@ def scale(x):
 """
 
 
-def test_what_is_too_large_to_travel_is_pickled_no_further_than_that(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_larger.py").write_text(LARGE)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_larger")
+def test_what_is_too_large_to_travel_is_pickled_no_further_than_that(users: Users) -> None:
+    module = users("users_larger", LARGE)
     tracemalloc.start()
-    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    code = sent(module.scale)
     assert tracemalloc.get_traced_memory()[1] < 34 * 2**20
     tracemalloc.stop()
     said = {value.name: value.why_not for value in code.values if value.name != "Unreached"}
     assert said == {"TABLE": "it takes more than 16 MiB", "holder": "it takes more than 16 MiB", "holder.scale": ""}
 
 
-def test_where_more_is_read_than_is_followed_that_is_told_once(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+def test_where_more_is_read_than_is_followed_that_is_told_once(users: Users, caplog: Any) -> None:
     text = "".join(f"V{i} = {i}\n\ndef f{i}(x):\n    return f{i + 1}(x) + V{i}\n\n" for i in range(300))
-    (tmp_path / "users_many.py").write_text(text + "def f300(x):\n    return x\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_many")
+    module = users("users_many", text + "def f300(x):\n    return x\n")
     for _ in range(2):
-        boxed([module.f0])  # type: ignore[arg-type]
+        sent(module.f0)
     (said,) = caplog.messages
     assert said.startswith("users_many.f0 uses 500 functions, classes and values of your modules and more")
 
@@ -916,12 +892,8 @@ class Resize:
 """
 
 
-def test_flags_that_actors_have_not_parsed_and_objects_in_objects_are_what_the_program_has(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    (tmp_path / "users_flags.py").write_text(FLAGS)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_flags")
+def test_flags_that_actors_have_not_parsed_and_objects_in_objects_are_what_the_program_has(users: Users) -> None:
+    module = users("users_flags", FLAGS)
     module.FLAGS(["train.py", "--size=7"])
     module.args.data = argparse.Namespace(scale=3)
     box, code = boxed([module.Resize()])  # type: ignore[arg-type]
@@ -974,15 +946,13 @@ def number(x):
 
 
 def test_what_objects_make_when_they_are_first_asked_is_no_change_of_the_program(
-    tmp_path: Path, monkeypatch: Any, caplog: Any
+    users: Users, monkeypatch: Any, caplog: Any
 ) -> None:
-    (tmp_path / "users_asked.py").write_text(LAZY)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_asked")
-    _, before = boxed([module.number])  # type: ignore[arg-type]
+    module = users("users_asked", LAZY)
+    before = sent(module.number)
     assert module.number("a") == (1, 4)
     before.check_unchanged(set())
-    _, code = boxed([module.number])  # type: ignore[arg-type]
+    code = sent(module.number)
     with open(os.devnull, "w") as file:
         monkeypatch.setattr(sys, "stderr", file)  # a notebook's is another one than an actor's
         anew(code, "users_asked")
@@ -1011,13 +981,9 @@ def scale(x):
 """
 
 
-def test_what_changes_inside_an_object_that_is_called_is_told_and_no_error(
-    tmp_path: Path, monkeypatch: Any, caplog: Any
-) -> None:
-    (tmp_path / "users_called.py").write_text(CALLED)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_called")
-    _, code = boxed([module.scale])  # type: ignore[arg-type]
+def test_what_changes_inside_an_object_that_is_called_is_told_and_no_error(users: Users, caplog: Any) -> None:
+    module = users("users_called", CALLED)
+    code = sent(module.scale)
     assert module.scale(3) == 6
     code.check_unchanged(set())
     assert "users_called.twice was <users_called.Cache object at" in caplog.text
@@ -1049,10 +1015,8 @@ class Map:
 """
 
 
-def test_what_a_cached_property_reads_travels_and_a_table_that_has_one(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_later.py").write_text(LATER)
-    monkeypatch.syspath_prepend(tmp_path)
-    module: Any = importlib.import_module("users_later")
+def test_what_a_cached_property_reads_travels_and_a_table_that_has_one(users: Users) -> None:
+    module = users("users_later", LATER)
     module.SCALE, module.TABLE["b"] = 7, 3
     box, code = boxed([module.Map()])  # type: ignore[arg-type]
     anew(code, "users_later")
@@ -1078,7 +1042,7 @@ def test_a_function_that_travels_by_its_name_and_has_another_default_there_is_an
     with monkeypatch.context() as patch:
         patch.setenv("USERS_SCALE", "7")
         module: Any = importlib.import_module("users_by_name")
-    _, code = boxed([module.scale])  # type: ignore[arg-type]
+    code = sent(module.scale)
     with pytest.raises(OtherCodeError, match="users_by_name.scaled is .*cannot be set there .it travels by its name"):
         anew(code, "users_by_name")
 
@@ -1107,11 +1071,9 @@ is_open = False
 """
 
 
-def test_what_any_of_the_transforms_sets_itself_does_not_travel(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "users_lazy.py").write_text("def __getattr__(name):\n    raise ImportError(f'no {name} here')\n")
-    (tmp_path / "users_written.py").write_text(WRITTEN)
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("users_written")
+def test_what_any_of_the_transforms_sets_itself_does_not_travel(users: Users) -> None:
+    users("users_lazy", "def __getattr__(name):\n    raise ImportError(f'no {name} here')\n")
+    module = users("users_written", WRITTEN)
     first, second = module.First(), module.Second()
     assert second.map(first.map(1)) == (1, 1, True, None)
     assert values_of(first, second) == {}
@@ -1155,5 +1117,5 @@ def test_code_that_a_function_of_the_script_imports_is_compared(tmp_path: Path, 
     monkeypatch.syspath_prepend(tmp_path)
     script: dict[str, Any] = {"__name__": "__main__"}
     exec("def scale(x):\n    from later_of import FACTOR\n    return x * FACTOR\n", script)
-    _, code = boxed([script["scale"]])  # type: ignore[arg-type]
+    code = sent(script["scale"])
     assert "later_of" in code.each
