@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
+from datarax_ray.plan.fingerprint import digest as digest_of
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.referenced_globals import reached
 
@@ -765,3 +766,39 @@ def test_what_is_not_read_whole_or_is_written_to_is_no_setting(tmp_path, get):
 @pytest.mark.parametrize("get", ["of_here", "OfRoot"])
 def test_a_path_to_the_code_is_the_same_in_another_folder(tmp_path, get):
     assert found(tmp_path / "a", get, LATER, LATER_OTHER) == found(tmp_path / "b", get, LATER, LATER_OTHER)
+
+
+# As they were before byte code was read in one place: states hold them.
+PINNED = {
+    "f": "7c56e35f5511ddae",
+    "Uses": "5f8cb2a17e50b27c",
+    "goes_round": "c8c66e56a8d5fa23",
+    "around_a_library": "3a4b2f98440b2290",
+    "of_nested": "abb6cc30c291f2db",
+    "of_dict": "8c9725440d041448",
+    "of_static": "3b64598890993daa",
+    "of_closure": "6c855eaf5894f2b2",
+    "of_default": "b6e9aaa030f3fc2d",
+    "of_object": "f7c4a1a68915ff51",
+    "of_partial": "97faf06f9fa8a51a",
+    "OfArgs": "0e8ff970cd56674d",
+    "caches": "61f7f5af5a1dc04a",
+    "logs": "9163f9309d1774b9",
+    "of_pattern": "f8130da673444d95",
+    "of_mode": "6735228b24a5e9a4",
+    "of_held": "c0a463dfc00fc09d",
+    "of_config": "46f7696072e652ce",
+    "of_module": "263d6ceb1f5accdb",
+    "OfClass": "585a605b77f0bab3",
+    "Overrides": "222e191613231bbc",
+    "Sets": "9423e80ffb25e94b",
+}
+MODULES = {"f Uses goes_round": MODULE, "around_a_library": DECORATED}
+MODULES |= {"of_nested of_dict of_static of_closure of_default of_object of_partial OfArgs caches logs": SETTINGS}
+MODULES |= {"of_pattern of_mode of_held of_config of_module OfClass Overrides Sets": LATER}
+
+
+@pytest.mark.parametrize(("get", "module"), [(name, text) for names, text in MODULES.items() for name in names.split()])
+def test_fingerprints_are_those_that_states_hold(tmp_path, get, module):
+    other = LATER_OTHER if module is LATER else OTHER
+    assert digest_of(found(tmp_path, get, module, other)) == PINNED[get]
