@@ -668,6 +668,7 @@ def test_attributes_that_the_method_of_an_object_reads_travel(users: Users) -> N
 ASKED = """
 import configparser, functools, os
 from collections import UserDict
+from email.message import Message
 from os import environ
 
 class Config:
@@ -694,8 +695,9 @@ class Settings(UserDict):
 
 config, shared, nested = Config(), UserDict(a=1, b={"c": [1]}), Settings(scale=1)
 parsed = configparser.ConfigParser()
-parsed.read_string("[data]\\nscale = 1")
-cache, handed = UserDict(), UserDict(a=1)
+parsed.read_string("[data]\\nscale = 1\\nbad = %(nobody has it)s")
+cache, handed, headers = UserDict(), UserDict(a=1), Message()  # the last is no Mapping, as ml_collections' is none
+headers["scale"] = "1"
 
 def take(given):
     return given["a"]
@@ -704,7 +706,7 @@ def scale(x):
     cache[x] = x
     return [
         config.scale, config.twice, config["size"], shared["a"], shared.get("b"), nested.get("scale"),
-        parsed.getint("data", "scale"), take(handed), "HOME" in environ,
+        parsed.getint("data", "scale"), take(handed), headers["scale"], "HOME" in environ,
     ]
 """
 
@@ -714,11 +716,12 @@ def test_what_configs_are_asked_for_by_name_by_get_or_through_properties_travels
     module.config.scale, module.config._size, module.nested["scale"] = 7, 3, 5
     module.shared["a"], module.shared["b"]["c"], module.handed["a"] = 2, [4], 6
     module.parsed["data"]["scale"] = "8"
-    names = {"config._scale", "config._size", "shared", "nested", "parsed", "handed", "take"}
+    module.headers.replace_header("scale", "9")
+    names = {"config._scale", "config._size", "shared", "nested", "parsed", "handed", "headers", "take"}
     assert values_of(module.scale).keys() == {f"users_asks.{name}" for name in names}
     code = sent(module.scale)
     want = module.scale(1)
-    assert want[:8] == [7, 14, 3, 2, {"c": [4]}, 5, 8, 6]
+    assert want[:9] == [7, 14, 3, 2, {"c": [4]}, 5, 8, 6, "9"]
     anew(code, "users_asks")
     assert sys.modules["users_asks"].scale(1) == want
 

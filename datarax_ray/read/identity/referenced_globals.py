@@ -415,27 +415,39 @@ def _attributes(loads: Iterable[_Load], package: str | None, written: set[str]) 
 
 
 def config_of(value: Any) -> dict[Any, Any] | None:
-    """What a mapping of a library's holds, as OmegaConf's and ConfigParser's do: plain values, and mappings and lists
-    of such. None for what is none, or holds more; for one of users', in whose code looking would run; the environment.
+    """What a mapping of a library's holds, as a config of OmegaConf, ml_collections or ConfigParser does: plain values,
+    and mappings and lists of such. None for what is none, or holds more; for one of users', in whose code looking would
+    run; for the environment.
     """
     looking = [asked(type(value), name) for name in ("__getitem__", "__iter__")]
-    is_one = isinstance(value, Mapping) and not isinstance(value, (*_PLAIN, os._Environ, np.lib.npyio.NpzFile))
-    try:
-        if is_one and not any(map(is_users, looking)) and len(value) <= _MAX_ITEMS:
-            return {key: _config_part(part) for key, part in value.items()}
-    except Exception:  # a part that is more; or one that cannot be had, as OmegaConf's "???"
+    if any(map(is_users, looking)) or isinstance(value, (*_PLAIN, os._Environ, np.lib.npyio.NpzFile)):
         return None
-    return None
+    try:
+        return _items_of(value)
+    except Exception:  # it is none, or a part of it is more
+        return None
+
+
+def _items_of(value: Any) -> dict[Any, Any]:
+    is_like = all(callable(asked(value, name)) for name in ("keys", "__getitem__", "__iter__"))
+    if not is_like or hasattr(value, "__array__") or len(value) > _MAX_ITEMS:  # a table of data has some of these, too
+        raise TypeError(f"a {type(value).__name__} is no config")
+    found = {}
+    for key in value:
+        try:
+            part = value[key]
+        except Exception as error:  # OmegaConf's "???"
+            part = type(error).__name__
+        found[key] = _config_part(part)
+    return found
 
 
 def _config_part(part: Any) -> Any:
     if isinstance(part, (type(None), bool, int, float, complex, str, bytes, *SETTINGS)):
         return part
-    if isinstance(part, Mapping):
-        return {key: _config_part(each) for key, each in part.items()}
-    if isinstance(part, Sequence):
+    if isinstance(part, Sequence) and len(part) <= _MAX_ITEMS:
         return [_config_part(each) for each in part]
-    raise TypeError(f"a {type(part).__name__} is more than plain data")
+    return _items_of(part)
 
 
 def lasting(value: Any, package: str | None = "") -> Any:
