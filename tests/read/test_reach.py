@@ -773,7 +773,8 @@ PINNED = {
     "f": "7c56e35f5511ddae",
     "Uses": "5f8cb2a17e50b27c",
     "goes_round": "c8c66e56a8d5fa23",
-    "around_a_library": "3a4b2f98440b2290",
+    "uses": "a9fdfbdd78cf1f9c",
+    "Held": "b3e661eb3ae15c5d",
     "of_nested": "abb6cc30c291f2db",
     "of_dict": "8c9725440d041448",
     "of_static": "3b64598890993daa",
@@ -793,7 +794,7 @@ PINNED = {
     "Overrides": "222e191613231bbc",
     "Sets": "9423e80ffb25e94b",
 }
-MODULES = {"f Uses goes_round": MODULE, "around_a_library": DECORATED}
+MODULES = {"f Uses goes_round": MODULE, "uses Held": DECORATED}
 MODULES |= {"of_nested of_dict of_static of_closure of_default of_object of_partial OfArgs caches logs": SETTINGS}
 MODULES |= {"of_pattern of_mode of_held of_config of_module OfClass Overrides Sets": LATER}
 
