@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import ray
@@ -90,6 +90,9 @@ class ActorSet:
         self.load_balance = LoadBalance()
         self.recoveries = Recoveries()
         self.actors: dict[int, Actor] = {}
+        self.running: Mapping[int, Process] = {}  # of those that are sent requests, by id; another one at each change
+        self.ready: tuple[int, ...] = ()  # their ids
+        self._nodes: Mapping[int, str] = {}  # where they are
         self._bench = Bench()
         self._options = options
         # a shared actor is looked for by its name, and would be found again where it is to be replaced
@@ -107,31 +110,33 @@ class ActorSet:
         self.add(num_actors)
 
     @property
-    def ready(self) -> tuple[int, ...]:
-        """Ids of those that are sent requests."""
-        # of a copy, as who only wants to know how many there are does not hold the lock
-        return tuple(index for index, actor in [*self.actors.items()] if actor.state.phase == "running")
-
-    @property
-    def nodes(self) -> dict[int, str]:
-        """Where each of them is, those of benched nodes last."""
+    def nodes(self) -> Mapping[int, str]:
+        """Where each of those is that are sent requests, those of benched nodes last."""
         now = time.monotonic()
-        found = {index: self.actors[index].state.process.node_id for index in self.ready}
-        return dict(sorted(found.items(), key=lambda pair: self._bench.has(pair[1], now)))
+        if self._bench.is_empty(now):
+            return self._nodes
+        return dict(sorted(self._nodes.items(), key=lambda pair: self._bench.has(pair[1], now)))
+
+    def _see_who_runs(self) -> None:
+        """Every block that arrives asks for it, of thousands of actors; it changes with their lives alone."""
+        lives = ((index, actor.state) for index, actor in self.actors.items())
+        running = {index: state.process for index, state in lives if state.phase == "running"}
+        nodes = {index: process.node_id for index, process in running.items()}
+        self.running, self.ready, self._nodes = running, tuple(running), nodes
 
     def blame(self, node: str, reason: str) -> None:
         """The node failed at what another one could read."""
         lasts_s = self._bench.blame(node, time.monotonic())
         if lasts_s is not None:
             actors = [index for index, at in self.nodes.items() if at == node]
-            host = next((self.actors[index].state.process.host for index in actors), "now without actors")
+            host = next((self.running[index].host for index in actors), "now without actors")
             self.recoveries.benched(actors, f"{node[:12]} ({host})", reason, lasts_s)
 
     def leave(self, draining: frozenset[str]) -> None:
         """These nodes are about to go."""
         for node in sorted(self._bench.drain(draining)):
             if actors := [index for index, at in self.nodes.items() if at == node]:
-                self.recoveries.drained(actors, f"{node[:12]} ({self.actors[actors[0]].state.process.host})")
+                self.recoveries.drained(actors, f"{node[:12]} ({self.running[actors[0]].host})")
 
     def look(self) -> tuple[int, ...]:
         """Look after all, and give the ids of those to read with: () while none runs, or more are about to.
@@ -139,18 +144,21 @@ class ActorSet:
         Raises: RuntimeError where none will run.
         """
         self.tend()
-        now, ready, states = time.monotonic(), self.ready, [actor.state for actor in self.actors.values()]
-        if ready and self._quorum.has_begun(now, len(ready), len(states)):
-            if not self._has_begun and len(ready) < len(states):
+        now, ready, num_actors = time.monotonic(), self.ready, len(self.actors)
+        if ready and self._quorum.has_begun(now, len(ready), num_actors):
+            if not self._has_begun and len(ready) < num_actors:
                 logger.warning(
                     "%d of %d reader actors have started; the stream begins with them, the others join %s",
                     len(ready),
-                    len(states),
-                    when_others_start(len(states), self._options),
+                    num_actors,
+                    when_others_start(num_actors, self._options),
                 )
             self._has_begun = True
-            return tuple(index for index, node in self.nodes.items() if not self._bench.has(node, now)) or ready
+            if self._bench.is_empty(now):
+                return ready
+            return tuple(index for index, node in self._nodes.items() if not self._bench.has(node, now)) or ready
         if not ready:
+            states = [actor.state for actor in self.actors.values()]
             if self.given_up:
                 raise RuntimeError(self.given_up)
             # a signal's handler may have closed it meanwhile, and there are none
@@ -161,8 +169,8 @@ class ActorSet:
             if (waited := self._quorum.waited(now)) is not None:
                 waited_s, what = waited
                 if what == "end":
-                    raise RuntimeError(why_none(len(states), waited_s, self._options))
-                when = when_others_start(len(states), self._options)
+                    raise RuntimeError(why_none(num_actors, waited_s, self._options))
+                when = when_others_start(num_actors, self._options)
                 logger.warning("no reader actor runs after %.0f s; they start %s", waited_s, when)
         self._tended_at = 0.0  # look again soon
         return ()
@@ -200,6 +208,7 @@ class ActorSet:
             del self.actors[actor.index]
             self.load_balance.forget(actor.index)
             self._do(actor, actor.state.removed("it was removed"))
+        self._see_who_runs()
         self._let_go(removed, ready, lingers=False)
         return tuple(sorted(actor.index for actor in removed))
 
@@ -207,6 +216,7 @@ class ActorSet:
         """Kill them; named ones live on for the other pools, and end with the last of these."""
         actors, ready = list(self.actors.values()), self.ready
         self.actors.clear()
+        self._see_who_runs()
         for actor in actors:
             actor.state.requests.clear()  # nobody waits for them any more
         if ray.is_initialized():
@@ -229,6 +239,7 @@ class ActorSet:
         if now - self._tended_at < self._limits.look_s:
             return
         self._tended_at = now
+        self._see_who_runs()  # Ctrl-C may have come in between
         pending = [actor.ping for actor in self.actors.values() if actor.ping is not None]
         answered = set(ray.wait(pending, num_returns=len(pending), timeout=0)[0]) if pending else set()
         for actor in list(self.actors.values()):
@@ -291,8 +302,11 @@ class ActorSet:
     def _do(self, actor: Actor, commands: Commands) -> None:
         """What an event of its life calls for, and what Ctrl-C has kept from being done before."""
         actor.to_do += commands
-        if actor.state.asked_at is None:
+        state = actor.state
+        if state.asked_at is None:
             actor.ping = None
+        if self.running.get(actor.index) != (state.process if state.phase == "running" else None):
+            self._see_who_runs()
         while actor.to_do:
             self._carry_out(actor, actor.to_do[0])
             del actor.to_do[:1]

@@ -44,6 +44,10 @@ class Bench:
         new, self._draining = nodes - self._draining, nodes
         return new
 
+    def is_empty(self, now: float) -> bool:
+        """Whether no node is benched at this time."""
+        return not self._draining and all(now >= stay.until for stay in self._stays.values())
+
     def has(self, node: str, now: float) -> bool:
         """Whether the node is benched at this time."""
         return node in self._draining or (node in self._stays and now < self._stays[node].until)

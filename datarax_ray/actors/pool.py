@@ -180,7 +180,7 @@ class RayPool(Pool):
         """What the head of the cluster is to say of it. Raises: RuntimeError once closed."""
         self.check_open()
         with self._lock:
-            running = Counter(self._set.actors[index].state.process.host for index in self._set.ready)
+            running = Counter(process.host for process in self._set.running.values())
             return replace(
                 self._entry,
                 num_actors=len(self),
@@ -250,7 +250,7 @@ class RayPool(Pool):
         """A stream has waited long."""
         self.recoveries.stalled(said)
 
-    def nodes(self) -> dict[int, str]:
+    def nodes(self) -> Mapping[int, str]:
         """Where each actor is that runs, those of benched nodes last."""
         with self._lock:
             return self._set.nodes
@@ -260,7 +260,7 @@ class RayPool(Pool):
         with self._lock:
             self._set.blame(node, reason)
 
-    def weights(self) -> dict[int, float]:
+    def weights(self) -> Mapping[int, float]:
         """How much an actor should own of what is even, for those that read much slower or faster than most."""
         return self._set.load_balance.weights
 
@@ -284,15 +284,18 @@ class RayPool(Pool):
     def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:
         """Wait a moment for one of the parts. What the read raised is raised here; RuntimeError once closed."""
         self.check_open()
+        known = None
         for part, ask in sent.items():
             if ask.outcome is not None:
                 return Arrived(part, ask.outcome, ask.node) if isinstance(ask.outcome, Block) else ask.outcome
-        refs = {ask.ref: ask for ask in sent.values()}
-        known = next((ref for ref, ask in refs.items() if math.isinf(ask.look_at)), None)
+            if math.isinf(ask.look_at):
+                known = ask
         began = time.monotonic()
         with self._connection.waiting():
-            ready, _ = ray.wait([known], timeout=0) if known is not None else ([], None)
+            refs: dict[Any, InFlight] = {} if known is None else {known.ref: known}
+            ready, _ = ray.wait(list(refs), timeout=0) if refs else ([], None)
             if not ready:
+                refs = {ask.ref: ask for ask in sent.values()}
                 ready, _ = ray.wait(list(refs), num_returns=1 + len(refs) // _WAITS_OF_CHUNK, timeout=POLL_S)
         with self._lock:
             self._waited_s += time.monotonic() - began
@@ -381,7 +384,7 @@ class RayPool(Pool):
         """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""
         with self._lock:
             self._set.load_balance.settle(self._set.actors)
-            return self._set.load_balance.weights
+            return dict(self._set.load_balance.weights)
 
     @property
     def num_running(self) -> int:

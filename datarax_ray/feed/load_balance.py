@@ -7,7 +7,7 @@ moves leaves a cache and open files behind, and how long a part takes also says 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 # Of a new reading in the average: what is 30 readings old counts 4 %. A reading may be ten times the usual.
@@ -33,7 +33,8 @@ class LoadBalance:
         self._seconds: dict[int, float] = {}  # for a record, on average
         self._num_readings: dict[int, int] = {}
         self._off: dict[int, int] = {}  # readings in a row that ask for another weight
-        self._weights: dict[int, float] = {}
+        # of every actor that has another than 1.0; another one at each change, as every block that arrives asks for it
+        self.weights: Mapping[int, float] = {}
         self._median = 0.0  # seconds for a record, of those that have been measured often enough; 0 for fewer than two
         self._num_since = 0  # readings since that was looked at
 
@@ -53,7 +54,7 @@ class LoadBalance:
         if not self._median or self._num_readings[actor] < NUM_AGREEING:
             return
         measured = self._measured(actor)
-        weight = self._weights.get(actor, 1.0)
+        weight = self.weights.get(actor, 1.0)
         is_off = not weight / TOLERANCE <= measured <= weight * TOLERANCE
         self._off[actor] = self._off.get(actor, 0) + 1 if is_off else 0
         if self._off[actor] >= NUM_AGREEING:
@@ -66,10 +67,10 @@ class LoadBalance:
             self._seconds,
             self._num_readings,
             self._off,
-            self._weights,
         )
         for of_actor in known:
             of_actor.pop(actor, None)
+        self._weigh(actor, 1.0)
 
     def settle(self, actors: Collection[int]) -> None:
         """Give every actor the weight that was measured, at once."""
@@ -77,11 +78,6 @@ class LoadBalance:
         for actor in actors:
             if self._median and self._num_readings.get(actor, 0) >= NUM_AGREEING:
                 self._set(actor, self._measured(actor))
-
-    @property
-    def weights(self) -> dict[int, float]:
-        """The weight of every actor that has another than 1.0."""
-        return dict(self._weights)
 
     def _median_of(self, actors: Collection[int]) -> float:
         known = [self._seconds[a] for a in actors if self._num_readings.get(a, 0) >= NUM_AGREEING]
@@ -93,7 +89,9 @@ class LoadBalance:
 
     def _set(self, actor: int, measured: float) -> None:
         self._off[actor] = 0
-        if 1 / TOLERANCE <= measured <= TOLERANCE:
-            self._weights.pop(actor, None)
-        else:
-            self._weights[actor] = round(measured, 4)
+        self._weigh(actor, 1.0 if 1 / TOLERANCE <= measured <= TOLERANCE else round(measured, 4))
+
+    def _weigh(self, actor: int, weight: float) -> None:
+        if self.weights.get(actor, 1.0) != weight:
+            others = {other: its for other, its in self.weights.items() if other != actor}
+            self.weights = others if weight == 1.0 else {**others, actor: weight}

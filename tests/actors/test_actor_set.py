@@ -10,7 +10,7 @@ import ray
 
 from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet
-from datarax_ray.actors.lifecycle import Kill, Start, Thresholds
+from datarax_ray.actors.lifecycle import Kill, Process, Start, Thresholds
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.read.identity.same_code import Code
 
@@ -64,3 +64,30 @@ def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(
 def test_who_looks_while_a_handler_closes_finds_nobody(actors: ActorSet, monkeypatch: Any) -> None:
     monkeypatch.setattr(ActorSet, "tend", lambda self: self.actors.clear())  # close() does, and tells Ray
     assert actors.look() == ()
+
+
+def test_who_is_asked_is_worked_out_when_a_life_changes_and_not_for_every_block(
+    actors: ActorSet, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(ActorSet, "tend", lambda self: None)
+    monkeypatch.setattr(actor_set_module, "let_go", lambda *_, **__: None)
+    actors.add(3)
+    for index, node in ((2, "b"), (0, "a"), (3, "b"), (1, "a")):
+        state = actors.actors[index].state
+        actors._do(actors.actors[index], state.answered(Process(f"w{index}", index, node, node), 0.0))
+    assert actors.look() == actors.ready == (0, 1, 2, 3)
+    assert actors.nodes == {0: "a", 1: "a", 2: "b", 3: "b"}
+    assert actors.look() is actors.look()
+    assert actors.nodes is actors.nodes
+    actors.blame("a", "its mount is gone")
+    assert actors.look() == (2, 3)
+    assert list(actors.nodes) == [2, 3, 0, 1]
+    actors._do(actors.actors[3], actors.actors[3].state.unavailable("its process has ended", 1.0))
+    assert actors.look() == (2,)
+    actors.blame("b", "its mount is gone")
+    assert actors.look() == (0, 1, 2), "all are benched, and somebody must read"
+    actors.remove(3)  # that which does not run, then the newest
+    assert actors.look() == actors.ready == (0,)
+    assert actors.running == {0: Process("w0", 0, "a", "a")}
+    actors.close()
+    assert actors.ready == ()

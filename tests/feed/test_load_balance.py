@@ -17,9 +17,12 @@ def test_an_actor_that_stays_slow_gets_as_much_less_and_the_others_what_is_even(
     read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, NUM_AGREEING + NUM_AGREEING - 2)
     assert pace.weights == {}  # not yet: it could be a moment
     read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, 2)
-    assert pace.weights == {1: 0.25}
+    told = pace.weights
+    assert told == {1: 0.25}
+    assert told is pace.weights, "every block that comes asks for them"
     read(pace, {0: 0.001, 1: 0.001, 2: 0.001}, 60)
     assert pace.weights == {}
+    assert told == {1: 0.25}, "who has them would take what is new for what it knows"
 
 
 def test_noise_moves_nothing():
