@@ -162,11 +162,41 @@ class Ranks:
         begins = np.concatenate([np.zeros(1, np.int64), self.ends])
         return begins[np.searchsorted(self.positions, positions)]
 
+    def num_at(self, start: int) -> int:
+        """Elements of the chunk's first position."""
+        return int(self.ends[0]) if len(self.positions) and self.positions[0] == start else 0
 
-def ranks_in(start: int, stop: int, blocks: Sequence[Block], *, is_one_to_one: bool) -> Ranks:
+
+@dataclass(frozen=True)
+class OneEach:
+    """The same of a chunk [start, stop) whose positions give one element each. Nothing is made of them: of a chunk for
+    many trainers there are millions, and each trainer has some of them alone.
+
+    >>> OneEach(5, 9).total, OneEach(5, 9).behind(3), OneEach(5, 9).of(np.array([6, 8])).tolist()
+    (4, (8, 0), [1, 3])
+    """
+
+    start: int
+    stop: int
+
+    @property
+    def total(self) -> int:
+        return max(0, self.stop - self.start)
+
+    def behind(self, done: int) -> tuple[int, int]:
+        return self.start + done, 0
+
+    def of(self, positions: Indices) -> Indices:
+        return positions - self.start
+
+    def num_at(self, start: int) -> int:
+        return min(1, self.total)
+
+
+def ranks_in(start: int, stop: int, blocks: Sequence[Block], *, is_one_to_one: bool) -> Ranks | OneEach:
     """The ranks of the chunk [start, stop) in these blocks. is_one_to_one: see Yields."""
     if is_one_to_one:
-        return Ranks(np.arange(start, stop, dtype=np.int64), np.arange(1, stop - start + 1, dtype=np.int64))
+        return OneEach(start, stop)
     positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
     found, counts = np.unique(positions[positions < stop], return_counts=True)
     return Ranks(found, np.cumsum(counts, dtype=np.int64))
@@ -293,7 +323,7 @@ class Batcher:
         """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
         return self._intake.left_over
 
-    def _place(self, ranks: Ranks, block: Block) -> _Placed:
+    def _place(self, ranks: Ranks | OneEach, block: Block) -> _Placed:
         nth = ordinals(block.positions) if self._yields.may_repeat else None
         rank = ranks.of(block.positions) if nth is None else ranks.of(block.positions) + nth
         if block.selected is None:
@@ -302,8 +332,8 @@ class Batcher:
         told = (block.positions, rank, nth, block.digests)
         return _Placed(block.columns, *(None if array is None else array[selected] for array in told))  # type: ignore[arg-type]
 
-    def _check_offset(self, start: int, ranks: Ranks, offset: int) -> None:
-        given = int(ranks.ends[0]) if len(ranks.positions) and ranks.positions[0] == start else 0
+    def _check_offset(self, start: int, ranks: Ranks | OneEach, offset: int) -> None:
+        given = ranks.num_at(start)
         if offset > given:
             raise ValueError(
                 f"the stream goes on behind {offset} elements of the record at position {start}, and that gives "
