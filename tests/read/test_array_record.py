@@ -556,6 +556,27 @@ def test_records_of_one_size_come_as_they_are_in_long_runs_with_gaps_and_some_tw
     reader.close()
 
 
+def test_records_of_one_size_come_together_from_files_that_have_few_of_them_and_files_that_have_many(tmp_path):
+    counts, size = (1, 3, 700, 2, 0, 900, 40, 1), 200  # of 700 records the bytes are more than are copied at once
+    want = [np.random.default_rng(index).bytes(size) for index in range(sum(counts))]
+    ends = np.cumsum(counts).tolist()
+    paths = [
+        write_file(tmp_path / f"{number}.array_record", want[end - count : end])
+        for number, (count, end) in enumerate(zip(counts, ends, strict=True))
+    ]
+    reader = ArrayRecordReader.of(paths)
+    rng = np.random.default_rng(0)
+    for asked in (np.arange(len(want))[::-1], rng.integers(0, len(want), 3000), np.arange(4), np.array([0, 704, 5])):
+        found = reader.read_rows(asked)
+        assert type(found) is FixedRecords
+        assert list(found) == [want[index] for index in asked.tolist()]
+    odd = ArrayRecordReader.of([*paths, write_file(tmp_path / "8.array_record", [b"of another size"])])
+    everything = np.arange(len(want) + 1)
+    assert list(odd.read_rows(everything)) == [*want, b"of another size"]
+    reader.close()
+    odd.close()
+
+
 def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_of_its_size(tmp_path):
     want = [bytes(2**26), b"small"]  # as many of 64 MiB as are asked for are 64 TiB
     reader = ArrayRecordReader.of(write_file(tmp_path / "a.array_record", want))

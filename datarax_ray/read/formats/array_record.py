@@ -214,7 +214,7 @@ class ArrayRecordReader:
         self._sizes: set[int] = set()  # of records that are to lie in one array, until there are two
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         # what to take from an index, to have that within the file
-        self._offsets = [start - file.skip for start, file in zip(self._starts[:-1].tolist(), self.files, strict=True)]
+        self._offsets = self._starts[:-1] - np.array([file.skip for file in self.files], np.int64)
         self._open: OrderedDict[int, Any] = OrderedDict()
         # of files that were opened, and found to be those that were counted; every read looks whether they still are
         self._seen: dict[int, Stamp] = {}
@@ -321,12 +321,21 @@ class ArrayRecordReader:
         _THREADS.check()
         (size,) = sizes
         places, first = np.argsort(records), 0
+        found: list[bytes] = []  # of files that have few of them: copied together
         try:
             rows = np.empty((len(records), size), np.uint8)
             for index, chosen in self._by_file(records[places]):
-                its_places = places[first : first + len(chosen)]
-                self._read_file(index, chosen, partial(_copy_to, rows, its_places, chosen))
-                first += len(chosen)
+                is_much = len(chosen) * size >= _CACHED_NBYTES
+                if found and (is_much or len(found) * size >= _CACHED_NBYTES):
+                    _put(rows, places[first : first + len(found)], found)
+                    first, found = first + len(found), []
+                if is_much:
+                    its_places = places[first : first + len(chosen)]
+                    self._read_file(index, chosen, partial(_copy_to, rows, its_places, chosen))
+                    first += len(chosen)
+                else:
+                    found += self._read_file(index, chosen, partial(_read_alone, chosen))
+            _put(rows, places[first:], found)
         except (_UnevenError, MemoryError):  # the first may be a thousand times as large as others
             self._sizes.add(-1)
             return self.read(records)
@@ -422,7 +431,7 @@ class ArrayRecordReader:
         """
         start, stop = self.groups.starts[group : group + 2].tolist()
         index = int(np.searchsorted(self._starts, start, side="right")) - 1
-        first, end = start - self._offsets[index], stop - self._offsets[index]
+        first, end = (int(at - self._offsets[index]) for at in (start, stop))
         found = self._read_file(index, np.arange(first, end), lambda reader: reader.read(first, end))
         if len(self._sizes) < 2:
             self._sizes |= set(map(len, found))
@@ -437,9 +446,11 @@ class ArrayRecordReader:
     def _by_file(self, wanted: Indices) -> Iterator[tuple[int, Indices]]:
         """Each file that has some of these records, with the indices of those within it. wanted: ascending."""
         bounds = np.searchsorted(wanted, self._starts)
-        touched = np.flatnonzero(np.diff(bounds))
+        counts = np.diff(bounds)
+        touched = np.flatnonzero(counts)
+        within = wanted - np.repeat(self._offsets[touched], counts[touched])
         for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
-            yield index, wanted[lo:hi] - self._offsets[index]
+            yield index, within[lo:hi]
 
     def _fetch(self, parts: Sequence[tuple[int, Indices]]) -> None:
         """Have in memory what all of these are decoded from, of files behind URLs: by requests at once, not in turn."""
@@ -479,7 +490,8 @@ class ArrayRecordReader:
 
     def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
         file, reader, count = self.files[index], self._reader(index), len(wanted)
-        self._fetch([(index, wanted)])  # again where another thread closed it meanwhile
+        if file.version:
+            self._fetch([(index, wanted)])  # again where another thread closed it meanwhile
         try:
             try:
                 found = read(reader)
@@ -641,11 +653,20 @@ def _copy_to(rows: np.ndarray, places: Indices, wanted: Indices, reader: Any) ->
     for lo in range(0, len(wanted), step):
         some = wanted[lo : lo + step]
         found = reader.read(int(some[0]), int(some[-1]) + 1) if is_range else _read_groups(reader.read, some, 1)
-        if {size}.issuperset(map(len, found)):
-            rows[places[lo : lo + step]] = np.ndarray((len(found), size), np.uint8, b"".join(found))
-        else:
-            raise _UnevenError
+        _put(rows, places[lo : lo + step], found)
     return wanted
+
+
+def _read_alone(wanted: Indices, reader: Any) -> list[bytes]:
+    """Records of a file, ascending, each of which is stored alone."""
+    return _read_groups(reader.read, wanted, 1)
+
+
+def _put(rows: np.ndarray, places: Indices, found: Sequence[bytes]) -> None:
+    """Write records to rows of their own. places: int64 (k,), the row of each. Raises: _UnevenError."""
+    if not {rows.shape[1]}.issuperset(map(len, found)):
+        raise _UnevenError
+    rows[places] = np.ndarray((len(found), rows.shape[1]), np.uint8, b"".join(found))
 
 
 def _open(path: str) -> Any:
