@@ -19,9 +19,6 @@ from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
 from datarax_ray.plan.requests import EVERYTHING, ListedPositions, PositionSet, Wanted
 
-# Positions of a chunk among which those that are wanted are looked for, to see whether they are few: 0.5 ms.
-_MAX_SEARCHED = 2**16
-
 
 def smallest_run(run_records: RunRecords) -> int:
     """The fewest records in a run, of any component."""
@@ -142,9 +139,10 @@ class ReadRequest:
             if found is not None:
                 kept = slice(None) if among is None else among.contain(found[0])
                 return found[0][kept], found[1][kept]
-        positions = np.arange(self.start, self.stop, dtype=np.int64)
-        if among is not None:
-            positions = positions[among.contain(positions)]
+        if among is None:
+            positions = np.arange(self.start, self.stop, dtype=np.int64)
+        else:
+            positions = among.positions_in(self.start, self.stop)
         if partitioning is None or partitions is None:
             return positions, order.records(positions)
         return order.owned_among(partitioning, partitions, positions)
@@ -170,14 +168,11 @@ def owners_in(
     """
     owners = tuple(owners)
     parts = _by_owner(tuple(order.touched(partitioning, start, stop)), owners)
-    if len(parts) == 1 or stop - start > (len(parts) if wanted is None else _MAX_SEARCHED):
+    if len(parts) == 1 or (stop - start) * (1.0 if wanted is None else wanted.share) > len(parts):
         return parts
-    positions = np.arange(start, stop, dtype=np.int64)
-    if wanted is not None:
-        mine = wanted.contain(positions)
-        positions = positions[mine] if mine.any() else positions[:1]
-    if len(positions) > len(parts):
-        return parts
+    positions = np.arange(start, stop, dtype=np.int64) if wanted is None else wanted.positions_in(start, stop)
+    if not len(positions):
+        positions = np.array([start], np.int64)
     touched = np.unique(order.partitions_of(partitioning, order.records(positions)))
     return _by_owner.__wrapped__(tuple(touched.tolist()), owners)
 

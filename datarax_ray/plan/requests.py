@@ -24,6 +24,10 @@ class PositionSet(Protocol):
         """Which of the positions are in it. positions: int64 (k,). Returns bool (k,)."""
         ...
 
+    def positions_in(self, start: int, stop: int) -> Indices:
+        """Those of [start, stop), int64 (k,), ascending; nothing is made of the others, which may be millions."""
+        ...
+
     def first_from(self, position: int) -> int:
         """The first of them from this position on; itself, or one behind the end of the stream, where there is none."""
         ...
@@ -38,6 +42,9 @@ class ListedPositions:
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         return np.isin(positions, np.array(self.positions, np.int64))
+
+    def positions_in(self, start: int, stop: int) -> Indices:
+        return np.array(sorted({each for each in self.positions if start <= each < stop}), np.int64)
 
     def first_from(self, position: int) -> int:
         return min((each for each in self.positions if each >= position), default=2**62)

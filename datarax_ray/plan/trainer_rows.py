@@ -125,6 +125,20 @@ class TrainerPositions:
             mine = np.where(batch < whole, mine, within(self.rows.of(remainder) or ((0, 1),), row))
         return mine
 
+    def positions_in(self, start: int, stop: int) -> Indices:
+        """Those of [start, stop), int64 (k,), ascending. Nothing is made of those of other trainers.
+
+        >>> TrainerPositions(0, 15, TrainerRows(8, share_of_rank(2, 4))).positions_in(5, 15).tolist()
+        [5, 11, 12]
+        """
+        size = self.rows.batch_size
+        tail = stop if self.stop is None else min(stop, self.stop - (self.stop - self.origin) % size)
+        batches = np.arange(start - (start - self.origin) % size, tail, size, dtype=np.int64)
+        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(lo, hi) for lo, hi in self.rows.full)])
+        whole = (batches[:, None] + rows).reshape(-1)
+        short = np.arange(max(start, tail), stop, dtype=np.int64)
+        return np.concatenate([whole[slice(*np.searchsorted(whole, (start, tail)))], short[self.contain(short)]])
+
     def first_from(self, position: int) -> int:
         """The first of them from this position on; itself where the stream has none.
 

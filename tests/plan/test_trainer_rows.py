@@ -84,6 +84,9 @@ def test_the_positions_of_a_trainer_are_those_that_a_loop_over_batches_gives(
             expected[start] = True  # to know what an element looks like
     found = TrainerPositions(origin, stop, rows)
     assert found.contain(positions).tolist() == expected.tolist()
+    for start, end in itertools.combinations(range(0, len(positions) + 1, 7), 2):
+        some = positions[start:end]
+        assert found.positions_in(origin + start, origin + end).tolist() == some[expected[start:end]].tolist()
     for position in positions.tolist():
         first = found.first_from(position)
         later = np.flatnonzero(expected & (positions >= position))
