@@ -287,7 +287,10 @@ class Flow:
         self._send(copy)
 
     def _all_sent(self) -> dict[Part, Any]:
-        return {part: handle for sent in (*self._sent.values(), self._left) for part, handle in sent.items()}
+        found: dict[Part, Any] = {}
+        for sent in (*self._sent.values(), self._left):
+            found.update(sent)  # which takes their hashes as they are: of thousands of parts in flight, half of a look
+        return found
 
     def _going(self) -> dict[Part, Any]:
         """The parts of the first chunk that are on their way. There may be thousands: nothing is made of them here."""

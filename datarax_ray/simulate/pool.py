@@ -16,14 +16,15 @@ from datarax_ray.plan.orders.order import Order
 from datarax_ray.read.block import Block
 from datarax_ray.simulate.world import Actor, Costs, Flight, World
 
-# Positions of a chunk whose records are counted; of a longer one each actor has its share.
+# Records of a chunk for one trainer that are counted; of more each actor has its share.
 MAX_COUNTED = 2048
+_POSITIONS = np.broadcast_to(np.int64(0), (2**20,))  # of any block
 
 
 class SimulatedPool(Pool):
     """What one trainer knows of the actors, and its time: `now` runs ahead of the world by what it is doing.
 
-    order: of the stream. share: of a long chunk's records, that are this trainer's. wake: called when there is
+    order: of the stream. share: of a chunk's records, that are this trainer's. wake: called when there is
     something to receive.
     """
 
@@ -49,6 +50,7 @@ class SimulatedPool(Pool):
         self._lost: dict[Part, Lost] = {}
         self._link_free_at = 0.0
         self._balance = LoadBalance()
+        self._counted: tuple[Any, Any] = None, None  # of the last chunk: which, and see _counts
         self.add(*actors)
 
     def add(self, *indexes: int) -> None:
@@ -120,18 +122,24 @@ class SimulatedPool(Pool):
         self._spend(self._costs.request_s / 2)
         self.num_requests += 1
         request: Any = part.request
-        if request.stop - request.start <= MAX_COUNTED:
-            positions = np.arange(request.start, request.stop)  # not by select, whose tables each actor has for itself
-            if request.wanted.positions is not None:
-                positions = positions[request.wanted.positions.contain(positions)]
-            num_records: float = len(self._order.owned_among(request.partitioning, request.partitions, positions)[0])
-        else:
-            share = request.partitioning.share_of(request.partitions) * self._share
-            num_records = (request.stop - request.start) * share
+        num_records = (request.stop - request.start) * self._share * request.partitioning.share_of(request.partitions)
+        if (request.stop - request.start) * self._share <= MAX_COUNTED:
+            num_records = self._counts(request)[list(request.partitions)].sum()
         flight = Flight(part, num_records, self._read)
         self._states[part.actor].sent(flight, self._world.now)
         self._world.at(self.now + self._costs.latency_s, self._actors[part.actor].ask, flight)
         return flight
+
+    def _counts(self, request: Any) -> Any:
+        """Records of each partition, in the request's chunk. Not by select, whose tables each actor has for itself."""
+        key = request.start, request.stop, request.partitioning.num_partitions
+        if self._counted[0] != key:
+            positions = np.arange(request.start, request.stop)
+            if request.wanted.positions is not None:
+                positions = request.wanted.positions.positions_in(request.start, request.stop)
+            found = self._order.partitions_of(request.partitioning, self._order.records(positions))
+            self._counted = key, np.bincount(found, minlength=request.partitioning.num_partitions)
+        return self._counted[1]
 
     def _read(self, flight: Flight) -> None:
         """Event: the block lies in the object store of the actor's host. It is brought here behind the others."""
@@ -172,7 +180,7 @@ class SimulatedPool(Pool):
             state = self._states.get(flight.part.actor)
             if state is not None and flight in state.requests:
                 state.done(flight, self._world.now)
-            positions = np.broadcast_to(np.int64(0), (round(flight.num_records),))
+            positions = _POSITIONS[: round(flight.num_records)]
             read_s = flight.read_at - flight.begun_at
             self._balance.read(flight.part.actor, len(positions), read_s, self._ready)
             return Arrived(flight.part, Block(positions, None, whole_nbytes=nbytes, spent={"reading": read_s}))

@@ -10,6 +10,7 @@ from typing import Any
 from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Flow
 from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Window
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.requests import Wanted
@@ -91,7 +92,7 @@ class Found:
 
     efficiency: of the ideal. records_per_s: of the stream. wait: how much of its time a trainer waits. longest_s: one
     such wait, of any trainer. driver: CPU of one trainer's driver, of a core, by the costs. decision_us: of this
-    machine's CPU, what the real code took for each request. nbytes: the most in the window of one trainer.
+    machine's time, what the real code took for each request. nbytes: the most in the window of one trainer.
     requests_per_s: of one trainer. wasted: of the actors' time, for what nobody waited for. idle: of the actors' time.
     first_s: when each trainer had its first chunk. early: of the ideal, what was delivered in the first 30 s, from
     nothing.
@@ -115,10 +116,11 @@ class Found:
 class Trainer:
     """A consumer of the stream, which turns a real Flow as feed.stream does."""
 
-    def __init__(self, world: World, actors: dict[int, Actor], scenario: Scenario, rank: int) -> None:
+    def __init__(self, world: World, actors: dict[int, Actor], scenario: Scenario, rank: int, timings: Timings) -> None:
         costs, count = scenario.costs, scenario.num_trainers
         self.world, self._scenario = world, scenario
         self._is_waiting = False
+        self._look_at = 0.0  # where nothing comes before
         nothing: Any = None  # is read
         order = order_of(scenario.num_records, 0, "global")
         self.pool = SimulatedPool(world, actors, costs, order, 1 / count, self._wake)
@@ -128,9 +130,8 @@ class Trainer:
         scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=wanted_rows)
         stores = costs.store_nbytes, costs.store_nbytes * max(count, scenario.num_actors / scenario.actors_of_host)
         bound = Bound(scenario.max_nbytes, *stores).of_each(scenario.num_actors, count)
-        self.flow = Flow(
-            Window(scheduler, max_nbytes=bound), self.pool, Stall(nothing, 1e9), clock=lambda: self.pool.now
-        )
+        window, stall = Window(scheduler, max_nbytes=bound), Stall(nothing, 1e9)
+        self.flow = Flow(window, self.pool, stall, timings, clock=lambda: self.pool.now)
         self.released: list[tuple[float, int]] = []  # when, up to which position
         self.waited: list[tuple[float, float]] = []  # from, to
         self.decision_s = 0.0
@@ -149,14 +150,14 @@ class Trainer:
             self.world.at(self.world.now, self.step)
 
     def _look_around(self, at: float) -> None:
-        if self._is_waiting and not self._is_due and self.world.now >= at:
+        if self._is_waiting and not self._is_due and at == self._look_at:  # it has waited for nothing else since
             self.step(is_timeout=True)
 
     def step(self, is_timeout: bool = False) -> None:
         """One turn: ask for what may be asked for, then take what is here; or wait."""
         self._is_due = self._is_waiting = False
         self.pool.now = max(self.pool.now, self.world.now)
-        begin = time.process_time()
+        begin = time.perf_counter()
         is_lost = self.flow.poll(self.pool.actors(), self.pool.weights())
         is_ready = self.flow.is_ready
         has_received = not is_lost and not is_ready and (is_timeout or self.pool.has_any(len(self.released)))
@@ -164,7 +165,7 @@ class Trainer:
             before = self.pool.num_told
             self.flow.receive()
             has_received = self.pool.num_told > before
-        self.decision_s += time.process_time() - begin
+        self.decision_s += time.perf_counter() - begin
         self.most_nbytes = max(self.most_nbytes, self.pool.nbytes)
         if is_ready:
             self._take()
@@ -172,7 +173,8 @@ class Trainer:
             self._again(self.pool.now)
         else:
             self._is_waiting = True
-            self.world.at(self.world.now + POLL_S, self._look_around, self.world.now + POLL_S)
+            self._look_at = self.world.now + POLL_S
+            self.world.at(self._look_at, self._look_around, self._look_at)
 
     def _again(self, at: float) -> None:
         self._is_due = True
@@ -199,9 +201,9 @@ class Trainer:
     def _release(self, stop: int, nbytes: int) -> None:
         self.pool.nbytes -= nbytes
         self.released.append((self.pool.now, stop))
-        begin = time.process_time()
+        begin = time.perf_counter()
         self.flow.release()
-        self.decision_s += time.process_time() - begin
+        self.decision_s += time.perf_counter() - begin
         self.step()
 
 
@@ -210,7 +212,8 @@ def run(scenario: Scenario, progress: Callable[[float], None] = lambda at: None)
     world = World(scenario.seed)
     slowness = scenario.slownesses
     actors = {i: Actor(i, world, scenario.costs, slow, scenario.sigma) for i, slow in enumerate(slowness)}
-    trainers = [Trainer(world, actors, scenario, rank) for rank in range(scenario.num_trainers)]
+    timings = Timings()  # which nobody asks for: of 2,000 actors each trainer would have megabytes
+    trainers = [Trainer(world, actors, scenario, rank, timings) for rank in range(scenario.num_trainers)]
     for fault in scenario.faults:
         world.at(fault.at_s, _happen, fault, world, actors, trainers, scenario)
     if scenario.faults:
