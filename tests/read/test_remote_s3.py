@@ -1,17 +1,17 @@
 """A real S3 server (moto's) and s3fs, where both are installed: pip install s3fs "moto[server]"."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from datarax_ray import loading
 from datarax_ray.loading import load
 from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from tests.data import record, write_files
 from tests.http_files import HttpFiles
+from tests.tables import write_tables
 
 
 @pytest.fixture
@@ -26,6 +26,7 @@ def bucket(monkeypatch):
     files = s3fs.S3FileSystem(endpoint_url=url)
     monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
     monkeypatch.setattr("datarax_ray.read.formats.remote.listing.filesystem_of", lambda _: files)
+    monkeypatch.setattr("datarax_ray.read.formats.filesystems.filesystem_of", lambda _: files)
     files.makedirs("bucket", exist_ok=True)  # moto keeps it for its process
     yield files
     server.stop()
@@ -61,18 +62,41 @@ def test_load_looks_at_files_by_the_client_that_reads_them(tmp_path, bucket, mon
     monkeypatch.setattr(loading, "filesystem_of", lambda _: bucket)
     for path in write_files(tmp_path, [3, 4]):
         bucket.put(str(path), f"bucket/mine/{path.name}")
-    pq.write_table(pa.table({"x": [1, 2, 3]}), tmp_path / "a.parquet")
-    bucket.put(str(tmp_path / "a.parquet"), "bucket/table/a.parquet")
+    (tmp_path / "a.csv").write_text("x\n1\n2\n3\n")
+    bucket.put(str(tmp_path / "a.csv"), "bucket/table/a.csv")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")  # of pyarrow's client, where nobody listens
     for url in ("s3://bucket/mine/", "s3://bucket/mine", "s3://bucket/mine/*"):
         assert list(load(url).get_batch(7)) == [record(i) for i in range(7)]
     with pytest.raises(OSError, match="NETWORK_CONNECTION") as raised:
         load("s3://bucket/table")
-    assert "finds Parquet: where credentials or endpoint of pyarrow's differ" in raised.value.__notes__[0]
+    assert "finds CSV: where credentials or endpoint of pyarrow's differ" in raised.value.__notes__[0]
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.endpoint_url)
     assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
     monkeypatch.setattr(bucket, "info", lambda path, **_: 1 / 0)
     assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
+
+
+def test_parquet_is_that_of_the_local_files_until_one_is_replaced(tmp_path, bucket, monkeypatch):
+    monkeypatch.setattr(loading, "filesystem_of", lambda _: bucket)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")  # of pyarrow's client, where nobody listens
+    paths = write_tables(tmp_path, (30, 0, 13))
+    for path in paths:
+        bucket.put(str(path), f"bucket/rows/year=1/{path.name}")
+    bucket.pipe("bucket/rows/_SUCCESS", b"")
+    local = ParquetReader.of(paths)
+    for url in ("s3://bucket/rows", "s3://bucket/rows/", "s3://bucket/rows/*/*.parquet"):
+        far = ParquetReader.of(url)
+        assert far.footers.files[0].version
+        assert far.fingerprint() == local.fingerprint()
+    assert load("s3://bucket/rows").get_batch(43)["index"].tolist() == list(range(43))
+    wanted = np.random.default_rng(0).permutation(43)
+    assert far.read(wanted)["index"].tolist() == wanted.tolist()
+    far.close()
+    write_tables(tmp_path, (31,))
+    bucket.put(str(paths[0]), f"bucket/rows/year=1/{paths[0].name}")
+    with pytest.raises(ChangedError, match="changed while it was read"):
+        far.read(np.arange(5))
+    far.close()
 
 
 def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path, monkeypatch):
