@@ -70,9 +70,7 @@ def test_each_byte_is_asked_for_once_by_all_epochs_and_starts(tmp_path, served, 
     second = reader_of(served, cache)
     served.count()
     epoch(second, 2)
-    requests, nbytes = served.count()
-    assert requests == 2  # where the records are in each file
-    assert nbytes < size // 12
+    assert served.count() == (0, 0)  # also of where the records are in each file
     second.close()
     assert {kept.url for kept in kept_in(cache)} == {f"{served.url}/{number}.array_record" for number in range(2)}
 
@@ -144,7 +142,7 @@ def test_with_room_for_half_no_choice_asks_for_fewer_bytes(tmp_path, cache):
     write_file(tmp_path / "data" / "0.array_record", (noise(i, size) for i in range(num_records)))
     served = HttpFiles(tmp_path / "data")
     epochs = [np.random.default_rng(seed).permutation(num_records).tolist() for seed in range(num_epochs)]
-    limit = num_records * size // 2
+    limit = num_records * size // 2 + 80_000  # and the end of the file
     remote = Remote(nbytes=0, gap_nbytes=0, cache_dir=str(cache), cache_nbytes=limit)
     reader = ArrayRecordReader.of([f"{served.url}/0.array_record"], remote=remote)
     served.count()

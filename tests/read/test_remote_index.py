@@ -10,6 +10,7 @@ import pytest
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.index import cache_directory
+from datarax_ray.read.formats.remote.ranges import Remote
 from tests.data import record, write_file, write_files
 from tests.http_files import HttpFiles
 
@@ -49,6 +50,25 @@ def test_a_later_start_asks_each_file_once_for_its_version(tmp_path, served, cac
     assert second.read(wanted) == first.read(wanted)
     for reader in (first, second):
         reader.close()
+
+
+def test_with_a_cache_on_disk_the_first_batch_of_a_later_start_takes_two_round_trips(tmp_path, served, cache):
+    urls = []
+    for number in range(30):
+        path = write_file(tmp_path / "data" / f"{number:02}.array_record", large(number))
+        urls.append(f"{served.url}/{path.name}")
+    remote = Remote(nbytes=0, cache_dir=str(tmp_path / "disk"), cache_nbytes=2**30)
+    first = ArrayRecordReader.of(urls, remote=remote)
+    first.read(np.arange(0, 12000, 400))  # of a few records the data are kept, and of all files where these lie
+    first.close()
+    served.count()
+    second = ArrayRecordReader.of(urls, remote=remote)
+    assert served.count() == (30, 30)  # at once, each for its version
+    wanted = np.arange(200, 12000, 400)
+    found = second.read(wanted)
+    assert served.count()[0] == 30  # at once, each for its data
+    assert found == ArrayRecordReader.of(sorted((tmp_path / "data").iterdir())).read(wanted)
+    second.close()
 
 
 def test_a_file_that_was_replaced_is_counted_anew(tmp_path, served, cache):

@@ -102,7 +102,7 @@ class Layout(Protocol):
 
 @dataclass
 class _Mirror:
-    """end: the file's from its footer on, until the image was opened."""
+    """end: the file's from the page on in which its footer begins, until the image was opened."""
 
     image: Image
     layout: Layout
@@ -168,7 +168,7 @@ class Mirrors:
         part: list[int] = []
         room = most = max(self._remote.nbytes // 4, MAX_REQUEST_NBYTES)
         for index in indices:
-            end_nbytes = 0 if index in self._open else self._files[index].nbytes - self._files[index].footer
+            end_nbytes = 0 if index in self._open else self._end_nbytes(index)
             if end_nbytes > room and part:
                 yield part
                 part, room = [], most
@@ -178,33 +178,36 @@ class Mirrors:
             yield part
 
     def open(self, indices: Iterable[int]) -> dict[int, Layout]:
-        """Have an image, with its end, of each of these files: one request for each that has none. Gives their layouts,
-        which stay right where another thread closes an image.
+        """Have an image, with its end, of each of these files: one request for each that has none, and whose end is not
+        on disk. Gives their layouts, which stay right where another thread closes an image.
         """
         with self._lock:
             found = {index: self._open[index].layout for index in indices if index in self._open}
         if not (missing := [index for index in indices if index not in found]):
             return found
-        files = [self._files[index] for index in missing]
-        self._make_room(-(-sum(file.nbytes - file.footer for file in files) // PAGE), keep=0)
+        self._make_room(-(-sum(map(self._end_nbytes, missing)) // PAGE), keep=0)
         ends = {index: end.if_well() for index in missing if (end := self._ends.pop(index, None)) is not None}
         come = {index: found_end[0] for index, found_end in ends.items() if found_end is not None}
+        kept = self._kept_ends(index for index in missing if index not in come)
+        come |= kept
         asked = [index for index in missing if index not in come]
         come |= zip(asked, read_ranges([self._span_of_end(index) for index in asked], self._remote), strict=True)
-        for index, file in zip(missing, files, strict=True):
+        for index in missing:
             found[index], come[index] = self._parsed(index, come[index])
+            if come[index] is not kept.get(index):
+                self._keep({self._run_of_end(index): come[index]})
             with self._lock:
-                self._open[index] = _Mirror(Image(file.nbytes), found[index], come[index])
+                self._open[index] = _Mirror(Image(self._files[index].nbytes), found[index], come[index])
         return found
 
     def _parsed(self, index: int, end: bytes) -> tuple[Layout, bytes]:
         """The layout that the end of a file tells, and the end; asked for once more where it was bent on its way."""
         file = self._files[index]
         with contextlib.suppress(ValueError):
-            return self._layout(end, file.footer), end
+            return self._layout_of(index, end), end
         (end,) = read_ranges([self._span_of_end(index)], self._remote)
         try:
-            return self._layout(end, file.footer), end
+            return self._layout_of(index, end), end
         except ValueError as error:
             raise ValueError(
                 f"{shown(file.path)}: {error}, asked for twice, though it did when the source was made, and its "
@@ -216,9 +219,9 @@ class Mirrors:
     def opening(self, index: int) -> Iterator[str]:
         """Where the image of a file is to be opened, by a path; its end is in memory for so long."""
         mirror, file = self._open[index], self._files[index]
-        mirror.image.fill(file.footer, mirror.end)
+        _, first, _ = self._run_of_end(index)
+        mirror.image.fill(first * PAGE, mirror.end)
         yield mirror.image.path
-        first = file.footer // PAGE
         with self._lock:
             mirror.end = b""
             first += (index, first) in self._pages  # it begins in the last page of the records
@@ -231,9 +234,11 @@ class Mirrors:
         if ahead.asked is not None:
             return True
         opened = {index: self._open[index].layout for index in ahead.wanted if index in self._open}
+        kept = self._kept_ends(index for index in ahead.wanted if index not in opened and index not in self._ends)
+        opened |= {index: self._layout_of(index, end) for index, end in kept.items()}
         missing = [index for index in ahead.wanted if index not in opened]
         ends = [index for index in missing if index not in self._ends]
-        nbytes = sum(self._files[index].nbytes - self._files[index].footer for index in ends)
+        nbytes = sum(map(self._end_nbytes, ends))
         if not self._has_room_ahead(nbytes):
             return False
         self._ahead[id(ahead)] = ahead
@@ -244,7 +249,7 @@ class Mirrors:
         for index in missing:
             if not self._ends[index].has_come:
                 return True
-            opened[index] = self._layout(self._ends[index].result()[0], self._files[index].footer)
+            opened[index] = self._layout_of(index, self._ends[index].result()[0])
         needed = _needed(ahead.wanted, opened)
         with self._lock:
             keys = {key for key in needed if key not in self._pages and key not in self._beside}
@@ -400,9 +405,27 @@ class Mirrors:
         index, first, last = run
         return self._files[index].path, self._files[index].version, first * PAGE, self._end(index, last)
 
-    def _span_of_end(self, index: int) -> tuple[str, str, int, int]:
+    def _run_of_end(self, index: int) -> Run:
+        """The pages of a file from the one on in which its footer begins."""
         file = self._files[index]
-        return file.path, file.version, file.footer, file.nbytes
+        return index, file.footer // PAGE, (file.nbytes - 1) // PAGE
+
+    def _end_nbytes(self, index: int) -> int:
+        return self._files[index].nbytes - PAGE * self._run_of_end(index)[1]
+
+    def _span_of_end(self, index: int) -> tuple[str, str, int, int]:
+        return self._span(self._run_of_end(index))
+
+    def _layout_of(self, index: int, end: bytes) -> Layout:
+        footer = self._files[index].footer
+        return self._layout(end[footer % PAGE :], footer)
+
+    def _kept_ends(self, indices: Iterable[int]) -> dict[int, bytes]:
+        """The ends of those of these files whose end is on disk."""
+        if self._disk is None:
+            return {}
+        runs = {self._run_of_end(index) for index in indices}
+        return {run[0]: data for run, data in self._from_disk(_pages_in(runs)).items() if run in runs}
 
     def _end(self, index: int, last: int) -> int:
         return min((last + 1) * PAGE, self._files[index].nbytes)
