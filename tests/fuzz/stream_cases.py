@@ -37,7 +37,7 @@ from tests.data import write_file
 SIZES = (1, 2, 7, 23, 53, 150)
 SEQ_LEN = 8
 TURN, BUFFER, NUM_SHARDS = 3, 5, 3
-WEIGHTS = (3, 1)
+WEIGHTS, NEW_WEIGHTS = (3, 1), (1, 2)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,11 @@ class Read:
 
 @dataclass(frozen=True)
 class Case:
-    """One stream, and how it is consumed. steps: names in STEPS, in order. reads: of one source, from its beginning."""
+    """One stream, and how it is consumed. steps: names in STEPS, in order. reads: of one source, from its beginning.
+
+    skip: [start, stop) of positions that the first leg amends it to leave out. reweighted: the position from which on
+    it amends a mixture to have NEW_WEIGHTS.
+    """
 
     kind: str
     num_records: int
@@ -82,6 +86,8 @@ class Case:
     rounds: int = 8
     cacheable: bool = False
     reads: tuple[Read, ...] = ()
+    skip: tuple[tuple[int, int], ...] = ()
+    reweighted: int | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -91,7 +97,8 @@ class Case:
         values = json.loads(text)
         legs = tuple(Leg(**leg) for leg in values.pop("legs"))
         reads = tuple(Read(**read) for read in values.pop("reads", ()))
-        return cls(**values | {"steps": tuple(values["steps"]), "legs": legs, "reads": reads})
+        skip = tuple((start, stop) for start, stop in values.pop("skip", ()))
+        return cls(**values | {"steps": tuple(values["steps"]), "legs": legs, "reads": reads, "skip": skip})
 
 
 # -- transforms, as users write them ----------------------------------------------------------------------------------
@@ -374,7 +381,16 @@ def draw(rng: random.Random, *, max_actors: int = 6, kinds: Sequence[str] = tupl
         rounds=rng.choice((8, 8, 4)) if shuffle == "global" and kind not in ("hf stream", "mixture") else 8,
         cacheable=kind not in ("hf stream", "mixture") and rng.random() < 0.2,
         reads=draw_reads(rng),
+        skip=draw_skip(rng, num_records),
+        reweighted=rng.choice((None, 0, 1, rng.randrange(2 * num_records))) if kind == "mixture" else None,
     )
+
+
+def draw_skip(rng: random.Random, num_records: int) -> tuple[tuple[int, int], ...]:
+    """In half of the cases none; else up to three ranges, some longer than an epoch, and some behind the end."""
+    count = rng.choice((0, 0, 0, 1, 2, 3))
+    starts = [rng.randrange(3 * num_records) for _ in range(count)]
+    return tuple((start, start + rng.choice((1, 2, 5, num_records + 3))) for start in starts)
 
 
 def draw_legs(rng: random.Random, batch_size: int, max_actors: int) -> tuple[Leg, ...]:
@@ -409,6 +425,10 @@ def smaller(case: Case) -> Iterable[Case]:
         yield replace(case, legs=())
         for index in range(len(case.reads)):
             yield replace(case, reads=case.reads[:index] + case.reads[index + 1 :])
+    for index in range(len(case.skip)):
+        yield replace(case, skip=case.skip[:index] + case.skip[index + 1 :])
+    if case.reweighted is not None:
+        yield replace(case, reweighted=None)
     if len(case.legs) > 1:
         yield replace(case, legs=case.legs[-1:])
         yield replace(case, legs=(replace(case.legs[0], num_batches=1), case.legs[-1]))

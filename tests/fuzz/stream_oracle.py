@@ -19,6 +19,7 @@ from datarax_ray.plan.orders.mixture import Mixture
 from tests import shards_oracle
 from tests.fuzz.stream_cases import (
     BUFFER,
+    NEW_WEIGHTS,
     NUM_SHARDS,
     SEQ_LEN,
     TURN,
@@ -74,6 +75,8 @@ def _rows(case: Case, order_of_groups: Any, skipped: list[int]) -> list[Row]:
     out: list[Row] = []
     chains: dict[int, Chain] = {}
     for component, position, own, element in _stored(case, order_of_groups):
+        if any(start <= position < stop for start, stop in case.skip):
+            continue
         part = components(case)[component] if case.kind == "mixture" else case
         chain = chains.setdefault(component, Chain(part, skipped))
         try:
@@ -133,9 +136,13 @@ def _stored(case: Case, order_of_groups: Any) -> Iterator[tuple[int, int, int, A
         return
     if case.kind == "mixture":
         parts = components(case)
+        seen = [0, 0]
         for position in range(case.num_epochs * case.num_records):
-            component, own = (int(found[0]) for found in Mixture(WEIGHTS, case.seed).place(np.array([position])))
-            part = parts[component]
+            is_new = case.reweighted is not None and position >= case.reweighted
+            mixture = Mixture(NEW_WEIGHTS if is_new else WEIGHTS, case.seed)
+            component = int(mixture.place(np.array([position - (case.reweighted or 0) * is_new]))[0][0])
+            own, part = seen[component], parts[component]
+            seen[component] += 1
             epoch, offset = divmod(own, part.num_records)
             yield component, position, own, _element(part, _order(part, epoch, None)[offset])
         return

@@ -42,7 +42,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
 from tests.fuzz import stream_oracle
-from tests.fuzz.stream_cases import SOURCES, Case, Leg, Read, draw, make_source, packing_of, smaller
+from tests.fuzz.stream_cases import NEW_WEIGHTS, SOURCES, Case, Leg, Read, draw, make_source, packing_of, smaller
 
 # A case takes some 20 ms in one process; one that waits for so long waits for ever.
 HANG_S = 120.0
@@ -194,7 +194,8 @@ def check(case: Case, directory: Path, where: Any) -> None:
     if want.is_empty:
         return  # that a stream of nothing may be an error has tests of its own
     if case.reads:
-        _check_reads(replace(case, batch_size=1, ending="short", packing=None), directory, where)
+        alone = replace(case, batch_size=1, ending="short", packing=None, skip=(), reweighted=None)
+        _check_reads(alone, directory, where)
     states: list[str] = []
     taken = 0
     for number, leg in enumerate(case.legs):
@@ -208,6 +209,10 @@ def check(case: Case, directory: Path, where: Any) -> None:
             if states:
                 for pipeline in pipelines:
                     pipeline.set_state(json.loads(states[-1]))
+            elif case.skip or case.reweighted is not None:
+                for pipeline in pipelines:
+                    weights = None if case.reweighted is None else NEW_WEIGHTS
+                    pipeline.amend(skip=case.skip, weights=weights, at=case.reweighted)
             taken, is_over = _run_leg(case, leg, want, taken, sources, pipelines, where, rng, stack)
             if is_over and want.failed_at is not None:
                 return

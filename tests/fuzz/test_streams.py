@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from datarax_ray.plan import partitions
 from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
 from datarax_ray.plan.shard_scheduling import ShardScheduler
 from tests.fuzz import streams
@@ -81,6 +82,16 @@ def test_the_loop_sees_an_epoch_that_begins_where_the_last_ones_shards_were(
     monkeypatch.setattr(ShardScheduler, "_new_epoch", taken_for_another)
     wrong = streams.outcome(case, tmp_path, streams.InProcess())
     assert wrong is not None
+
+
+def test_the_loop_sees_what_is_left_out_one_position_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(PLAIN, skip=((7, 9), (40, 70)))
+    assert streams.outcome(case, tmp_path, streams.InProcess()) is None
+    right = partitions.are_skipped
+    monkeypatch.setattr(partitions, "are_skipped", lambda log, at, records: right(log, at - 1, records))
+    wrong = streams.outcome(case, tmp_path, streams.InProcess())
+    assert wrong is not None
+    assert "x in row" in wrong
 
 
 def test_a_case_is_made_smaller_while_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
