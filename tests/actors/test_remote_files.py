@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline, RaySource, index_files
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.read.formats import array_record
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -171,4 +172,30 @@ def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_els
         served.what = lambda number: ""
         reading.join(timeout=120)
     assert got == np.arange(400).reshape(10, 40).tolist()
+    served.close()
+
+
+def test_actors_look_up_what_files_hold_and_the_program_opens_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATARAX_RAY_CACHE", str(tmp_path / "index"))
+    (tmp_path / "data").mkdir()
+    names = [path.name for path in write_files(tmp_path / "data", [7] * 40, group_size=4)]
+    served = HttpFiles(tmp_path / "data")
+    urls = [f"{served.url}/{name}" for name in names]
+    want = [array_record.ArrayRecordReader.of(tmp_path / "data" / name).files[0].content for name in names]
+    with monkeypatch.context() as here:
+        here.setattr(array_record, "_counted_far", lambda *_: 1 / 0)
+        assert index_files([urls[0], *urls, f"{urls[1]}[2:]"], num_actors=2, num_cpus=0.5) == 40
+    served.count()
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), urls, transforms=[decode])
+    assert served.count() == (40, 40)  # each for its version
+    assert [file.content for file in source._files] == want
+    assert source.get_batch(280)["index"].tolist() == list(range(280))
+    (tmp_path / "data" / "bad.array_record").write_bytes(b"x" * 100_000)
+    with pytest.raises(ValueError, match=r"bad\.array_record is not a complete ArrayRecord file"):
+        index_files(f"{served.url}/bad.array_record", num_actors=1, num_cpus=0.5)
+    monkeypatch.setenv("DATARAX_RAY_CACHE", "")
+    with pytest.raises(ValueError, match="DATARAX_RAY_CACHE is empty, so what is found would be kept nowhere"):
+        index_files(urls)
     served.close()

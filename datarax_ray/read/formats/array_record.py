@@ -717,6 +717,11 @@ def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | N
 
 def counted(paths: Any, remote: Remote = _REMOTE) -> list[RecordFile]:
     """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
+    return counted_parts(find(paths), remote)
+
+
+def counted_parts(parts: Sequence[FileSlice], remote: Remote = _REMOTE) -> list[RecordFile]:
+    """As counted, of what was found."""
     index = Index()
 
     def inspect(part: FileSlice) -> RecordFile:
@@ -725,7 +730,7 @@ def counted(paths: Any, remote: Remote = _REMOTE) -> list[RecordFile]:
 
         return _cut(part, retried(look, f"{shown(part.path)} while it was opened"))
 
-    found = inspect_all(inspect, find(paths))
+    found = inspect_all(inspect, parts)
     index.save()
     return found
 
