@@ -873,10 +873,10 @@ def test_what_is_too_large_to_travel_is_pickled_no_further_than_that(users: User
 def test_where_more_is_read_than_is_followed_that_is_told_once(users: Users, caplog: Any) -> None:
     text = "".join(f"V{i} = {i}\n\ndef f{i}(x):\n    return f{i + 1}(x) + V{i}\n\n" for i in range(300))
     module = users("users_many", text + "def f300(x):\n    return x\n")
-    for _ in range(2):
-        sent(module.f0)
+    for read in (module.f0, module.f1):
+        sent(read)
     (said,) = caplog.messages
-    assert said.startswith("users_many.f0 uses 500 functions, classes and values of your modules and more")
+    assert said.startswith("code of users_many uses 500 functions, classes and values of your modules and more")
 
 
 FLAGS = """

@@ -117,7 +117,7 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
             read.settings.update(_settings(loads))
             loaded |= _loaded_names(function)
     if for_actors and len(read.used) >= _MAX_FOUND:
-        _tell_of_many(f"{module_of(root)}.{getattr(root, '__qualname__', '')}")
+        _tell_of_many(_package(root))
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
         read.settings.update(_of_class(cls, own))
@@ -131,13 +131,13 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
     return read
 
 
-@functools.cache  # once
-def _tell_of_many(root: str) -> None:
+@functools.cache  # once for each package
+def _tell_of_many(package: str) -> None:
     logger.warning(
-        "%s uses %d functions, classes and values of your modules and more, and no more of them are followed: what the "
-        "program sets in others is what they are imported with in the actors. Give it to transforms as an argument, or "
-        "set it where the module is imported (an environment variable)",
-        root,
+        "code of %s uses %d functions, classes and values of your modules and more, and no more of them are followed: "
+        "what the program sets in others is what they are imported with in the actors. Give it to transforms as an "
+        "argument, or set it where the module is imported (an environment variable)",
+        package,
         _MAX_FOUND,
     )
 
