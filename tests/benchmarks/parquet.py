@@ -46,8 +46,8 @@ _HEADERS = (
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run it all, print the tables, and give what --json writes."""
-    options = _options(arguments)
-    chosen = [task for kind in options.kinds for task in _tasks(kind, options)]
+    options = parsed(arguments)
+    chosen = [task for kind in options.kinds for task in tasks(kind, options)]
     deliveries: list[list[Delivery]] = [[] for _ in chosen]
     for repeat in range(options.repeats):
         for task, found in zip(chosen, deliveries, strict=True):
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     return report
 
 
-def _tasks(kind: str, options: argparse.Namespace) -> list[Task]:
+def tasks(kind: str, options: argparse.Namespace) -> list[Task]:
     table = TABLES[kind]
     num_rows = options.rows or table.num_rows
     paths = tables(table, num_rows, options.cache_dir)
@@ -167,7 +167,7 @@ def _row(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.benchmarks.parquet", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--rows", type=int, help="in each dataset (default: 1,600,000 small, 40,000 tokens, 200,000 text)"

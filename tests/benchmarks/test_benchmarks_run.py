@@ -10,6 +10,7 @@ import pytest
 from tests.benchmarks import (
     hf_streams,
     ingest,
+    one,
     parquet,
     remote_files,
     remote_parquet,
@@ -57,15 +58,24 @@ def test_the_file_says_what_was_measured_where(found: dict) -> None:
     assert found["results"][-1]["notes"]["actor_max_rss_nbytes"] > 0
 
 
+TOY = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify", "--cache-dir"]
+
+
+def test_parquet_is_read_in_file_order_and_in_blocks_each_row_once(tmp_path: Path) -> None:
+    *_, in_order, in_blocks = parquet.tasks("text", parquet.parsed([*TOY, str(tmp_path)]))
+    assert one.run(in_order).identities == list(range(640))
+    assert sorted(mixed := one.run(in_blocks).identities) == list(range(640)) != mixed
+
+
 @pytest.fixture(scope="module")
 def found_of_tables(tmp_path_factory: pytest.TempPathFactory) -> dict:
     directory: Path = tmp_path_factory.mktemp("tables")
     file = directory / "found.json"
-    options = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify"]
-    parquet.main([*options, "--cache-dir", str(directory), "--json", str(file)])
+    parquet.main([*TOY, str(directory), "--json", str(file)])
     return json.loads(file.read_text())
 
 
+@pytest.mark.slow  # each run of a peer is a Ray of its own
 def test_everyone_who_reads_parquet_delivers_each_row_once(found_of_tables: dict) -> None:
     came = {(run["competitor"], run["setting"]["order"]): run["deliveries"] for run in found_of_tables["runs"]}
     assert list(came) == [
@@ -80,6 +90,7 @@ def test_everyone_who_reads_parquet_delivers_each_row_once(found_of_tables: dict
     assert came["ParquetSource", "block"][0]["identities"] == came["ParquetSource, RaySource", "block"][0]["identities"]
 
 
+@pytest.mark.slow
 def test_the_tables_say_how_far_from_ray_data_each_is(found_of_tables: dict) -> None:
     assert found_of_tables.keys() == {"version", "machine", "options", "results", "runs", "verdicts"}
     for result in found_of_tables["results"]:
@@ -117,6 +128,7 @@ def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> No
     assert later["requests"] <= 12 / 600
 
 
+@pytest.mark.slow  # likewise
 def test_parquet_behind_urls_is_read_beside_ray_data(tmp_path: Path) -> None:
     sizes = ["--rows", "4000", "--repeats", "1", "--delay-ms", "0", "--cache-dir", str(tmp_path)]
     found = remote_parquet.main(sizes)
