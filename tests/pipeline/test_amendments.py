@@ -498,6 +498,20 @@ class TestWeights:
         assert_equal(list(pipeline.replay(3, 6)), (first + batches)[3:6])
         assert_equal([{k: v[2:5] for k, v in batches[1].items()}], [pipeline.read_rows(5, 2, 5)])
 
+    @pytest.mark.parametrize("weights", [(3, 1, 1), LINEAR])
+    def test_a_record_of_one_source_is_left_out_wherever_it_comes(self, weights: Any) -> None:
+        def rows(batches: list[Any]) -> list[tuple[int, int]]:
+            return [row for b in batches for row in zip(b["source"].tolist(), b["index"].tolist(), strict=True)]
+
+        whole = rows(left(make(mixture(weights))))
+        pipeline = make(mixture(weights))
+        pipeline.amend(skip=[*pipeline.locate(0)[:3], range(50, 60)], every_epoch=True)
+        gone = {*whole[:3], *whole[50:60]}
+        assert rows(left(pipeline)) == [row for row in whole if row not in gone]
+        pipeline = make(mixture(weights))
+        pipeline.amend(skip=["arrays[7]"])  # which each of the sources has
+        assert rows(left(pipeline)) == [(source, index) for source, index in whole if index != 7]
+
     def test_said_again_they_hold_from_where_they_began(self) -> None:
         pipeline = amended(mixture(), 4, weights=[1, 1, 2])
         take(pipeline, 3)
