@@ -34,13 +34,7 @@ def list_pools(address: str | None, as_json: bool, out: Console) -> None:
     if not pools:
         out.print("no pool of reader actors is here")
         return
-    table = Table("name", "actors", "running", "asked for by", "drivers", "namespace", box=box.SIMPLE)
-    for pool, seen in pools.items():
-        told = _told(pool, seen)
-        by = f"{told['asked']['by']}: {told['asked']['num_actors']}" if told["asked"] else f"program: {told['program']}"
-        row = told["name"], told["num_actors"], told["num_running"], by, len(seen.entries), told["namespace"]
-        table.add_row(*map(str, row))
-    out.print(table)
+    out.print(_table(pools))
 
 
 def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
@@ -51,18 +45,7 @@ def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
     if as_json:
         _print_json(out, told)
         return
-    asked = told["asked"]
-    out.print(f"{told['name']}: {told['num_running']} of {told['num_actors']} reader actors run")
-    out.print(f"  its program asks for {told['program']}" if told["drivers"] else "  nobody reads with it")
-    if asked:
-        out.print(f"  {asked['num_actors'] or 'what that says'} is asked for by a {asked['by']}: {asked['reason']}")
-    for host, num_running in sorted(told["hosts"].items()):
-        out.print(f"  on {host}: {num_running}")
-    for driver in told["drivers"]:
-        room = f"{driver['max_nbytes'] / 2**20:,.0f} MiB in flight at most"
-        out.print(f"  read by process {driver['pid']} of {driver['host']}, Ray job {driver['job_id']}, {room}")
-    for kind, number in sorted(told["counts"].items()):
-        out.print(f"  {kind}: {number}")
+    out.print("\n".join(_lines(told)))
 
 
 def resize(name: str, num_actors: int | None, address: str | None, wait_s: float, as_json: bool, out: Console) -> None:
@@ -179,6 +162,37 @@ def _told(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
             for each in seen.entries
         ],
     }
+
+
+def _table(pools: dict[PoolId, PoolSeen]) -> Table:
+    """Every pool in a row; name/identity, which the other commands take, where several have one name."""
+    table = Table("name", "actors", "running", "asked for by", "drivers", "namespace", box=box.SIMPLE)
+    times = Counter(name for _, name, _ in pools)
+    for pool, seen in pools.items():
+        told, (namespace, name, identity) = _told(pool, seen), pool
+        asked = told["asked"]
+        by = f"program: {told['program']}" if told["drivers"] else "nobody"
+        if asked and asked["num_actors"] is not None:
+            by = f"{asked['by']}: {asked['num_actors']}"
+        shown = name if times[name] == 1 else f"{name}/{identity}"
+        row = shown, told["num_actors"], told["num_running"], by, len(seen.entries), namespace
+        table.add_row(*map(str, row))
+    return table
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    """What `show` prints of a pool."""
+    lines = [f"{told['name']}: {told['num_running']} of {told['num_actors']} reader actors run"]
+    lines.append(f"  its program asks for {told['program']}" if told["drivers"] else "  nobody reads with it")
+    if asked := told["asked"]:
+        number = asked["num_actors"]
+        asks = f"{number} is asked for by a {asked['by']}" if number is not None else "which holds again"
+        lines.append(f"  {asks}: {asked['reason']}")
+    lines += [f"  on {host}: {num_running}" for host, num_running in sorted(told["hosts"].items())]
+    for driver in told["drivers"]:
+        room = f"{driver['max_nbytes'] / 2**20:,.1f} MiB in flight at most"
+        lines.append(f"  read by process {driver['pid']} of {driver['host']}, Ray job {driver['job_id']}, {room}")
+    return lines + [f"  {kind}: {number}" for kind, number in sorted(told["counts"].items())]
 
 
 def _drivers(entries: list[Entry]) -> str:

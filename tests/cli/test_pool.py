@@ -1,0 +1,52 @@
+"""What `datarax-ray pool` prints of pools, by value; with real ones in tests/actors/outside."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from datarax_ray.actors.outside.sizing import Entry, PoolId, PoolSeen, Wish
+from datarax_ray.cli import pool as pool_command
+
+
+def entry(pool: PoolId, max_nbytes: int = 64 * 2**20) -> Entry:
+    return Entry(*pool, "u", "01", "host", 7, "3", 3, {"host": 3}, max_nbytes=max_nbytes)
+
+
+def rows(pools: dict[PoolId, PoolSeen]) -> list[list[str]]:
+    """The cells of each line of `pool list` below its heading."""
+    printed = io.StringIO()
+    Console(file=printed, width=200).print(pool_command._table(pools))
+    return [
+        [cell.strip() for cell in line.split("  ") if cell.strip()] for line in printed.getvalue().splitlines()[3:-1]
+    ]
+
+
+def test_pools_of_one_name_are_listed_by_what_the_other_commands_take() -> None:
+    """Jobs of one sweep, each with transforms of its own: ten rows of one name told nobody which to stop."""
+    one, other, alone = ("team", "sweep", "11aa"), ("team", "sweep", "22bb"), ("team", "eval", "33cc")
+    pools = {pool: PoolSeen((entry(pool),)) for pool in (one, other, alone)}
+    shown = [row[0] for row in rows(pools)]
+    assert shown == ["sweep/11aa", "sweep/22bb", "eval"]
+    assert [pool_command._found(name, pools)[0] for name in shown] == [one, other, alone]
+
+
+def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_the_program_too() -> None:
+    pool = ("team", "train", "11aa")
+    auto = PoolSeen((entry(pool),), Wish(None, "person", "t", "ann on host asked for it"))
+    fixed = PoolSeen((entry(pool),), Wish(64, "person", "t", "ann on host asked for it"))
+    waits = PoolSeen(actors=("a", "b"))
+    assert [rows({pool: seen})[0][3] for seen in (auto, fixed, waits)] == ["program: 3", "person: 64", "nobody"]
+    told = {seen.wish: pool_command._lines(pool_command._told(pool, seen))[1:3] for seen in (auto, fixed)}
+    assert told[auto.wish] == ["  its program asks for 3", "  which holds again: ann on host asked for it"]
+    assert told[fixed.wish] == ["  its program asks for 3", "  64 is asked for by a person: ann on host asked for it"]
+
+
+def test_less_than_a_mebibyte_in_flight_is_not_told_as_none() -> None:
+    pool = ("team", "train", "11aa")
+    line = pool_command._lines(pool_command._told(pool, PoolSeen((entry(pool, 2**19), entry(pool, 1600 * 2**20)))))
+    assert [each.rpartition(", ")[2] for each in line if "in flight" in each] == [
+        "0.5 MiB in flight at most",
+        "1,600.0 MiB in flight at most",
+    ]
