@@ -20,7 +20,7 @@ _SAVED_FIRST = 2.0
 _NUM_LEARNED = 64  # of each size, the last ones
 _FEWEST_LEARNED = 8  # fewer tell nothing
 _TIMES = 3.0  # what nine in ten of these took
-_LEAST_S = 0.25  # a pause of Python's, or of a busy host
+_LEAST_S = 1.0  # so long a busy host may pause
 _MOST_AT_ONCE = 3  # of one range
 
 
