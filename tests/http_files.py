@@ -42,7 +42,7 @@ class HttpFiles:
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
     of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed; "other": with a
     body of other bytes. "short": gives the first half of the range that was asked for, and says so. "whole": as of a
-    server without ranges. "bare": without ETag.
+    server without ranges. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time of change, whatever it holds.
 
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
@@ -112,7 +112,10 @@ class HttpFiles:
             answer.send_header("Content-Range", f"bytes {begin}-{end - 1}/{total}")
         else:
             answer.send_response(200)
-        if what != "bare":
+        if what.endswith('"'):
+            answer.send_header("ETag", what)
+            answer.send_header("Last-Modified", "Wed, 21 Oct 2026 07:28:00 GMT")
+        elif what != "bare":
             answer.send_header("ETag", f'"{etag}"')
         if what == "bend":
             half = len(content) // 2

@@ -208,6 +208,19 @@ def test_another_version_is_another_file(tmp_path, served, cache):
     assert len(kept_in(cache)) == 3
 
 
+@pytest.mark.parametrize("etag", ['W/"1"', '""'])
+def test_what_an_etag_does_not_tell_for_sure_is_not_kept(tmp_path, served, cache, etag):
+    served.what = lambda number: etag
+    reader = reader_of(served, cache)
+    epoch(reader)
+    reader.close()
+    write_file(tmp_path / "data" / "0.array_record", (noise(7000 + i) for i in range(500)))
+    again = reader_of(served, cache)
+    assert again.read(np.arange(0, 1000, 9)) == [noise(7000 + i if i < 500 else i) for i in range(0, 1000, 9)]
+    again.close()
+    assert not cache.exists() or list(cache.iterdir()) == []
+
+
 @pytest.mark.parametrize("what", ["pages", "held", "header", "cut pages", "no pages", "marks", "lock"])
 def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
     reader = reader_of(served, cache)

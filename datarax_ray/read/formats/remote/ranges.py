@@ -397,7 +397,8 @@ async def _get_http(client: Any, url: str, start: int | None, stop: int, timeout
     headers = dict(options.pop("headers", {})) | {"Range": _header(start, stop), "Accept-Encoding": "identity"}
     async with session.get(client.encode_url(url), headers=headers, **options) as answer:
         answer.raise_for_status()
-        version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+        etag = answer.headers.get("ETag", "")
+        version = etag if etag.strip('W/"') else answer.headers.get("Last-Modified")  # '""' would be that of every file
         if answer.status == 206:
             content_range = answer.headers.get("Content-Range", "")
             return _answer(url, start, stop, content_range, version, await answer.read())
