@@ -263,7 +263,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """The batches [first, stop) once more, as NumPy arrays of the whole global batch, as they were before stages.
 
-        Numbered as in `locate`; fewer where the stream ends. The position does not move. A RaySource's actors read.
+        A last batch that pad_remainder fills has its own rows alone, and no mask. Numbered as in `locate`; fewer where
+        the stream ends. The position does not move. A RaySource's actors read.
 
         Raises: as locate.
         """

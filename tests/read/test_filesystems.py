@@ -4,11 +4,14 @@ import os
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
 import pytest
 from pyarrow import fs
+from pyarrow import parquet as pq
 
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import find as find_array_record
+from datarax_ray.sources import CSVSource, CSVSourceConfig, ParquetSource, ParquetSourceConfig
 
 SUFFIXES = (".parquet", ".pq")
 
@@ -143,3 +146,25 @@ def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
     Path(os.fsdecode(os.path.join(folder, b"x.parquet"))).write_bytes(b"x")
     with pytest.raises(ValueError, match=r"(\\xe9|\\udce9).*a name that is not UTF-8, .*rename it"):
         find_on(os.fsdecode(os.path.join(os.fsencode(tmp_path), named)), None, SUFFIXES)
+
+
+def csv(path):
+    path.write_text("x\n1\n2\n")
+    return CSVSource(CSVSourceConfig(), path)
+
+
+def table(path):
+    pq.write_table(pa.table({"x": [1, 2]}), path)
+    return ParquetSource(ParquetSourceConfig(), path)
+
+
+@pytest.mark.parametrize("source_of", [csv, table])
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, source_of):
+    source = source_of(tmp_path / "a")
+    (tmp_path / "a").unlink()
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(
+        ValueError, match=r"a was a file when the source was made, and is none now \(a pipe, or a device"
+    ):
+        source.get_batch(2)

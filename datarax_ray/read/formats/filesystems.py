@@ -80,11 +80,20 @@ def client_by_ranges(paths: Any) -> Any:
 
 
 def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
-    """The size of a file, and what tells this state of it from others, a time of change or an ETag; "" for nothing."""
+    """The size of a file, and what tells this state of it from others, a time of change or an ETag; "" for nothing.
+
+    Raises: ValueError for a pipe, a socket or a device, which would be waited for without an end.
+    """
+    from pyarrow.fs import FileType
+
     if (stamp := getattr(getattr(filesystem, "handler", None), "stamp", None)) is not None:
         found: tuple[int, str] = stamp(path)
         return found
     info = filesystem.get_file_info(path)
+    if info.type is FileType.Unknown:
+        raise ValueError(
+            f"{path} was a file when the source was made, and is none now (a pipe, or a device); put it back"
+        )
     return info.size, "" if info.mtime_ns is None else f"changed at {info.mtime_ns} ns"
 
 

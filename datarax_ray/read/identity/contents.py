@@ -1,7 +1,8 @@
 """What tells one file from another of the same name, size and count, without reading all of it.
 
 Across processes and hosts that is a digest of a part of its bytes, the same wherever a copy of the file lies. Within a
-process it is what the file system says of the file, which sees every later change of it, in place too.
+process it is what the file system says of the file, which sees every later change of it, in place too, but one of the
+same size whose time of change is put back to the nanosecond.
 """
 
 from __future__ import annotations
