@@ -110,5 +110,5 @@ def test_a_forked_process_is_told_at_once_or_right_and_the_other_loses_nothing(f
     assert dict(zip(owners, codes, strict=True)) == dict.fromkeys(owners, 0) | {"ends with 3": 3} | (
         {"stats": 1} if kind == "ray" else {}
     )
-    assert lines[-1] == "same True"
-    assert kind == "here" or lines[-2] == "lost {}"
+    assert "same True" in lines  # Ray may tell of the actor that was ended behind it
+    assert kind == "here" or "lost {}" in lines
