@@ -195,6 +195,11 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "numpy arrays": random_access(lambda: {"index": np.arange(N), "square": np.arange(N) ** 2}),
     "jax arrays": random_access(lambda: {"index": jnp.arange(N), "square": jnp.arange(N) ** 2}),
 }
+# Those of which another one reaches shared actors in the same way.
+ALIKE = {
+    *("array_record", "parquet", "webdataset", "csv", "grain range", "own class", "hf eager in memory"),
+    *("hf eager mapped", "numpy arrays"),
+}
 
 
 @pytest.fixture(params=list(SOURCES))
@@ -238,6 +243,9 @@ def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[.
     assert_resumes(lambda _: pipeline(make()), batches, states, every=5)
 
 
+@pytest.mark.parametrize(
+    "make", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in SOURCES], indirect=True
+)
 def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
     make: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:
