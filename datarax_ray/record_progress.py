@@ -110,10 +110,32 @@ class RecordProgress:
         return ", ".join([f"{self._done:,}{of}", *self._rates(), *([self._note] if self._note else [])])
 
     def _rates(self) -> list[str]:
-        """Since the first records came, as the time before was the start's; [] while there is nothing since."""
+        """Since the first records came, as the time before was the start's; [] while there is nothing since.
+
+        With how long the rest takes at that rate, where there is one.
+        """
         if self._begin is None or self._done == self._begin[1]:
             return []
         begin, records, nbytes = self._begin
         elapsed = max(self._shown - begin, 1e-9)
         rates = [f"{(self._done - records) / elapsed:,.0f} records/s"]
-        return [*rates, f"{(self._nbytes - nbytes) / elapsed / 1e6:,.1f} MB/s"] if self._show_nbytes else rates
+        if self._show_nbytes:
+            rates.append(f"{(self._nbytes - nbytes) / elapsed / 1e6:,.1f} MB/s")
+        left = (self._total or 0) - self._done
+        if left > 0:
+            rates.append(f"{_lasting(left * elapsed / (self._done - records))} left")
+        return rates
+
+
+def _lasting(seconds: float) -> str:
+    """A time to wait, for people.
+
+    >>> [_lasting(seconds) for seconds in (0.2, 75, 7260)]
+    ['1 s', '1 min 15 s', '2 h 1 min']
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -31,7 +31,7 @@ def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_en
             clock.now = float(second)
             progress.advance(500, 1_000_000)
     assert file.getvalue().splitlines() == [
-        "ingest: 2,500 of 4,000 (62%), 500 records/s, 1.0 MB/s",
+        "ingest: 2,500 of 4,000 (62%), 500 records/s, 1.0 MB/s, 3 s left",
         "ingest: 4,000 of 4,000 (100%), 500 records/s, 1.0 MB/s",
     ]
 
@@ -70,7 +70,7 @@ def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break()
         rest = list(progress(pipeline, "epochs", console=Console(file=file, width=200)))
     assert [x for batch in first + rest for x in batch["x"].tolist()] == [*range(25), *range(25)]
     lines = file.getvalue().splitlines()
-    assert re.fullmatch(r"epochs: 20 of 50 \(40%\), [\d,]+ records/s, waits \d+%", lines[0])
+    assert re.fullmatch(r"epochs: 20 of 50 \(40%\), [\d,]+ records/s, \d+ s left, waits \d+%", lines[0])
     assert re.fullmatch(r"epochs: 30 of 30 \(100%\), [\d,]+ records/s, waits \d+%", lines[1])
 
 

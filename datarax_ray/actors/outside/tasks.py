@@ -1,0 +1,116 @@
+"""Calls of one function on the hosts of a cluster, so many at a time. What is lost with a host is done again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+
+from datarax_ray.actors.connecting import connect
+from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
+from datarax_ray.actors.exit_reason import first_line
+from datarax_ray.read.errors import message_of
+
+_LOOK_S = 0.5  # between two looks at how far they are
+# Of one call whose process or host is lost. A host that goes takes all of its own with it, and spot hosts go often;
+# what ends its process by itself does so each time.
+_MAX_RETRIES = 5
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What a call raised, as a value: Ray's copy of an error is of another class, without its notes."""
+
+    error: BaseException
+
+
+class _Counts:
+    """How far each call is, by its number."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def note(self, index: int, count: int) -> None:
+        self._counts[index] = count
+
+    def all(self) -> dict[int, int]:
+        return self._counts
+
+
+def on_hosts(
+    function: Callable[[Any, Callable[[int], None]], Any],
+    each: Sequence[Any],
+    num_actors: int | None,
+    told: Callable[[Mapping[int, int]], None],
+) -> Generator[tuple[int, Any], None, None]:
+    """function(item, tell) for each item, so many at a time: its number and the result, as they come.
+
+    The function travels once, and is called again where its process or host is lost, so it is one whose result is the
+    same then. num_actors: None for one per CPU of the cluster but one. told: gets what calls have said of how far they
+    are by `tell(count)`, by their numbers, some times a second.
+
+    Raises: what a call raises, at once, and the others are ended; RuntimeError for one that is lost again and again.
+    """
+    check_can_connect()
+    with RAY_LOCK:
+        limit, num_cpus = connect(num_actors, 1.0)
+        connection = Connection()
+        limit = limit or max(1, int(ray.cluster_resources().get("CPU", 1)) - 1)
+        shared = ray.put(function)
+        counts = ray.remote(num_cpus=0, max_restarts=-1)(_Counts).remote()
+        options = {"num_cpus": num_cpus, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
+        call = ray.remote(**options)(_called)
+    left = deque(enumerate(each))
+    pending: dict[Any, int] = {}
+    try:
+        while left or pending:
+            with connection.held():
+                while left and len(pending) < limit:
+                    index, item = left.popleft()
+                    pending[call.remote(shared, index, item, counts)] = index
+            with connection.waiting():
+                done, _ = ray.wait(list(pending), timeout=_LOOK_S)
+                with contextlib.suppress(RayError, GetTimeoutError):  # its node went; it comes back
+                    told(ray.get(counts.all.remote(), timeout=_LOOK_S))
+            for ref in done:
+                index = pending.pop(ref)
+                try:
+                    with connection.waiting():
+                        found = ray.get(ref)
+                except RayError as error:
+                    raise RuntimeError(
+                        f"{each[index]}: its process ended {_MAX_RETRIES + 1} times, at last by {first_line(error)}. "
+                        "Where one record ends it, num_actors=0 shows how"
+                    ) from None
+                if isinstance(found, _Failed):
+                    raise found.error
+                yield index, found
+    finally:
+        del shared  # or the traceback of an error would keep it in the object store
+        with contextlib.suppress(Exception), connection.held():  # Ray is shut down, and they with it
+            for ref in pending:
+                ray.cancel(ref, force=True)
+            ray.kill(counts)
+
+
+def _called(function: Any, index: int, item: Any, counts: Any) -> Any:
+    """In a worker."""
+    if "jax" not in sys.modules:  # what users import may load it, and it would take the accelerator's memory
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    try:
+        return function(item, lambda count: counts.note.remote(index, count))
+    except Exception as error:
+        error.add_note(f"on {socket.gethostname()}")
+        try:
+            ray.cloudpickle.loads(ray.cloudpickle.dumps(error))
+        except Exception:
+            return _Failed(RuntimeError(f"{type(error).__name__}: {message_of(error)}"))
+        return _Failed(error)

@@ -1,0 +1,103 @@
+"""From columns to Arrow: a schema by the first elements, and tables of it. What has no place in Arrow is refused.
+
+The way back is read.formats.arrow.column_types: dense arrays come back as they were, objects as Python has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datarax_ray.read.elements.columns import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class UnfitError(ValueError):
+    """A value that has no place in what is written. index: of the row among those that were given."""
+
+    def __init__(self, message: str, index: int = 0) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def schema_of(columns: Columns) -> pa.Schema:
+    """The Arrow schema of rows like these.
+
+    Raises: UnfitError for a field that Arrow has no type for, or that says none, as all of its values are None.
+    """
+    import pyarrow as pa
+
+    if not isinstance(columns, Mapping):
+        raise UnfitError("an element is no dict of fields, and columns have names; name it in a transform")
+    return pa.schema([pa.field(name, _type(columns[name], name)) for name in columns])
+
+
+def table_of(columns: Columns, schema: pa.Schema) -> pa.Table:
+    """The rows as a table of this schema. Raises: UnfitError for others, naming the field and what it holds."""
+    import pyarrow as pa
+
+    if not isinstance(columns, Mapping) or set(columns) != set(schema.names):
+        have = sorted(columns) if isinstance(columns, Mapping) else type(columns).__name__
+        raise UnfitError(f"there are the fields {have}, and {sorted(schema.names)} in the first elements")
+    return pa.Table.from_arrays([_array(columns[each.name], each.type, each.name) for each in schema], schema=schema)
+
+
+def _type(column: Any, name: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if isinstance(column, Mapping):
+        return pa.struct([pa.field(key, _type(value, f"{name}.{key}")) for key, value in column.items()])
+    try:
+        kind = pa.array(column.tolist()).type if column.dtype == object else pa.from_numpy_dtype(column.dtype)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        said = type(column[0]).__name__ if column.dtype == object else str(column.dtype)
+        raise UnfitError(
+            f"field {name!r} is {said}, which Parquet has no type for ({error}); make it another in a transform, or "
+            "write ArrayRecord"
+        ) from error
+    if _says_nothing(kind):
+        raise UnfitError(
+            f"field {name!r} is {column[0]!r} in the first {len(column)} elements, which tells no type; leave it out"
+        )
+    if column.ndim == 2:
+        return pa.list_(kind, column.shape[1])
+    return kind if column.ndim == 1 else pa.fixed_shape_tensor(kind, column.shape[1:])
+
+
+def _says_nothing(kind: Any) -> bool:
+    """Whether this type holds a null type: of None alone, and of empty lists alone."""
+    from pyarrow import types as t
+
+    if t.is_null(kind):
+        return True
+    return any(_says_nothing(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _array(column: Any, kind: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    if isinstance(column, Mapping):
+        if not pa.types.is_struct(kind) or {each.name for each in kind} != set(column):
+            raise UnfitError(f"field {name!r} has the fields {sorted(column)}, and is {kind} in the first elements")
+        return pa.StructArray.from_arrays(
+            [_array(column[each.name], each.type, f"{name}.{each.name}") for each in kind], fields=list(kind)
+        )
+    try:
+        if column.dtype == object:
+            return pa.array(column.tolist(), kind)
+        if (found := _type(column, name)) != kind:
+            raise UnfitError(f"field {name!r} is {found}, and {kind} in the first elements")
+        if column.ndim == 1:
+            return pa.array(column, kind)
+        if column.ndim == 2:
+            flat = pa.array(np.ascontiguousarray(column).reshape(-1), kind.value_type)
+            return pa.FixedSizeListArray.from_arrays(flat, kind.list_size)
+        return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise UnfitError(
+            f"field {name!r} is {kind} in the first elements, and has another value here: {error}"
+        ) from error

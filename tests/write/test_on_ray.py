@@ -1,0 +1,63 @@
+"""Shards that hosts of a cluster write: the same bytes, and hosts that are lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datarax_ray.read.errors import RecordError
+from datarax_ray.write.formats import ArrayRecordFormat
+from datarax_ray.write.shards import write_dataset
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+N = 60
+
+
+@dataclass(frozen=True)
+class Records:
+    """Of a run. kills: a file; whose process reads record 25 while it is not there makes it, and is killed."""
+
+    kills: Path | None = None
+    broken: int = -1
+    driver: int = os.getpid()
+
+    def __call__(self, start: int, stop: int) -> Iterator[bytes]:
+        assert "jax" not in sys.modules or os.getpid() == self.driver
+        for index in range(start, stop):
+            if index == 25 and self.kills is not None and not self.kills.exists():
+                self.kills.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if index == self.broken:
+                raise RecordError.of(f"file[{index}]", index, "it is broken", ValueError("x"))
+            yield b"%d" % index * 10
+
+
+def write(folder: Path, read: Any = Records(), **given: Any) -> dict[str, bytes]:
+    write_dataset(read, N, folder, ArrayRecordFormat(4), made_from={"x": 1}, num_shards=5, **given)
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_the_bytes_are_the_same_for_any_number_of_actors(tmp_path: Path) -> None:
+    one = write(tmp_path / "0")
+    for num_actors in (1, 2, 3):
+        assert write(tmp_path / str(num_actors), num_actors=num_actors) == one
+
+
+def test_a_shard_whose_process_is_killed_is_written_again(tmp_path: Path) -> None:
+    found = write(tmp_path / "a", Records(kills=tmp_path / "killed"), num_actors=2)
+    assert (tmp_path / "killed").exists()
+    assert found == write(tmp_path / "b")  # the half file of the one that was killed is gone
+
+
+def test_an_error_in_an_actor_is_told_as_it_is_here(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"^file\[30\] \(position 30\): it is broken") as raised:
+        write(tmp_path / "a", Records(broken=30), num_actors=2)
+    assert any("shards are finished" in note for note in raised.value.__notes__)
+    assert write(tmp_path / "a", num_actors=2) == write(tmp_path / "b")
