@@ -10,8 +10,8 @@ import resource
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.identity.same_code import Code
 from datarax_ray.read.stream import Stream
+from datarax_ray.read.work_done import WorkDone, repeats
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -89,6 +90,7 @@ class ReaderActor:
         self._forgotten: OrderedDict[Hashable, None] = OrderedDict()
         self._expected: deque[ReadRequest] = deque(maxlen=_MAX_EXPECTED)
         self._at_since, self._is_trial = math.inf, False  # since when a read goes on
+        self._done = WorkDone(f"{os.getpid()} {time.time_ns()}", 0, 0, 0.0)
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
         if lingers:
             threading.Thread(target=self._end_once_over, name="datarax_ray-lease", daemon=True).start()
@@ -125,11 +127,11 @@ class ReaderActor:
                 stream: Any = self._description
                 while self._expected:
                     stream.expect(self._expected.popleft())
-                make = partial(timed, partial(digested, self._description.read))
+                make: Any = partial(timed, partial(digested, self._description.read))
                 if trial is not None:
                     trying = partial(try_to_read, partial(pickled, boxes[0], self._code), self._description, trial)
                     make = partial(digested, trying)
-                answer = self._shared.answer(request, make, _hand)
+                answer = self._shared.answer(request, partial(self._signed, make), _hand)
         except DescriptionLostError:
             raise  # the driver asks again
         except BaseException as error:  # a SystemExit of a data source would end this actor, and the next, and the next
@@ -146,6 +148,22 @@ class ReaderActor:
         self._counters["nbytes"] += answer.nbytes
         self._counters["read_s"] += time.perf_counter() - begin
         return answer
+
+    def _signed(self, make: Callable[[ReadRequest], Block], request: ReadRequest) -> Block:
+        """The block that is made, with what this process has done so far."""
+        block, done = make(request), self._done
+        kept: dict[str, int] = getattr(self._description, "counts", dict)()
+        self._done = WorkDone(
+            done.process,
+            done.num_blocks + 1,
+            done.num_elements + len(block.positions),
+            done.read_s + block.read_s,
+            repeats["requests"],
+            kept.get("num_from_memory", 0),
+            kept.get("num_from_storage", 0),
+            _max_rss_nbytes(),
+        )
+        return replace(block, done=self._done)
 
     @ray.method(concurrency_group="control")
     def stats(self, user: str | None = None) -> dict[str, Any]:
@@ -168,7 +186,7 @@ class ReaderActor:
             "worker_id": context.get_worker_id(),
             "at_s": max(0.0, time.perf_counter() - self._at_since),
             "is_trial": self._is_trial,
-            "max_rss_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "max_rss_nbytes": _max_rss_nbytes(),
             **self._counters,
             "kept": getattr(self._description, "counts", dict)(),
         }
@@ -232,6 +250,11 @@ def _hand(block: Block) -> Block | Handed:
         return Handed(ray.put(block), len(block.positions), block.nbytes)
     except (ObjectStoreFullError, OutOfDiskError):
         return block
+
+
+def _max_rss_nbytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def keep_freed_memory() -> None:

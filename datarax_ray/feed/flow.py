@@ -357,7 +357,8 @@ class Flow:
     def _arrive(self, event: Arrived) -> None:
         self._take(event.part)
         self._backups.read(event.part, self._clock())
-        self._timings.arrived(event.part.actor, event.block)
+        sharing = event.part.request.wanted.sharing
+        self._timings.arrived(event.part.actor, event.block, 1 if sharing is None else sharing.num_trainers)
         asked = self._settle(event.part)
         self._stall.over()
         found = self._opinions.heard(event.part, event.block, event.node, self._others(event.part))

@@ -11,11 +11,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from datarax_ray.feed.timeline.bins import OWN_WORK, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps
+from datarax_ray.read.work_done import WorkDone
 
 # A trainer that waits less than this of its time is not kept waiting by its data.
 NEVER_WAITS = 0.02
@@ -27,18 +28,56 @@ _MAX_ACTORS_SHOWN = 16
 
 @dataclass(frozen=True)
 class ActorWork:
-    """What one actor did for this stream: blocks, their elements and bytes, and the seconds that it read."""
+    """What one actor did meanwhile.
+
+    num_blocks, num_elements, nbytes, read_s: for this stream: blocks, their elements and bytes, and seconds that it
+    read. busy_s: that it read, for others too. num_retries: requests to the storage that it asked again.
+    num_from_memory, num_from_storage: records that cacheable=True found in memory, and not. max_rss_nbytes: the most
+    memory that its process has had.
+    """
 
     num_blocks: int = 0
     num_elements: int = 0
     nbytes: int = 0
     read_s: float = 0.0
+    busy_s: float = 0.0
+    num_retries: int = 0
+    num_from_memory: int = 0
+    num_from_storage: int = 0
+    max_rss_nbytes: int = 0
 
-    def plus(self, block: Block) -> ActorWork:
-        nbytes = self.nbytes + (block.whole_nbytes or block.nbytes)
+    def plus(self, block: Block, last: WorkDone | None) -> ActorWork:
+        """With this block. last: what the actor had done when it told that last; None before it told anything."""
+        before, done = _before(block, last), block.done or _alone(block)
         return ActorWork(
-            self.num_blocks + 1, self.num_elements + len(block.positions), nbytes, self.read_s + block.read_s
+            self.num_blocks + 1,
+            self.num_elements + len(block.positions),
+            self.nbytes + (block.whole_nbytes or block.nbytes),
+            self.read_s + block.read_s,
+            self.busy_s + max(0.0, done.read_s - before.read_s),
+            self.num_retries + max(0, done.num_retries - before.num_retries),
+            self.num_from_memory + max(0, done.num_from_memory - before.num_from_memory),
+            self.num_from_storage + max(0, done.num_from_storage - before.num_from_storage),
+            max(self.max_rss_nbytes, done.max_rss_nbytes),
         )
+
+    @property
+    def hits(self) -> float | None:
+        """The part of the records that came from memory; None where nobody looked there."""
+        asked = self.num_from_memory + self.num_from_storage
+        return self.num_from_memory / asked if asked else None
+
+
+def _alone(block: Block) -> WorkDone:
+    return WorkDone("", 1, len(block.positions), block.read_s)
+
+
+def _before(block: Block, last: WorkDone | None) -> WorkDone:
+    """What is not counted of what was done when this block was: it was before, or counted with another."""
+    done = block.done
+    if done is None or (last is None and done.num_blocks == 1) or (last is not None and last.process != done.process):
+        return WorkDone("", 0, 0, 0.0)
+    return last or replace(done, read_s=done.read_s - block.read_s)
 
 
 @dataclass(frozen=True)
@@ -52,7 +91,8 @@ class PipelineStats:
     "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes on
     their way, where that is known apart), "reading" (files, decompression, and what has no name of its own), "memory"
     (what cacheable=True keeps), each transform by name, "stacking". actors: what each did, by id; {} where it is read
-    in this process. num_actors: how many there are meant to be; 0 in this process.
+    in this process. num_actors: how many there are meant to be; 0 in this process. part: of each batch, that this
+    trainer takes. sharing: how many trainers have in common what each of them counts as reading.
     """
 
     num_batches: int
@@ -64,6 +104,14 @@ class PipelineStats:
     reading: Mapping[str, float] = field(default_factory=dict)
     actors: Mapping[int, ActorWork] = field(default_factory=dict)
     num_actors: int = 0
+    part: float = 1.0
+    sharing: int = 1
+
+    @property
+    def records_per_s(self) -> float:
+        """That all trainers take, since the first batch; 0 before the second."""
+        behind = self.num_records * (1 - 1 / self.num_batches) if self.num_batches else 0.0
+        return behind / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
     def waits(self) -> float:
@@ -72,9 +120,15 @@ class PipelineStats:
 
     @property
     def at_work(self) -> float:
-        """The part of their time that those who read are at work, from 0 to 1."""
+        """The part of their time that those who read are at work, for other trainers too, from 0 to 1."""
         total_s = (self.first_s + self.elapsed_s) * max(1, self.num_actors)
-        return min(1.0, sum(self.reading.values()) / total_s) if total_s else 0.0
+        return min(1.0, sum(self.reading.values()) / self._of_work / total_s) if total_s else 0.0
+
+    @property
+    def _of_work(self) -> float:
+        """The part of what the actors do that is for this trainer."""
+        busy_s = sum(work.busy_s for work in self.actors.values())
+        return min(1.0, sum(work.read_s for work in self.actors.values()) / busy_s) if busy_s else 1.0
 
     @property
     def verdict(self) -> str:
@@ -116,11 +170,11 @@ class PipelineStats:
         return name, self.reading.get(name, 0.0) / total_s if total_s else 0.0
 
     def _enough(self) -> int | None:
-        """Actors that read as fast as the trainer takes, were it never to wait; None where it does nothing else."""
+        """Actors that read as fast as the trainers take, were they never to wait; None where this does nothing else."""
         own_s = self.elapsed_s - self.waited_s
         if own_s < NEVER_WAITS * self.elapsed_s:
             return None
-        a_batch_s = sum(self.reading.values()) / (self.num_batches or 1)
+        a_batch_s = sum(self.reading.values()) / self._of_work / (self.num_batches or 1)
         return max(1, math.ceil(a_batch_s * max(1, self.num_batches - 1) / own_s / 0.9))
 
     def _missing(self) -> str:
@@ -140,7 +194,7 @@ class PipelineStats:
         lines = [
             self.verdict,
             f"{self.num_batches:,} batches, {self.num_records:,} records; the first after {self.first_s:.2f} s, the "
-            f"others in {self.elapsed_s:.2f} s",
+            f"others in {self.elapsed_s:.2f} s{self._rate()}",
         ]
         trainer = {"its own work": self.elapsed_s - self.waited_s, "waiting for a batch": self.waited_s}
         idle_s = max(0.0, self._total_s - sum(self.making.values()))
@@ -148,14 +202,39 @@ class PipelineStats:
         lines += _rows("making batches", {**self.making, "nothing to do": idle_s}, self._total_s)
         who = f"reading, {self.num_actors} actors" if self.num_actors else "reading, in this process"
         lines += _rows(who, self.reading, sum(self.reading.values()))
+        return "\n".join(lines + self._actor_table())
+
+    def _rate(self) -> str:
+        if not self.records_per_s:
+            return ""
+        here = "" if self.part == 1 else f" of all trainers, {self.records_per_s * self.part:,.0f} here"
+        return f": {self.records_per_s:,.0f} records/s{here}"
+
+    def _actor_table(self) -> list[str]:
+        """A line for each actor: what it reads in a second, the parts of its time, memory, retries, cache hits."""
+        if not self.actors:
+            return []
+        total_s = self._total_s or math.inf
+        names = (
+            ("elements/s", 12),
+            ("MiB/s", 8),
+            ("at work", 9),
+            ("here", 6),
+            ("memory", 10),
+            ("retries", 9),
+            ("hits", 6),
+        )
+        lines = ["actor " + "".join(f"{name:>{width}}" for name, width in names)]
         for actor, work in sorted(self.actors.items())[:_MAX_ACTORS_SHOWN]:
+            memory = f"{work.max_rss_nbytes / 2**20:,.0f} MiB" if work.max_rss_nbytes else "-"
             lines.append(
-                f"actor {actor}: {work.num_elements:,} elements, {work.nbytes / 2**20:,.1f} MiB in {work.num_blocks} "
-                f"blocks, at work {work.read_s / self._total_s if self._total_s else 0:.0%}"
+                f"{actor:<6}{work.num_elements / total_s:>12,.0f}{work.nbytes / 2**20 / total_s:>8,.1f}"
+                f"{min(1.0, work.busy_s / total_s):>9.0%}{min(1.0, work.read_s / total_s):>6.0%}{memory:>10}"
+                f"{work.num_retries:>9,}{'-' if work.hits is None else format(work.hits, '.0%'):>6}"
             )
         if len(self.actors) > _MAX_ACTORS_SHOWN:
             lines.append(f"and {len(self.actors) - _MAX_ACTORS_SHOWN} actors more")
-        return "\n".join(lines)
+        return lines
 
 
 def _rows(who: str, spent: Mapping[str, float], total_s: float) -> list[str]:
@@ -170,18 +249,28 @@ class Timings:
     what a third one reads meanwhile is that of a moment ago.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.time,
+        part: float = 1.0,
+    ) -> None:
         self.making = Laps(clock)
         self.timeline = Timeline()
         self._clock, self._now = clock, now
         self._reading: Counter[str] = Counter()
         self._actors: dict[int, ActorWork] = {}
+        self._done: dict[int, WorkDone] = {}  # what each told last
+        self._part, self._sharing = part, 1
         self._num_batches = self._num_records = 0
         self._first_s = self._waited_s = self._began = self._taken_at = 0.0
 
-    def arrived(self, actor: int, block: Block) -> None:
-        """Event: this actor's block is here."""
-        self._actors[actor] = self._actors.get(actor, ActorWork()).plus(block)
+    def arrived(self, actor: int, block: Block, sharing: int = 1) -> None:
+        """Event: this actor's block is here, which so many trainers have asked for."""
+        last, self._sharing = self._done.get(actor), sharing
+        self._actors[actor] = self._actors.get(actor, ActorWork()).plus(block, last)
+        if block.done is not None and (last is None or not block.done.is_older(last)):
+            self._done[actor] = block.done
         self._reading.update(block.spent)
         now = self._now()
         self.timeline.read(actor, min(block.read_at or now, now), block.spent)
@@ -220,4 +309,6 @@ class Timings:
             dict(self._reading),
             dict(self._actors) if num_actors else {},
             num_actors,
+            self._part,
+            self._sharing,
         )

@@ -146,7 +146,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             share=share,
             digest=digest,
         )
-        self._timings = Timings()
+        self._timings = Timings(part=self._options.rows.share.part)
         self.batch_size = self._options.batch_size
         self.drop_remainder, self.pad_remainder = self._options.drop_remainder, self._options.pad_remainder
         try:

@@ -28,6 +28,11 @@ class Share:
     parts: tuple[int, ...] = (0,)
     num_equal: int = 1
 
+    @property
+    def part(self) -> float:
+        """Of every batch; of rows that several have, its even part, so that all trainers together have 1."""
+        return len(self.parts) / self.num_parts / self.num_equal
+
 
 WHOLE = Share()
 

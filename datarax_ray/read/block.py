@@ -32,6 +32,7 @@ from datarax_ray.read.elements.row_digests import Digests, row_digests
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 from datarax_ray.read.laps import counted, lap
+from datarax_ray.read.work_done import WorkDone
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Block:
     columns take, where these hold none. digests: uint64 (k,), of each element (read.elements.row_digests); None where
     nobody wants them. learned: what reading told of the stream, for who schedules it: ShardEnds, where it is read by
     shards. spent: what reading it took, in seconds by what they went into; {} where that was not measured. read_at:
-    when that ended, as time.time() has it there. Neither is a part of what the block is.
+    when that ended, as time.time() has it there. done: what else who read it has done; None for this process. None of
+    these is a part of what the block is.
     """
 
     positions: Indices
@@ -61,6 +63,7 @@ class Block:
     learned: tuple[Any, ...] = ()
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
     read_at: float = field(default=0.0, compare=False)
+    done: WorkDone | None = field(default=None, compare=False)
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:

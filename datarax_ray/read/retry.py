@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
+from datarax_ray.read.work_done import repeats
 
 logger = logging.getLogger("datarax_ray")
 
@@ -114,6 +115,7 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
             if not tries:
                 said = "reading %s failed, asking again for about %.0f s: %s: %s"
                 logger.warning(said, what, sum(WAITS_S), type(error).__name__, _with_cause(error))
+            repeats["requests"] += 1
             time.sleep(wait_s * (1 + random.random()))  # or all that were refused would come back at once
     try:
         return read()

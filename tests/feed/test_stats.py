@@ -10,6 +10,7 @@ import pytest
 
 from datarax_ray.feed.stats import ActorWork, PipelineStats, Timings
 from datarax_ray.read.block import Block
+from datarax_ray.read.work_done import WorkDone
 
 # 101 batches: 1 s for the first, 10 s for the others; four actors that were at work for 40 of their 44 s
 BOUND_BY_ACTORS = PipelineStats(
@@ -20,7 +21,7 @@ BOUND_BY_ACTORS = PipelineStats(
     waited_s=6.0,
     making={"waiting": 9.0, "assembling": 0.5, "placing": 0.5},
     reading={"reading": 8.0, "DecodeImage": 30.0, "stacking": 2.0},
-    actors={index: ActorWork(25, 2525, 2**20, 10.0) for index in range(4)},
+    actors={index: ActorWork(25, 2525, 11 * 2**20, 10.0, 10.0, 0, 606, 1919, 212 * 2**20) for index in range(4)},
     num_actors=4,
 )
 
@@ -53,7 +54,7 @@ def test_the_verdict_names_what_the_others_wait_for(stats: PipelineStats, verdic
 
 
 def test_the_documents_show_what_is_printed() -> None:
-    printed = str(BOUND_BY_ACTORS).rsplit("\nactor 1", 1)[0]
+    printed = str(BOUND_BY_ACTORS).rsplit("\n2 ", 1)[0]
     page = Path(__file__).parents[2] / "docs" / "operations" / "where-the-time-goes.md"
     assert printed in page.read_text()
 
@@ -84,6 +85,39 @@ def test_what_is_counted_is_what_happened() -> None:
         waited_s=2.5,
         making={"waiting": 5.5, "assembling": 0.0},
         reading={"reading": 3.0, "crop": 1.0},
-        actors={1: ActorWork(2, 15, 47, 4.0)},
+        actors={1: ActorWork(2, 15, 47, 4.0, 4.0)},
         num_actors=2,
     )
+
+
+def told(process: str, num_blocks: int, read_s: float, **more: int) -> WorkDone:
+    return WorkDone(process, num_blocks, 10 * num_blocks, read_s, **more)
+
+
+def block(done: WorkDone | None, read_s: float = 1.0) -> Block:
+    return Block(np.arange(10), None, spent={"reading": read_s}, done=done)
+
+
+def test_what_an_actor_does_for_others_counts_as_its_work() -> None:
+    timings = Timings(lambda: 0.0)
+    timings.arrived(0, block(told("a", 1, 1.0)))
+    timings.arrived(0, block(told("a", 4, 6.0, num_retries=2, num_from_memory=30, max_rss_nbytes=5)))
+    timings.arrived(0, block(told("a", 3, 5.0, num_retries=1)))  # which was read before the last
+    timings.arrived(0, block(told("b", 1, 1.0, num_retries=1, num_from_storage=10, max_rss_nbytes=4)))  # in its place
+    timings.arrived(1, block(told("c", 100, 70.0, num_retries=9)))  # which others had before
+    timings.arrived(1, block(told("c", 102, 72.0, num_retries=9)))
+    assert timings.stats(2).actors == {
+        0: ActorWork(
+            4, 40, 0, 4.0, busy_s=7.0, num_retries=3, num_from_memory=30, num_from_storage=10, max_rss_nbytes=5
+        ),
+        1: ActorWork(2, 20, 0, 2.0, busy_s=3.0),
+    }
+    assert timings.stats(2).actors[0].hits == 0.75
+
+
+def test_actors_that_several_trainers_share_are_at_work_for_all_of_them() -> None:
+    half = {index: ActorWork(12, 1262, 2**19, 5.0, busy_s=10.0) for index in range(4)}
+    of_one = but(reading={"DecodeImage": 20.0}, actors=half, part=0.5)
+    assert of_one.at_work == pytest.approx(BOUND_BY_ACTORS.at_work)
+    assert "8 more actors would keep" in of_one.verdict
+    assert ": 1,000 records/s of all trainers, 500 here" in str(of_one)

@@ -22,13 +22,16 @@ Key = tuple[str, ...]
 def counts_of(stats: PipelineStats) -> dict[Key, float]:
     """What was counted, by the name of the metric or by who and what.
 
-    >>> counts_of(PipelineStats(3, 30, 1.0, 9.0, 2.0, {"placing": 0.5}, {"crop": 4.0}))
-    {('records',): 30, ('trainer', 'waiting'): 3.0, ('driver', 'placing'): 0.5, ('actors', 'crop'): 4.0}
+    What several trainers have together is counted by each for its part, so that their sum is what there was.
+
+    >>> counts_of(PipelineStats(3, 30, 1.0, 9.0, 2.0, {"placing": 0.5}, {"crop": 4.0}, part=0.5, sharing=2))
+    {('records',): 15.0, ('trainer', 'waiting'): 3.0, ('driver', 'placing'): 0.5, ('actors', 'crop'): 2.0}
     """
     waited = {"waiting": stats.first_s + stats.waited_s}
-    spent = {"trainer": waited, "driver": stats.making, "actors": stats.reading}
+    reading = {name: took / stats.sharing for name, took in stats.reading.items()}
+    spent = {"trainer": waited, "driver": stats.making, "actors": reading}
     seconds: dict[Key, float] = {(who, what): took for who, of in spent.items() for what, took in of.items()}
-    return {(RECORDS,): stats.num_records, **seconds}
+    return {(RECORDS,): stats.num_records * stats.part, **seconds}
 
 
 class Measures:

@@ -28,6 +28,7 @@ from typing import Any, Generic, TypeVar
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.hedging import Peers, hedged
 from datarax_ray.read.retry import is_transient, status_of
+from datarax_ray.read.work_done import repeats
 
 logger = logging.getLogger("datarax_ray")
 
@@ -297,6 +298,7 @@ async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remot
                         "the way to it, no broken data, so nothing is left out for it. Look at the service and the "
                         "network, and go on from the last state."
                     ) from cause(url, error)
+            repeats["requests"] += 1
             await asyncio.sleep(wait_s * (0.5 + random.random()))  # or all that were refused would come back at once
     finally:
         timer.cancel()
