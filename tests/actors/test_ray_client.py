@@ -68,10 +68,13 @@ def told(digest: hashlib._Hash, batch: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     port = free_port()
+    # With it, a server that the proxy forks may end by a segmentation fault in gRPC, and the client waits 30 s.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     head = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "ray_client_server_port": port}
     cluster = Cluster(initialize_head=True, head_node_args=head | BARE)
     yield f"ray://127.0.0.1:{port}"
     cluster.shutdown()
+    del os.environ["GRPC_ENABLE_FORK_SUPPORT"]
 
 
 def test_a_trainer_that_ray_client_connects_has_the_stream_through_a_kill_and_a_resume(
