@@ -103,9 +103,18 @@ def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
 
 def as_ragged(row: np.ndarray, copy: np.ndarray) -> np.ndarray:
     """The copy, which is a row of a ragged column where that is."""
-    if _RAGGED_ROWS.get(id(row)) is row:
-        _RAGGED_ROWS[id(copy)] = copy
-    return copy
+    return ragged_row(copy) if is_ragged_row(row) else copy
+
+
+def is_ragged_row(row: np.ndarray) -> bool:
+    """Whether this is a row of a ragged column, as it came out of it."""
+    return _RAGGED_ROWS.get(id(row)) is row
+
+
+def ragged_row(row: np.ndarray) -> np.ndarray:
+    """The row, which is one of a ragged column from now on."""
+    _RAGGED_ROWS[id(row)] = row
+    return row
 
 
 def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, Any]]:

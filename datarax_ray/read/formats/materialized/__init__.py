@@ -1,0 +1,1 @@
+"""What `materialize` wrote: elements as bytes, and what stands beside them."""
