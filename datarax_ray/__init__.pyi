@@ -32,6 +32,7 @@ from .sources import HFStreamingConfig as HFStreamingConfig
 from .sources import HFStreamingSource as HFStreamingSource
 from .sources import JSONLinesSource as JSONLinesSource
 from .sources import JSONLinesSourceConfig as JSONLinesSourceConfig
+from .sources import MaterializedSource as MaterializedSource
 from .sources import MixtureSource as MixtureSource
 from .sources import ParquetSource as ParquetSource
 from .sources import ParquetSourceConfig as ParquetSourceConfig
@@ -44,5 +45,6 @@ from .sources import TFRecordSourceConfig as TFRecordSourceConfig
 from .sources import WebDatasetSource as WebDatasetSource
 from .sources import WebDatasetSourceConfig as WebDatasetSourceConfig
 from .sources import from_hf as from_hf
+from .write.materialize import materialize as materialize
 
 __version__: str

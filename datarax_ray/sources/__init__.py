@@ -4,6 +4,7 @@ from datarax_ray.sources.array_record_source import ArrayRecordSourceConfig, Arr
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 from datarax_ray.sources.hugging_face import from_hf
+from datarax_ray.sources.materialized_source import MaterializedSource
 from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfig
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
@@ -23,6 +24,7 @@ __all__ = [
     "HFStreamingSource",
     "JSONLinesSource",
     "JSONLinesSourceConfig",
+    "MaterializedSource",
     "MixtureSource",
     "ParquetSource",
     "ParquetSourceConfig",

@@ -24,6 +24,7 @@ FINISHED = "dataset.json"
 UNFINISHED = "dataset.json.unfinished"
 _OURS = re.compile(r"data-\d{5,}-of-\d{5,}\.\w+")
 _PART = re.compile(r"\.data-\d{5,}-of-\d{5,}\.\w+\.[0-9a-f]+\.part|\.dataset\.json\.[0-9a-f]+\.part")
+_BESIDE = ("report.html",)  # which materialize writes anew
 _MAX_LISTED = 5
 
 
@@ -215,7 +216,7 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
 
 def _check_alone(folder: Path, mine: set[str]) -> None:
     """Raise ValueError where files of others stand in the folder: who reads it would read these as well."""
-    ours = mine | {FINISHED, UNFINISHED}
+    ours = mine | {FINISHED, UNFINISHED, *_BESIDE}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in ours)
     others = [name for name in others if not _PART.fullmatch(name)]
     if others:

@@ -270,7 +270,13 @@ class Progress:
         if isinstance(element, Mapping):
             error.add_note(given_note(element, error))
         verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
-        reason = f"{call.what} {verb} {message_of(error)}"
+        return self.settle(index, where, f"{call.what} {verb} {message_of(error)}", error)
+
+    def settle(self, index: int, where: str, reason: str, error: BaseException) -> bool:
+        """Leave an element out for this reason, or make it the block's failure, as on_error says. Returns whether left
+        out.
+        """
+        position = self.positions[index]
         failure = RecordError(f"{where} (position {position}): {reason}", position)
         failure.__cause__ = error
         if isinstance(error, Exception):  # who raises another asks for more than an element to be left out
@@ -284,7 +290,7 @@ class Progress:
             if is_left_out:
                 self.skipped.append(Skipped(where, position, reason))
                 return True
-        self.fail(index, reason, error)
+        self.failure = RecordError.of(where, position, reason, error)
         return False
 
     def fail(self, index: int, reason: str, error: BaseException) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read.elements.transforms import OnError, drops_alike, steps
+from datarax_ray.read.elements.transforms import OnError, Step, drops_alike, steps
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.stream import check_on_error, whole_epochs
 
@@ -38,13 +38,18 @@ class ElementStream:
         object.__setattr__(self, "_errors", errors)
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The transforms, told apart."""
+        return steps(self.transforms)
+
+    @property
     def stop(self) -> int | None:
         """The position after the last, None for an endless stream."""
         return None if self.num_epochs == -1 else self.num_epochs * self.order.cycle
 
     def drops_alike(self, is_packed: bool) -> bool:
         """See transforms.drops_alike."""
-        return drops_alike(steps(self.transforms), self.on_error, is_packed)
+        return drops_alike(self.steps, self.on_error, is_packed)
 
     @property
     def is_kept(self) -> bool:

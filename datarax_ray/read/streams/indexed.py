@@ -23,7 +23,7 @@ from datarax_ray.read.block import Block, block_of, takes_fixed_records, transfo
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import writable
-from datarax_ray.read.elements.transforms import Call, OnError, Progress, steps
+from datarax_ray.read.elements.transforms import Call, OnError, Progress
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES, Reader
@@ -132,7 +132,7 @@ class IndexedStream(ElementStream):
     @property
     def yields(self) -> Yields:
         """How many elements its positions give: those of records that a filter, say, leaves out give none."""
-        kinds = {step.kind for step in steps(self.transforms)}
+        kinds = {step.kind for step in self.steps}
         is_one_to_one = self.on_error == "raise" and kinds.isdisjoint(("filter", "flat_map"))
         return Yields(is_one_to_one, may_repeat="flat_map" in kinds)
 
@@ -194,7 +194,7 @@ class IndexedStream(ElementStream):
 
     def _elements(self, positions: Indices, records: Indices, ended: str = "") -> tuple[Progress, Columns]:
         """Up to stacking; there are columns where nothing was done to single elements since they were made."""
-        todo = steps(self.transforms)
+        todo = self.steps
         in_rows = bool(todo) and takes_fixed_records(todo[0])
         progress, columns = read_records(self.reader, positions, records, self.on_error, ended, in_rows)
         return progress, transformed(progress, columns, todo, self.order.seed)

@@ -1,0 +1,172 @@
+"""What stands beside materialised elements: which stream they are of, and where each of its records was."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from datarax_ray.plan.fingerprint import DriftError, check_drift
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.remote.ranges import Remote, is_url, read_tail, shown
+
+logger = logging.getLogger("datarax_ray")
+
+KEY = "materialized"
+_VERSION = 1
+_MANIFEST = "dataset.json"
+_MAX_NBYTES = 2**28  # of it, behind a URL: some KB for each shard
+
+_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)  # the last one
+# Runs of origins: one for each file of most formats. Where records have names of their own, as in tar files, nearly
+# every one is a run: then where they are now is told.
+_MAX_ORIGINS = 2**15
+
+
+class Origin(NamedTuple):
+    """Of consecutive records: the first, and its name, of which the number counts on; None for a name without one.
+
+    width: of the number, where it has leading zeros, else 0.
+    """
+
+    first: int
+    head: str
+    number: int | None
+    width: int
+    tail: str
+
+    def name(self, record: int) -> str:
+        """That of a record of these."""
+        return self.head if self.number is None else f"{self.head}{self._number(record):0{self.width}}{self.tail}"
+
+    def goes_on_in(self, other: Origin) -> bool:
+        """Whether the other one, of the records behind these, tells nothing that this one does not."""
+        return self.number is not None and other == Origin(
+            other.first, self.head, self._number(other.first), self.width, self.tail
+        )
+
+    def _number(self, record: int) -> int:
+        return (self.number or 0) + record - self.first
+
+
+def origins_of(names: Iterable[str], first: int) -> list[Origin]:
+    """The origins of records from the first on, as few as tell the name of each.
+
+    >>> origins_of(["a[8]", "a[9]", "a[10]", "b"], 3)
+    [Origin(first=3, head='a[', number=8, width=0, tail=']'), Origin(first=6, head='b', number=None, width=0, tail='')]
+    """
+    found: list[Origin] = []
+    for record, name in enumerate(names, first):
+        if found and found[-1].number is not None and found[-1].name(record) == name:
+            continue
+        match = _NUMBER.fullmatch(name)
+        if match is None:
+            found.append(Origin(record, name, None, 0, ""))
+            continue
+        head, digits, tail = match.groups()
+        width = len(digits) if digits.startswith("0") and len(digits) > 1 else 0
+        found.append(Origin(record, head, int(digits), width, tail))
+    return found
+
+
+@dataclass(frozen=True)
+class Written:
+    """num_records: of the source. num_transforms: how many of the stream's transforms were run on them. files,
+    transforms: what identifies both. origins: where the records were; () where that is not known.
+    """
+
+    num_records: int
+    num_transforms: int
+    files: Mapping[str, Any]
+    transforms: Mapping[str, Any]
+    origins: tuple[Origin, ...] = ()
+
+    def origin(self, record: int) -> str | None:
+        """Where a record was when it was read, for people; None where that is not known."""
+        if not self.origins:
+            return None
+        return self.origins[bisect.bisect_right(self.origins, record, key=lambda each: each.first) - 1].name(record)
+
+    def to_json(self) -> dict[str, Any]:
+        """What identifies it, as plain values: KEY of what dataset.json says that the files were made from."""
+        return {"version": _VERSION, **{each.name: getattr(self, each.name) for each in fields(self)[:-1]}}
+
+    def check(self, live: Mapping[str, Any], where: str) -> None:
+        """Raise DriftError unless these are the files and transforms that were written. live: those of a source."""
+        try:
+            told = check_drift({"files": self.files, "transforms": self.transforms}, live)
+        except DriftError as error:
+            lines = str(error).partition("\n")[2]
+            raise DriftError(
+                f"{where} was not written of this source, so it holds other elements. Materialize the source anew, to "
+                f"another folder, or give the one that it was written of:\n{_of_source(lines)}"
+            ) from None
+        for line in told:
+            logger.warning("%s: %s", where, _of_source(line))
+
+
+def opened(path: str) -> tuple[ArrayRecordReader, Written]:
+    """What reads the records that were written to a folder, or lie behind the URL of one, and of what they are.
+
+    Raises: FileNotFoundError where nothing was written, or not to its end; ValueError where it is something else, or
+    its files are not those that were written.
+    """
+    told = _told(path)
+    plain = told.get("made_from", {}).get(KEY) if isinstance(told.get("made_from"), Mapping) else None
+    if plain is None:
+        raise ValueError(
+            f"{shown(path)} was written by something else than materialize; load({shown(path)!r}) finds what reads it"
+        )
+    version = plain["version"]
+    if version != _VERSION:
+        raise ValueError(
+            f"{shown(path)} was materialized by another release: its version of that is {version}, this one reads "
+            f"{_VERSION}. Materialize the source anew, or read it with the release that wrote it"
+        )
+    shards = told["shards"]
+    reader = ArrayRecordReader.of([f"{path.rstrip('/')}/{shard['name']}" for shard in shards])
+    for shard, file in zip(shards, reader.files, strict=True):
+        found, was = (file.num_records, file.nbytes, file.content), (shard["num_records"], shard["nbytes"])
+        if found != (*was, shard["content"]):
+            others = " (others)" if found[:2] == was else ""
+            raise ValueError(
+                f"{file.name} is not the file that was written: it has {found[0]:,} records in {found[1]:,} bytes, and "
+                f"{was[0]:,} in {was[1]:,}{others} were written. Copy it anew, or materialize the source anew"
+            )
+    origins = [Origin(*each) for shard in shards for each in shard["said"]["origins"]]
+    known = {each.name: plain[each.name] for each in fields(Written)[:-1]}
+    return reader, Written(**known, origins=tuple(origins) if len(origins) <= _MAX_ORIGINS else ())
+
+
+def component_path(path: str, index: int) -> str:
+    """Where a component of a mixture is."""
+    return f"{path.rstrip('/')}/component-{index}"
+
+
+def _told(path: str) -> Mapping[str, Any]:
+    """What dataset.json says."""
+    name = f"{path.rstrip('/')}/{_MANIFEST}"
+    try:
+        if is_url(path):
+            found = json.loads(read_tail(name, _MAX_NBYTES, Remote()).data)
+        else:
+            with open(name, "rb") as file:
+                found = json.load(file)
+    except FileNotFoundError:
+        begun = not is_url(path) and os.path.exists(f"{name}.unfinished")
+        why = "it was not written to its end: call materialize again, which goes on" if begun else "nothing was written"
+        raise FileNotFoundError(f"{shown(path)} has no {_MANIFEST}: {why}") from None
+    except ValueError as error:
+        raise ValueError(f"{shown(name)} is damaged: {error}") from error
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{shown(name)} is damaged: it holds a {type(found).__name__}")
+    return found
+
+
+def _of_source(text: str) -> str:
+    return text.replace("the checkpoint was written", "it was written").replace("this pipeline", "this source")

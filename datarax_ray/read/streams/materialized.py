@@ -1,0 +1,121 @@
+"""A stream of which the first transforms were run once, and what they made is read in place of the source's records.
+
+What is written is of each record, not of each position: so order, epochs, random transforms and states are those of the
+live stream, and so is every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.block import transformed
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.transforms import Call, Progress
+from datarax_ray.read.formats.cache import cached
+from datarax_ray.read.formats.materialized.encoding import NOTHING, SEVERAL, columns_of, parts_of, value_of
+from datarax_ray.read.formats.materialized.written import Written, component_path, opened
+from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.laps import lap
+from datarax_ray.read.streams.indexed import IndexedStream, read_records
+from datarax_ray.read.streams.mixture import MixtureStream
+
+_READING = "reading what materialize wrote"
+
+
+@dataclass(frozen=True)
+class MaterializedStream(IndexedStream):
+    """What the live stream is, with a reader of the files in which its elements are; see ElementStream.
+
+    transforms: all of the live stream's; written.num_transforms of them are not run again.
+    """
+
+    written: Written = field(kw_only=True)
+    files: Mapping[str, Any] = field(kw_only=True)  # the fingerprint of the live stream's
+
+    @classmethod
+    def of(cls, live: IndexedStream, reader: Any, written: Written, where: str) -> MaterializedStream:
+        """The live stream, with its elements read from there. where: for people.
+
+        Raises: DriftError where others were written.
+        """
+        files = live.reader.fingerprint()
+        written.check(
+            {"files": files, "transforms": code_fingerprint(live.transforms[: written.num_transforms])}, where
+        )
+        if getattr(live.reader, "keeps_records", False):
+            reader = cached(reader, getattr(live.reader, "max_nbytes", None))
+        given = live.order, live.num_epochs, live.transforms, live.on_error
+        found = cls(reader, *given, written=written, files=files)
+        for name in ("_transforms", "_errors"):  # taken once, of the live stream; see ElementStream
+            object.__setattr__(found, name, getattr(live, name))
+        return found
+
+    @property
+    def homes(self) -> None:
+        """Where the live stream's files lie says nothing of these."""
+        return None
+
+    def locate(self, record: int) -> str:
+        """Where the record was that this was made of, where that is known, else where it is now."""
+        return self.written.origin(record) or self.reader.locate(record)
+
+    def settings(self) -> dict[str, Any]:
+        """Those of the live stream."""
+        return super().settings() | {"files": self.files}
+
+    def _elements(self, positions: Indices, records: Indices, ended: str = "") -> tuple[Progress, Columns]:
+        todo = self.steps[self.written.num_transforms :]
+        progress, _ = read_records(self.reader, positions, records, self.on_error, ended)
+        with lap("reading"):
+            columns = _decoded(progress, are_last=not todo)
+        return progress, transformed(progress, columns, todo, self.order.seed)
+
+
+def _decoded(progress: Progress, are_last: bool) -> Columns:
+    """What was written, in place of its bytes: columns where it was such, or becomes such by stacking; else None.
+
+    are_last: whether nothing is done to the elements any more.
+    """
+    progress.elements = list(progress.elements)
+    if any(record[:1] in (b"", bytes([NOTHING]), bytes([SEVERAL])) for record in progress.elements):
+        progress.run([Call(lambda record, *_: parts_of(record), _READING, "flat_map")])
+        _settle(progress)
+    if not progress.elements:
+        return None
+    if (columns := columns_of(progress.elements, are_last)) is not None:
+        progress.elements = []
+        return columns
+    progress.run([Call(lambda record, *_: value_of(record), _READING)])
+    return None
+
+
+def _settle(progress: Progress) -> None:
+    """Take what failed when it was written for a failure now, as on_error says, and elements for what they are."""
+    parts, kept = progress.elements, []
+    for index, (ordinal, *told) in enumerate(parts):
+        if ordinal is not None:
+            kept.append(index)
+        else:
+            where, reason = told
+            if not progress.settle(index, where, reason, ValueError("it failed so when it was materialised")):
+                break
+    progress.elements = [parts[index][1] for index in kept]
+    progress.ordinals = [parts[index][0] for index in kept]
+    progress.positions = [progress.positions[index] for index in kept]
+    progress.records = [progress.records[index] for index in kept]
+    progress.end_before_failure()
+
+
+def materialized(stream: Any, path: str) -> Any:
+    """The stream, read from what was written of it there; of a mixture, each component from a folder of its own.
+
+    Raises: TypeError for a stream that is not of records; else as MaterializedSource.
+    """
+    if isinstance(stream, MixtureStream):
+        parts = (materialized(each, component_path(path, index)) for index, each in enumerate(stream.components))
+        return replace(stream, components=tuple(parts))
+    reader, written = opened(path)
+    return MaterializedStream.of(stream, reader, written, path)

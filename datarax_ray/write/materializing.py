@@ -1,0 +1,151 @@
+"""What is written of a stream: for each of its records, what the first transforms make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.file_order import FileOrder
+from datarax_ray.read.elements.transforms import OnError, Step
+from datarax_ray.read.formats.materialized.encoding import Failed, UnwritableError, encoded, encoded_rows, record_of
+from datarax_ray.read.formats.materialized.written import Origin, Written, origins_of
+from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.kept_random import kept_random
+from datarax_ray.read.streams.indexed import IndexedStream, run_of
+from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
+
+# What these make of a record is another at each of its positions.
+_RANDOM = {
+    "random_map": "draws random numbers for each position",
+    "map_with_index": "is told the position",
+}
+
+
+def leading(stream: IndexedStream, num_transforms: int | None = None) -> int:
+    """How many of the stream's first transforms make the same of a record wherever it stands; num_transforms at most.
+
+    Raises: ValueError where there is none, where one of those that were asked for does not, and, where nobody said how
+    many, for one that would be left behind such.
+    """
+    steps = stream.steps
+    live = next((step for step in steps if _why_live(stream, step)), None)
+    most = len(steps) if live is None else live.index
+    if num_transforms is None:
+        behind = [step.name for step in steps[most:] if not _why_live(stream, step)]
+        if live is not None and most and behind:
+            raise ValueError(
+                f"transform {live.name} {_why_live(stream, live)}, so it runs live, and so does all behind it: "
+                f"{', '.join(behind)}. Move these before it, or say that the first {most} are to be written: "
+                f"num_transforms={most}"
+            )
+        num_transforms = most
+    if num_transforms > most:
+        if live is None:
+            raise ValueError(f"num_transforms={num_transforms}, and the source has {most} transforms")
+        raise ValueError(
+            f"num_transforms={num_transforms}, and transform {live.index} ({live.name}) {_why_live(stream, live)}: "
+            f"what it makes of a record is another in every epoch. Give at most {most}; it then runs live"
+        )
+    if num_transforms < 1:
+        first = f": the first, {live.name}, {_why_live(stream, live)}" if live is not None else ""
+        raise ValueError(f"there is no transform to run once{first}; the source's own files are as good")
+    return num_transforms
+
+
+def _why_live(stream: IndexedStream, step: Step) -> str:
+    if step.kind in _RANDOM:
+        return _RANDOM[step.kind]
+    if (drawn := kept_random(stream.transforms[step.index])) is not None:
+        return f"draws from {drawn}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What came of some consecutive records. records: as they are to be stored. origins: where they were."""
+
+    records: list[bytes]
+    statistics: Statistics
+    origins: list[Origin]
+
+
+@dataclass(frozen=True)
+class Materializing:
+    """A stream's first transforms, to be run on all records of its source. Picklable.
+
+    stream: with these transforms alone, in file order, and with failures let pass where on_error may let them.
+    """
+
+    stream: IndexedStream
+
+    @classmethod
+    def of(cls, stream: IndexedStream, num_transforms: int) -> Materializing:
+        """Raises: ValueError for records that depend on their positions, or lie on some nodes alone."""
+        if hasattr(stream.reader, "read_at") and not getattr(stream.reader, "keeps_records", False):
+            raise ValueError("this source makes its elements of positions, so there is nothing to write for a record")
+        if stream.homes is not None:
+            raise ValueError(
+                "the files lie on some nodes alone (files_on_nodes); copy them to where all nodes have them"
+            )
+        on_error: OnError = "raise" if stream.on_error == "raise" else "skip"
+        order = FileOrder(stream.order.num_records, stream.order.seed)
+        first = stream.transforms[:num_transforms]
+        return cls(replace(stream, order=order, num_epochs=1, transforms=first, on_error=on_error))
+
+    @property
+    def num_records(self) -> int:
+        return self.stream.order.num_records
+
+    def written(self) -> Written:
+        """What a stream must have that is to be read from what is written."""
+        transforms = self.stream.transforms
+        return Written(
+            self.num_records, len(transforms), self.stream.reader.fingerprint(), code_fingerprint(transforms)
+        )
+
+    def __call__(self, start: int, stop: int) -> Generator[bytes, None, dict[str, Any]]:
+        """What comes of each of the records [start, stop), to be stored; see write.shards.ReadRun.
+
+        A few are read at a time, and the same ones wherever this is called, so that statistics are the same as well.
+        """
+        statistics, origins = Statistics(), list[Origin]()
+        size = run_of(self.stream.reader)
+        for first in range(start, stop, size):
+            piece = self._piece(np.arange(first, min(first + size, stop)))
+            yield from piece.records
+            statistics += piece.statistics
+            origins += piece.origins[bool(origins and origins[-1].goes_on_in(piece.origins[0])) :]
+        return {"statistics": statistics.to_json(), "origins": list(map(list, origins))}
+
+    def _piece(self, records: np.ndarray) -> Piece:
+        progress, columns = self.stream._elements(records, records)
+        if progress.failure is not None:
+            raise progress.failure
+        positions = list(map(int, progress.positions))
+        try:
+            found = encoded_rows(columns, len(positions)) if columns is not None else None
+            stored = found or [encoded(element) for element in progress.elements]
+        except UnwritableError as error:
+            error.add_note(f"among the records from {self.stream.locate(int(records[0]))} on")
+            raise
+        fields = fields_of_columns(columns) if columns is not None else fields_of_elements(progress.elements)
+        ordinals: Sequence[int] = progress.ordinals or [0] * len(positions)
+        elements: dict[int, list[tuple[int, bytes]]] = {}
+        for position, ordinal, data in zip(positions, ordinals, stored, strict=True):
+            elements.setdefault(position, []).append((ordinal, data))
+        failed: dict[int, list[Failed]] = {}
+        for skip in progress.skipped:
+            failed.setdefault(skip.position, []).append(Failed(skip.where, skip.reason))
+        numbers = records.tolist()
+        statistics = Statistics(
+            len(numbers), len(positions), sum(n not in elements for n in numbers), len(progress.skipped), fields
+        )
+        names = [self.stream.locate(number) for number in numbers]
+        return Piece(
+            [record_of(elements.get(number, ()), failed.get(number, ())) for number in numbers],
+            statistics,
+            origins_of(names, numbers[0]),
+        )

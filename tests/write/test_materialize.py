@@ -1,0 +1,245 @@
+"""A stream that goes on from what was materialised is the live stream, which is the oracle here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from datarax_ray import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    ConcatThenSplit,
+    MaterializedSource,
+    MixtureSource,
+    ParquetSource,
+    ParquetSourceConfig,
+    Pipeline,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+    materialize,
+)
+from datarax_ray.plan.fingerprint import DriftError
+from tests.data import AddNoise, DropThirds, FailAt, decode
+from tests.resume import assert_equal, assert_resumes, run_saving
+
+
+class Repeat:
+    """Gives an element as often as its index says, modulo 3."""
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [element | {"copy": np.int32(copy)} for copy in range(element["index"] % 3)]
+
+
+class DropFirstCopy:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return int(element["copy"]) != 0
+
+
+class Doubled:
+    """Works on columns; what comes of it is columns."""
+
+    def map_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
+        return {"z": columns["values"] * 2, "index": columns["index"].astype(np.int32), "text": columns["name"]}
+
+
+class Noisy:
+    def random_map(self, element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return element | {"noise": rng.random(2), "kind": str(type(element["index"]))}
+
+
+class Placed:
+    def map_with_index(self, position: int, element: dict[str, Any]) -> dict[str, Any]:
+        return element | {"position": position}
+
+
+def tokens(element: dict[str, Any]) -> dict[str, Any]:
+    return {"tokens": np.arange(element["index"] % 5, dtype=np.int32) + element["index"]}
+
+
+CHAINS: dict[str, list[Any]] = {
+    "decoded": [decode],
+    "filtered, then random": [decode, DropThirds(), AddNoise()],
+    "several of one, of which some are dropped": [decode, Repeat(), DropFirstCopy(), AddNoise(), Placed()],
+    "columns": [decode, Doubled()],
+    "columns, then random": [decode, DropThirds(), Doubled(), Noisy()],
+    "failures": [decode, Repeat(), FailAt(4, 50, 119), DropThirds(), AddNoise()],
+}
+
+
+def live(files: list[Path], transforms: list[Any], **config: Any) -> ArrayRecordSourceModule:
+    settings = {"shuffle": True, "num_epochs": 2, "on_error": "skip"} | config
+    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**settings), files, transforms=transforms)
+
+
+def pipelines(source: Any, batch_size: int = 7, **options: Any) -> Callable[[], Pipeline]:
+    return lambda: Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
+
+
+def assert_interchangeable(one: Callable[[], Pipeline], other: Callable[[], Pipeline], every: int = 4) -> None:
+    """Each goes on from the other's states, with the same batches and the same states."""
+    with one() as pipeline:
+        batches, states = run_saving(pipeline)
+        told = pipeline.num_skipped, pipeline.skipped
+    with other() as pipeline:
+        found, others = run_saving(pipeline)
+        assert_equal(found, batches)
+        assert list(map(json.loads, others)) == list(map(json.loads, states))
+        assert (pipeline.num_skipped, pipeline.skipped) == told
+    assert_resumes(lambda _: other(), batches, states, every)
+    assert_resumes(lambda _: one(), batches, others, every)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_run_moves_from_live_to_materialised_and_back_after_any_batch(
+    files: list[Path], tmp_path: Path, name: str
+) -> None:
+    source = live(files, CHAINS[name])
+    done = materialize(source, tmp_path / "out", num_shards=3)
+    assert (done.num_records, len(list((tmp_path / "out").glob("*.array_record")))) == (120, 3)
+    assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / "out")))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"shuffle": False},
+        {"shuffle_block_size": 8, "seed": 3},
+        {"shuffle_block_size": "auto", "num_epochs": 1},
+        {"cacheable": True},
+    ],
+    ids=str,
+)
+def test_one_folder_serves_every_order(files: list[Path], tmp_path: Path, order: dict[str, Any]) -> None:
+    chain = CHAINS["filtered, then random"]
+    materialize(live(files, chain), tmp_path / "out")
+    source = live(files, chain, **order)
+    assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / "out")), every=9)
+
+
+def test_mixtures_go_on_with_their_components_materialised(files: list[Path], tmp_path: Path) -> None:
+    def half(paths: list[Path], seed: int) -> ArrayRecordSourceModule:
+        return live(paths, CHAINS["filtered, then random"], seed=seed, num_epochs=-1)
+
+    parts = [half(files[:3], 1), half(files[3:], 2)]
+    mixture = MixtureSource(parts, [1, 3], length=200)
+    done = materialize(mixture, tmp_path / "out")
+    assert [each.statistics.num_records for each in done.components] == [20, 100]
+    assert_interchangeable(pipelines(mixture), pipelines(MaterializedSource(mixture, tmp_path / "out")), every=5)
+    own = [parts[0], MaterializedSource(parts[1], tmp_path / "out" / "component-1")]
+    assert_interchangeable(pipelines(mixture), pipelines(MixtureSource(own, [1, 3], length=200)), every=11)
+
+
+def test_packing_stays_live(files: list[Path], tmp_path: Path) -> None:
+    source = live(files, [decode, tokens])
+    materialize(source, tmp_path / "out")
+    packed = {"packing": ConcatThenSplit(16, ["tokens"]), "batch_size": 3}
+    assert_interchangeable(
+        pipelines(source, **packed), pipelines(MaterializedSource(source, tmp_path / "out"), **packed), every=3
+    )
+
+
+def test_rows_of_parquet_with_nulls_and_lists_come_back(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = {
+        "n": [None if i % 5 == 0 else i for i in range(40)],
+        "list": [list(range(i % 4)) for i in range(40)],
+        "text": [f"é{i}" for i in range(40)],
+        "x": np.arange(40, dtype=np.float32),
+    }
+    parquet.write_table(pa.table(rows), tmp_path / "rows.parquet", row_group_size=8)
+
+    def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if name != "n"}
+
+    class WithMore:
+        def map_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
+            return {"y": columns["x"] + 1, **columns}
+
+    chains = (
+        [WithMore()],
+        [WithMore(), without_nulls],
+        [WithMore(), without_nulls, Placed()],
+        [without_nulls, WithMore()],
+    )
+    for index, chain in enumerate(chains):
+        source = ParquetSource(
+            ParquetSourceConfig(shuffle=True, num_epochs=2), tmp_path / "rows.parquet", transforms=chain
+        )
+        materialize(source, tmp_path / f"out{index}", num_shards=2)
+        assert_interchangeable(
+            pipelines(source),
+            pipelines(MaterializedSource(source, tmp_path / f"out{index}")),
+        )
+
+
+def test_records_are_still_named_as_the_files_have_them(files: list[Path], tmp_path: Path) -> None:
+    source = live(files, CHAINS["filtered, then random"])
+    materialize(source, tmp_path / "out", num_shards=3)
+    with pipelines(source)() as one, pipelines(MaterializedSource(source, tmp_path / "out"))() as other:
+        assert one.locate(5) == other.locate(5)
+
+
+def test_other_transforms_and_other_files_are_refused(files: list[Path], tmp_path: Path) -> None:
+    materialize(live(files, [decode, DropThirds()]), tmp_path / "out")
+    with pytest.raises(
+        DriftError, match=r"(?s)out was not written of this source.*number 1 \(FailAt\)|transforms.names"
+    ):
+        MaterializedSource(live(files, [decode, FailAt(3)]), tmp_path / "out")
+    with pytest.raises(DriftError, match="files.num_records: it was written with 120, this source has 20"):
+        MaterializedSource(live(files[:3], [decode, DropThirds()]), tmp_path / "out")
+    longer = live(files, [decode, DropThirds(), FailAt(500)])  # what is behind it runs live
+    assert_interchangeable(pipelines(longer), pipelines(MaterializedSource(longer, tmp_path / "out")), every=9)
+
+
+def test_what_cannot_be_run_once_is_refused_by_name(files: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"transform AddNoise draws random.*so does all behind it: DropThirds.*num_transforms=1",
+    ):
+        materialize(live(files, [decode, AddNoise(), DropThirds()]), tmp_path / "out")
+    with pytest.raises(ValueError, match=r"no transform to run once: the first, Placed, is told the position"):
+        materialize(live(files, [Placed()]), tmp_path / "out")
+    with pytest.raises(ValueError, match=r"num_transforms=2, and transform 1 \(AddNoise\) draws.*at most 1"):
+        materialize(live(files, [decode, AddNoise()]), tmp_path / "out", num_transforms=2)
+    assert not (tmp_path / "out").exists()
+    source = live(files, [decode, AddNoise(), DropThirds()])
+    materialize(source, tmp_path / "out", num_transforms=1)
+    assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / "out")), every=9)
+
+
+def test_a_value_that_would_not_come_back_is_refused_before_a_file_is_named(tmp_path: Path) -> None:
+    source = RandomAccessSource(
+        RandomAccessSourceConfig(), {"x": np.arange(4)}, transforms=[lambda element: {"x": Path("a")}]
+    )
+    with pytest.raises(TypeError, match="field 'x' is a PosixPath, which cannot be written"):
+        materialize(source, tmp_path / "out")
+
+
+def test_a_record_that_fails_ends_it_unless_errors_are_skipped(files: list[Path], tmp_path: Path) -> None:
+    source = live(files, [decode, FailAt(50)], on_error="raise")
+    with pytest.raises(ValueError, match=r"part-00003.array_record\[30\].*cannot divide element 50"):
+        materialize(source, tmp_path / "out")
+
+
+def test_a_folder_that_is_damaged_or_not_whole_is_refused(files: list[Path], tmp_path: Path) -> None:
+    source = live(files, [decode])
+    with pytest.raises(FileNotFoundError, match="nothing was written"):
+        MaterializedSource(source, tmp_path)
+    materialize(source, tmp_path / "out", num_shards=2)
+    (first, second) = sorted((tmp_path / "out").glob("*.array_record"))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(ValueError, match="is not the file that was written"):
+        MaterializedSource(source, tmp_path / "out")
+    (tmp_path / "out" / "dataset.json").write_text("{}")
+    with pytest.raises(ValueError, match="written by something else than materialize"):
+        MaterializedSource(source, tmp_path / "out")
+    with pytest.raises(TypeError, match="given to materialize, got"):
+        MaterializedSource(tmp_path, tmp_path / "out")
