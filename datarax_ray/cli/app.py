@@ -315,6 +315,68 @@ def inspect(
         run(paths, num_elements, as_json, out)
 
 
+@app.command()
+def preprocess(
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help="train.py:make_source or package.module:make_source: a source or Pipeline, or a function that returns "
+            'one. The file is imported: what it runs belongs under `if __name__ == "__main__":`.',
+            show_default=False,
+        ),
+    ],
+    destination: Annotated[
+        Path, typer.Argument(metavar="DST", help="A folder, empty or new, that all hosts see.", show_default=False)
+    ],
+    num_transforms: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="How many of the first transforms to run. Default: all up to the first random one.",
+            show_default=False,
+        ),
+    ] = None,
+    num_actors: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Files that are written at the same time, by Ray; 0 writes in this process, without Ray. Default: one "
+            "per CPU of the cluster but one.",
+            show_default=False,
+        ),
+    ] = None,
+    num_shards: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Files, of each component. Default: of 256 MiB.", show_default=False),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Begin anew in a folder that holds something else of this command.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Run a source's transforms once, and write what they make: MaterializedSource(source, DST) reads it.
+
+    It is the same stream, with states that fit both, so that a run may go on from what was written in the middle of an
+    epoch. Random transforms, stages and packing stay live; a mixture's components go to folders of their own. With
+    statistics by field, in DST/report.html too. The progress goes to stderr. After Ctrl-C (exit status 130), a SIGTERM
+    (143) or an error (1) the same command goes on.
+
+    \b
+    Examples:
+      datarax-ray preprocess train.py:make_source /data/tokens
+      datarax-ray preprocess train.py:make_pipeline /data/tokens --num-transforms 2 --num-actors 64 --json
+    """
+    with told(err):
+        from datarax_ray.cli.writing.preprocess import Request, run
+
+        request = Request(spec, destination, num_transforms, num_actors, num_shards, overwrite)
+        status = run(request, as_json, out, err)
+    raise typer.Exit(status)
+
+
 Target = Annotated[
     str,
     typer.Argument(

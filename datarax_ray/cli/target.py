@@ -4,26 +4,54 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
 
 
 def pipeline_of(target: str) -> Pipeline:
-    """The Pipeline of this name, or what the function of this name returns, called with nothing.
+    """The Pipeline of this name, or what the function of this name returns; see _named.
+
+    Raises: ValueError for what is none, with the remedy; what the file itself raises, with a note.
+    """
+    from datarax_ray.pipeline import Pipeline
+
+    found = _named(target, "pipeline")
+    if not isinstance(found, Pipeline):
+        raise ValueError(f"{target} is a {type(found).__name__}; it must be a Pipeline, or a function that returns one")
+    return found
+
+
+def source_of(target: str) -> Any:
+    """The source of this name, or that of a Pipeline, or what the function of this name returns; see _named.
+
+    Raises: as pipeline_of.
+    """
+    found = _named(target, "source")
+    found = found if hasattr(found, "describe") else getattr(found, "source", found)
+    if not hasattr(found, "describe"):
+        raise ValueError(
+            f"{target} is a {type(found).__name__}; it must be a source or a Pipeline, or a function that returns one"
+        )
+    return found
+
+
+def _named(target: str, kind: str) -> Any:
+    """What has this name, or what the function of this name returns, called with nothing.
 
     A file is read as Python reads a script, but for what stands under `if __name__ == "__main__":`, which is not run.
     What it defines is of `__main__`: states that the script saved are of the same code, and actors need no such file.
 
-    Raises: ValueError for what is none, with the remedy; what the file itself raises, with a note.
+    Raises: ValueError where there is no such name; what the file itself raises, with a note.
     """
     where, _, name = target.rpartition(":")
     if not names_a_pipeline(target):
-        raise ValueError(f"{target!r} names no pipeline; write train.py:make_pipeline, or package.module:make_pipeline")
+        raise ValueError(f"{target!r} names no {kind}; write train.py:make_{kind}, or package.module:make_{kind}")
     try:
         module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except Exception as error:
@@ -33,13 +61,8 @@ def pipeline_of(target: str) -> Pipeline:
     if found is None:
         have = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
         raise ValueError(f"{where} has no {name}; it has {have or 'no functions'}")
-    from datarax_ray.pipeline import Pipeline
-
-    if not isinstance(found, Pipeline) and callable(found):
-        found = found()
-    if not isinstance(found, Pipeline):
-        raise ValueError(f"{target} is a {type(found).__name__}; it must be a Pipeline, or a function that returns one")
-    return found
+    is_one = not inspect.isclass(found) and (hasattr(found, "describe") or hasattr(found, "source"))
+    return found() if callable(found) and not is_one else found
 
 
 def names_a_pipeline(target: str) -> bool:

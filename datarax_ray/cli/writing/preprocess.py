@@ -1,0 +1,77 @@
+"""`datarax-ray preprocess`: a source's transforms run once, and what they make written, with statistics."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from datarax_ray.cli.screen import stopped_by
+from datarax_ray.cli.target import source_of
+from datarax_ray.write.materialize import REPORT, Component, Materialized, materialize
+from datarax_ray.write.statistics_page import summary
+
+_MAX_FIELDS = 30  # in the terminal
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to write; see materialize."""
+
+    target: str
+    destination: Path
+    num_transforms: int | None
+    num_actors: int | None
+    num_shards: int | None
+    overwrite: bool
+
+
+def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
+    """Write, with the progress on `err`, then print what was written on `out`. Returns the exit status."""
+    begin = time.perf_counter()
+    try:
+        done = materialize(
+            source_of(request.target),
+            request.destination,
+            num_transforms=request.num_transforms,
+            num_actors=request.num_actors,
+            num_shards=request.num_shards,
+            overwrite=request.overwrite,
+            console=err,
+        )
+    except (KeyboardInterrupt, SystemExit) as end:
+        cause, status = stopped_by(end)
+        err.print(f"stopped by {cause}; {' '.join(getattr(end, '__notes__', ()))}", soft_wrap=True)
+        return status
+    if as_json:
+        out.print_json(json.dumps(done.to_json() | {"elapsed_s": round(time.perf_counter() - begin, 3)}))
+    else:
+        _report(done, time.perf_counter() - begin, out)
+    return 0
+
+
+def _report(done: Materialized, elapsed_s: float, out: Console) -> None:
+    for component in done.components:
+        out.print(f"{component.path}: {component.said}", soft_wrap=True)
+        out.print(f"{summary(component.statistics)}; {component.nbytes / 1e6:,.1f} MB", soft_wrap=True)
+        out.print(_table(component))
+    out.print(f"{done.num_records:,} records in {elapsed_s:,.1f} s; the page is {done.path}/{REPORT}", soft_wrap=True)
+    out.print(f"read it by: MaterializedSource(source, {done.path!r})", soft_wrap=True)
+
+
+def _table(component: Component) -> Table:
+    table = Table("field", "kind", "count", "mean", "std", "least", "most", "length", box=box.SIMPLE)
+    fields = list(component.statistics.fields.items())
+    for name, of in fields[:_MAX_FIELDS]:
+        numbers = (of.numbers.mean, of.numbers.std, of.numbers.least, of.numbers.most)
+        told = ["" if not of.numbers.count else f"{number:.5g}" for number in numbers if number is not None]
+        length = f"{of.lengths.least}–{of.lengths.most}" if of.lengths.count else ""
+        table.add_row(name, ", ".join(of.kinds), f"{of.count:,}", *(told or [""] * 4), length)
+    if len(fields) > _MAX_FIELDS:
+        table.add_row(f"and {len(fields) - _MAX_FIELDS} more")
+    return table

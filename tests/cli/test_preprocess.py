@@ -1,0 +1,83 @@
+"""`preprocess`: what a script's source becomes, in a process of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from datarax_ray.cli.writing.preprocess import Request, run
+from tests.cli.conftest import Command
+
+SCRIPT = """
+import numpy as np
+from datarax_ray import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
+
+class Even:
+    def filter(self, element):
+        return element["x"] % 2 == 0
+
+def square(element):
+    return {"y": np.float32(element["x"]) ** 2, "word": "ab" * int(element["x"] % 4)}
+
+def make_source(n=20):
+    config = RandomAccessSourceConfig(shuffle=True, num_epochs=1)
+    return RandomAccessSource(config, {"x": np.arange(n)}, transforms=[Even(), square])
+
+def make_mixture():
+    return MixtureSource([make_source(), make_source(8)])
+
+number = 7
+"""
+
+
+def test_a_source_of_a_script_is_written_with_its_statistics(command: Command, tmp_path: Path) -> None:
+    script, folder = tmp_path / "train.py", tmp_path / "out"
+    script.write_text(SCRIPT)
+    done = command("preprocess", f"{script}:make_source", folder, "--num-actors", 0, "--json")
+    assert done.returncode == 0, done.stderr
+    (component,) = json.loads(done.stdout)["components"]
+    statistics = component["statistics"]
+    assert component["written"] == ["Even", "square"]
+    assert (statistics["num_records"], statistics["num_elements"], statistics["num_left_out"]) == (20, 10, 10)
+    want = np.arange(0, 20, 2, np.float32) ** 2
+    assert statistics["fields"]["y"]["numbers"]["mean"] == want.mean()
+    assert statistics["fields"]["word"]["by_value"] == {"": 5, "abab": 5}
+    page = (folder / "report.html").read_text()
+    assert "20 records gave 10 elements; 10 records (50 %) gave none" in page
+    assert "<td>word</td>" in page
+    assert "http" not in page  # it needs nothing from elsewhere
+
+
+def told(target: str, folder: Path, as_json: bool = False) -> str:
+    """What the command prints, in this process."""
+    out = Console(file=io.StringIO(), width=300)
+    request = Request(target, folder, None, 0, None, False)
+    assert run(request, as_json, out, Console(quiet=True)) == 0
+    return str(out.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_a_mixture_has_a_folder_and_statistics_for_each_component(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    script, folder = tmp_path / "train.py", tmp_path / "out"
+    script.write_text(SCRIPT)
+    said = told(f"{script}:make_mixture", folder)
+    assert "component-1: ran once: Even, square" in said
+    assert "8 records gave 4 elements; 4 records (50 %) gave none" in said
+    assert f"read it by: MaterializedSource(source, '{folder}')" in said
+    page = (folder / "report.html").read_text()
+    assert "<h2>component-1</h2>" in page
+    found = json.loads(told(f"{script}:make_mixture", folder, as_json=True))  # it is all there, and is not made again
+    assert [each["statistics"]["num_records"] for each in found["components"]] == [20, 8]
+    assert (folder / "report.html").read_text() == page
+    with pytest.raises(ValueError, match="is a int; it must be a source or a Pipeline"):
+        told(f"{script}:number", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
