@@ -56,6 +56,7 @@ MARKS = {
     "grain": ("ray", "jax"),
     "pipeline": ("jax",),
     "sources": ("jax",),
+    "write": ("jax",),
 }
 
 

@@ -316,6 +316,95 @@ def inspect(
 
 
 @app.command()
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SRC",
+            help="As `load` takes it: a file, glob (quoted), directory or URL of one format, or hf:NAME, or "
+            "imagefolder:DIR.",
+            show_default=False,
+        ),
+    ],
+    destination: Annotated[
+        Path, typer.Argument(metavar="DST", help="A folder, empty or new, that all hosts see.", show_default=False)
+    ],
+    to: Annotated[str, typer.Option("--format", metavar="FORMAT", help="array_record or parquet.")] = "array_record",
+    group_size: Annotated[
+        str,
+        typer.Option(metavar="N|auto", help="Records that are compressed together; of Parquet, rows of a row group."),
+    ] = "auto",
+    num_shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Files. Default: of 256 MiB each, before compression.", show_default=False
+        ),
+    ] = None,
+    num_actors: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Files that are written at the same time, by Ray; 0 writes in this process, without Ray. Default: one "
+            "per CPU of the cluster but one, and 0 for one file.",
+            show_default=False,
+        ),
+    ] = None,
+    decoder: Annotated[
+        str, typer.Option(metavar="DECODER", help="What a record is, as of `ingest`; none keeps its bytes.")
+    ] = "none",
+    split: Annotated[
+        str | None, typer.Option(metavar="SPLIT", help="Of hf:NAME; train by default.", show_default=False)
+    ] = None,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            metavar="raise|skip", help="What becomes of records that cannot be read; skipped ones are counted."
+        ),
+    ] = "raise",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Begin anew, whatever an earlier conversion wrote to DST.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Write what lies somewhere, in any format that is read here, as ArrayRecord or Parquet files.
+
+    Records of ArrayRecord and TFRecord keep their bytes. Rows become columns of Parquet, with their types and nulls; in
+    ArrayRecord each is a msgpack map, which DecodeMsgpack() reads. Pictures stay as they are encoded. What a format
+    cannot hold is refused, by the field's name.
+
+    Files get their names once they are whole, and dataset.json once all are. After Ctrl-C (exit status 130), a SIGTERM
+    (143) or a lost host the same command goes on with the files that are missing. The bytes do not depend on
+    --num-actors. Exits with 1 where anything cannot be read or written.
+
+    \b
+    Examples:
+      datarax-ray convert 'tf/train-*.tfrecord' /data/train
+      datarax-ray convert hf:ylecun/mnist /data/mnist --format parquet --split test
+      datarax-ray convert imagefolder:photos /data/photos --num-actors 16 --on-error skip
+    """
+    if to not in ("array_record", "parquet"):
+        raise typer.BadParameter(f"{to!r} is no format to write; use array_record or parquet", param_hint="--format")
+    if group_size != "auto" and not (group_size.isdecimal() and int(group_size) > 0):
+        raise typer.BadParameter(f"{group_size!r} is no number of at least 1, nor auto", param_hint="--group-size")
+    if on_error not in ("raise", "skip"):
+        raise typer.BadParameter(f"{on_error!r} is neither raise nor skip", param_hint="--on-error")
+    from datarax_ray.cli.decoder_option import parse_decoder
+
+    try:
+        transforms = parse_decoder(decoder)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--decoder") from error
+    with told(err):
+        from datarax_ray.cli.writing.convert import Request, run
+
+        size = None if group_size == "auto" else int(group_size)
+        request = Request(source, destination, to, size, num_shards, num_actors, transforms, split, on_error, overwrite)
+        status = run(request, as_json, out, err)
+    raise typer.Exit(status)
+
+
+@app.command()
 def preprocess(
     spec: Annotated[
         str,

@@ -183,7 +183,11 @@ def _one_by_one(
     write: Callable[[_Task, Tell], _Written], todo: Sequence[_Task], tell: Callable[[Mapping[int, int]], None]
 ) -> Generator[tuple[int, _Written], None, None]:
     for index, task in enumerate(todo):
-        yield index, write(task, lambda count, index=index: tell({index: count}))
+
+        def told(count: int, index: int = index) -> None:
+            tell({index: count})
+
+        yield index, write(task, told)
 
 
 def _named(task: _Task, written: _Written) -> Shard:

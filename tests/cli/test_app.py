@@ -21,6 +21,7 @@ def test_without_arguments_it_shows_its_help(command):
         "bench",
         "simulate",
         "inspect",
+        "convert",
         "locate",
         "replay",
         "checkpoint",

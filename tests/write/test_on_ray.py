@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.write.conversion import conversion_of
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import write_dataset
+from tests.data import write_file
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 N = 60
@@ -61,3 +68,20 @@ def test_an_error_in_an_actor_is_told_as_it_is_here(tmp_path: Path) -> None:
         write(tmp_path / "a", Records(broken=30), num_actors=2)
     assert any("shards are finished" in note for note in raised.value.__notes__)
     assert write(tmp_path / "a", num_actors=2) == write(tmp_path / "b")
+
+
+def test_a_conversion_gives_the_same_bytes_for_any_number_of_actors(tmp_path: Path) -> None:
+    rows = pa.table({"x": np.arange(N), "s": [f"row {i}" for i in range(N)]})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=8)
+    packed = write_file(tmp_path / "a.array_record", (b"%d" % i for i in range(N)), 4)
+    pairs = [(ParquetReader.of(tmp_path / "a.parquet"), "parquet"), (ArrayRecordReader.of(str(packed)), "array_record")]
+    for reader, to in pairs:
+        found = conversion_of(reader, to, group_size=5)  # type: ignore[arg-type]
+        converted = []
+        for num_actors in (0, 3):
+            folder = tmp_path / f"{to}-{num_actors}"
+            options = {"made_from": found.made_from, "num_shards": 4, "num_actors": num_actors}
+            write_dataset(found.read, found.num_records, folder, found.format, **options)
+            converted.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+        assert converted[0] == converted[1]
+        assert len(converted[0]) == 5

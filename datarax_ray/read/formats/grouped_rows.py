@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from typing import Any, Self
@@ -24,6 +25,7 @@ class GroupedRows:
 
     broken: type[Exception] = BrokenRowGroupError
     keeps_groups = True
+    breaks_whole = True  # one that does not decode has no row that can be read
 
     def __init__(
         self, given: dict[str, Any], rows: Sequence[Sequence[int]], nbytes: Sequence[Sequence[int]], types: ColumnTypes
@@ -72,6 +74,26 @@ class GroupedRows:
         """Forget every decoded group."""
         with self._lock:
             self._decoded.clear()
+
+    def runs(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The rows [start, stop), cut where groups end: what `table` takes."""
+        if start >= stop:
+            return []
+        ends = self._groups.starts[self._group_of(start) + 1 : self._group_of(stop - 1) + 1].tolist()
+        return list(itertools.pairwise([start, *ends, stop]))
+
+    def table(self, start: int, stop: int) -> Any:
+        """The rows [start, stop) of one group, as a pyarrow.Table: as they are stored, with their nulls.
+
+        Raises: as read.
+        """
+        group = self._group_of(start)
+        with self._lock:
+            return self._table_of(group).slice(start - int(self._groups.starts[group]), stop - start)
+
+    def _table_of(self, group: int) -> Any:
+        """A whole group, as it is stored."""
+        raise NotImplementedError
 
     def _group_of(self, record: int) -> int:
         return int(self._groups.of(np.array([record]))[0])

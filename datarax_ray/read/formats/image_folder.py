@@ -87,10 +87,18 @@ class ImageFolder(NamedArguments):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Raises: ValueError with the file's path for what is no image; StorageError where its folder is not there."""
+        encoded, label = self.encoded(index)
+        try:
+            return DecodeImage().map(encoded) | {"label": label}
+        except ValueError as error:
+            raise ValueError(f"{self.path(index)}: {error}") from None
+
+    def encoded(self, index: int) -> tuple[bytes, int]:
+        """The bytes of an image's file, and its label. Raises: StorageError where its folder is not there."""
         path = self.path(index)
         try:
             with open(path, "rb") as file:
-                encoded = file.read()
+                return file.read(), int(self._labels[index])
         except FileNotFoundError as error:
             if os.path.isdir(os.path.dirname(path)):  # this image alone was taken away
                 raise
@@ -98,10 +106,6 @@ class ImageFolder(NamedArguments):
                 f"{path}: its folder was there when the source was made, and is not here: a mount is missing, or the "
                 "folder was moved. No image is broken by that, so none is left out"
             ) from error
-        try:
-            return DecodeImage().map(encoded) | {"label": int(self._labels[index])}
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
 
     def __repr__(self) -> str:  # without the directory: the folder may move
         return f"ImageFolder(num_images={len(self)}, num_classes={len(self.class_names)}, digest={self._digest!r})"

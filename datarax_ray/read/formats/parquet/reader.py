@@ -166,18 +166,21 @@ class ParquetReader(GroupedRows):
             found.setdefault(file, []).append(index)
         return {file: np.array(indices) for file, indices in found.items()}
 
+    def _table_of(self, group: int) -> Any:
+        file, index = self._places[group]
+        if self._far is not None:
+            return self._far.table(file, index)
+        return retried(lambda: self._table(file, index), f"{self.footers.files[file].path}, row group {index}")
+
     def _decode(self, group: int) -> Columns:
         import pyarrow as pa
 
         file, index = self._places[group]
         path = self.footers.files[file].path
-        if self._far is None:
-            table = retried(lambda: self._table(file, index), f"{path}, row group {index}")
-        else:
-            if (part := next((part for part in self._parts if group in part), None)) is not None:
-                self._parts.remove(part)
-                self._far.fetch(self._by_file(part))
-            table = self._far.table(file, index)
+        if self._far is not None and (part := next((part for part in self._parts if group in part), None)) is not None:
+            self._parts.remove(part)
+            self._far.fetch(self._by_file(part))
+        table = self._table_of(group)
         try:
             return self._types.columns(in_storage(table))
         except UnlikeError as error:

@@ -25,6 +25,8 @@ class TextReader(GroupedRows):
     parse, each row is parsed alone, so that only those that do not are broken.
     """
 
+    breaks_whole = False
+
     def __init__(
         self,
         syntax: Syntax,
@@ -111,21 +113,49 @@ class TextReader(GroupedRows):
         file, index = self._places[group]
         return self._spans.read(file, self.files[file].spans[index : index + 1])[0]
 
+    def table(self, start: int, stop: int) -> Any:
+        """See GroupedRows; a single row also of a block that does not parse as a whole."""
+        try:
+            return super().table(start, stop)
+        except BrokenRowGroupError:
+            if stop - start > 1:
+                raise
+            with self._lock:
+                return self._parsed(*self._row_at(start))
+
+    def _table_of(self, group: int) -> Any:
+        return self._parsed(*self._block_at(group))
+
     def _decode(self, group: int) -> Columns:
+        return self._columns(*self._block_at(group))
+
+    def _block_at(self, group: int) -> tuple[bytes, TextFile, int, str]:
         file, index = self._places[group]
         found = self.files[file]
-        return self._columns(self._stored(group), found, found.rows[index], f"{found.path}, block {index} of its rows")
+        return self._stored(group), found, found.rows[index], f"{found.path}, block {index} of its rows"
 
     def _row(self, record: int) -> Columns:
         """The columns of one row, of a block that does not parse as a whole."""
+        return self._columns(*self._row_at(record))
+
+    def _row_at(self, record: int) -> tuple[bytes, TextFile, int, str]:
         group = self._group_of(record)
         if self._rows[0] != group:
             stored = self._stored(group)
             self._rows = group, [stored[start:stop] for start, stop in self._syntax.rows(stored, True).tolist()]
         row = self._rows[1][record - int(self._groups.starts[group])]
-        return self._columns(row, self.files[self._places[group][0]], 1, self.locate(record))
+        return row, self.files[self._places[group][0]], 1, self.locate(record)
 
     def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
+        try:
+            return self._types.columns(self._parsed(data, file, num_rows, where))
+        except UnlikeError as error:
+            raise ValueError(
+                f"{where}: {error}; pass fill_nulls={{{error.field!r}: value}} to put a value in place of nulls, or "
+                f"{{{error.field!r}: None}} to have the field on the host as Python has it"
+            ) from None
+
+    def _parsed(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Any:
         import pyarrow as pa
 
         try:
@@ -136,12 +166,7 @@ class TextReader(GroupedRows):
                 bent := bent_integer(data, file.names, self._syntax, self._inferred)
             ):
                 raise BrokenRowGroupError(f"{where}: {bent}")
-            return self._types.columns(table.select(self.schema.names))
-        except UnlikeError as error:
-            raise ValueError(
-                f"{where}: {error}; pass fill_nulls={{{error.field!r}: value}} to put a value in place of nulls, or "
-                f"{{{error.field!r}: None}} to have the field on the host as Python has it"
-            ) from None
+            return table.select(self.schema.names)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise BrokenRowGroupError(
                 f"{where} does not parse: {error}. Columns are of the types of the first rows, unless column_types "

@@ -1,0 +1,128 @@
+"""`datarax-ray convert`: what lies somewhere, in any format that is read here, as shards of ArrayRecord or Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from datarax_ray import load
+from datarax_ray.cli.screen import stopped_by
+from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.random_access import RandomAccessReader
+from datarax_ray.sources import from_hf
+from datarax_ray.write.conversion import To, conversion_of
+from datarax_ray.write.manifest import Manifest
+from datarax_ray.write.reading import EncodedImages
+from datarax_ray.write.shards import num_shards_for, write_dataset
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to write, and how. group_size, num_shards, num_actors: None to choose. split: of a Hugging Face dataset."""
+
+    source: str
+    destination: Path
+    to: str
+    group_size: int | None
+    num_shards: int | None
+    num_actors: int | None
+    transforms: tuple[Any, ...]
+    split: str | None
+    on_error: str
+    overwrite: bool
+
+
+def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
+    """Write, with the progress on `err`, then print what was written on `out`. Returns the exit status."""
+    begin = time.perf_counter()
+    if "://" in str(request.destination) or ":/" in str(request.destination):  # which Path makes of a URL
+        raise ValueError(
+            f"{request.destination} is a URL, and datasets are written to folders: write to one, and copy it, or mount "
+            "the bucket"
+        )
+    with contextlib.closing(_reader_of(request)) as reader:
+        found = conversion_of(
+            reader,
+            cast(To, request.to),
+            group_size=request.group_size,
+            on_error=request.on_error,
+            transforms=request.transforms,
+        )
+        num_shards = request.num_shards or num_shards_for(found.num_records, found.mean_nbytes)
+        num_actors = 0 if request.num_actors is None and num_shards == 1 else request.num_actors
+        try:
+            written = write_dataset(
+                found.read,
+                found.num_records,
+                request.destination,
+                found.format,
+                made_from=found.made_from,
+                num_shards=num_shards,
+                num_actors=num_actors,
+                overwrite=request.overwrite,
+                console=err,
+                title="convert",
+            )
+        except (KeyboardInterrupt, SystemExit) as end:
+            cause, status = stopped_by(end)
+            err.print(f"stopped by {cause}; {' '.join(getattr(end, '__notes__', ()))}", soft_wrap=True)
+            return status
+    _report(request, written, found.encoding, time.perf_counter() - begin, as_json, out)
+    return 0
+
+
+def _reader_of(request: Request) -> Any:
+    """What reads the records as they are stored."""
+    kind, _, name = request.source.partition(":")
+    if kind == "imagefolder":
+        return RandomAccessReader(EncodedImages(ImageFolder(name)))
+    if kind == "hf":  # a stream of shards cannot be cut into runs of records
+        return from_hf(name, request.split or "train", eager=True).describe().reader
+    return load(request.source, split=request.split).describe().reader
+
+
+def _report(
+    request: Request, written: Manifest, encoding: str | None, elapsed_s: float, as_json: bool, out: Console
+) -> None:
+    format = written.settings["format"]
+    num_skipped = sum((shard.said or {}).get("num_skipped", 0) for shard in written.shards)
+    skipped = [where for shard in written.shards for where in (shard.said or {}).get("skipped", ())]
+    if as_json:
+        facts = {
+            "destination": str(request.destination),
+            "format": format["name"],
+            "group_size": format["group_size"],
+            "encoding": encoding,
+            "num_records": written.num_records,
+            "num_skipped": num_skipped,
+            "num_shards": len(written.shards),
+            "nbytes": written.nbytes,
+            "elapsed_s": round(elapsed_s, 3),
+        }
+        out.print_json(json.dumps(facts))
+        return
+    files = "file" if len(written.shards) == 1 else "files"
+    out.print(
+        f"{request.destination}: {written.num_records:,} records in {len(written.shards):,} {files} of "
+        f"{format['name']}, {written.nbytes / 1e6:,.1f} MB, {elapsed_s:,.1f} s",
+        soft_wrap=True,
+    )
+    if num_skipped:
+        more = f" and {num_skipped - len(skipped[:5])} more" if num_skipped > len(skipped[:5]) else ""
+        out.print(
+            f"left out: {num_skipped:,} records that cannot be read: {', '.join(skipped[:5])}{more}", soft_wrap=True
+        )
+    decode = ", transforms=[DecodeMsgpack()]" if encoding else ""
+    out.print(f"read it by: load({str(request.destination)!r}{decode})", soft_wrap=True)
+    if format["name"] == "ArrayRecord" and format["group_size"] > 1:
+        out.print(
+            f'groups of {format["group_size"]} records: shuffle_block_size="auto" decodes each once in an epoch; for '
+            "a shuffle of single records write --group-size 1",
+            soft_wrap=True,
+        )

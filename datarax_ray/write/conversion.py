@@ -1,0 +1,117 @@
+"""How the records of a reader become those of another format: what reads them, and what they are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal
+
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.read.elements.columns import ColumnError, nbytes_of, stack
+from datarax_ray.read.streams.indexed import IndexedStream
+from datarax_ray.write.arrow import schema_of
+from datarax_ray.write.encoding import EncodeMsgpack
+from datarax_ray.write.formats import (
+    ArrayRecordFormat,
+    Format,
+    ParquetFormat,
+    group_size_for,
+    row_group_size_for,
+)
+from datarax_ray.write.reading import NameRecord, ReadRecords, ReadTables
+from datarax_ray.write.shards import ReadRun
+
+To = Literal["array_record", "parquet"]
+
+_FIRST = 256  # elements that decide what columns are, and how large a record is
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """read, format, made_from: as of write_dataset. mean_nbytes: of a record as it is written, before compression.
+
+    encoding: what one of its records is, where elements were made bytes; None where it is as it was.
+    """
+
+    read: ReadRun
+    num_records: int
+    format: Format
+    made_from: Mapping[str, Any]
+    mean_nbytes: float
+    encoding: str | None = None
+
+
+def conversion_of(
+    reader: Any, to: To, *, group_size: int | None = None, on_error: Any = "raise", transforms: tuple[Any, ...] = ()
+) -> Conversion:
+    """What writes the records of a reader in a format: `array_record` or `parquet`.
+
+    group_size: None for what fits the size of the records. transforms: decoders, of records that are bytes.
+
+    Raises: ValueError for fields that the format cannot hold, by name; what reading the first records raises.
+    """
+    stream = IndexedStream(reader, order_of(reader.num_records), 1, transforms, on_error)
+    made_from = {
+        "reader": type(reader).__name__,
+        "files": reader.fingerprint(),
+        "transforms": [repr(transform) for transform in transforms],
+        "on_error": on_error if isinstance(on_error, str) else "function",
+    }
+    encoder: EncodeMsgpack | None = None
+    read: ReadRun
+    schema: Any = None
+    if hasattr(reader, "table") and not transforms:
+        schema = _schema_of(reader)
+        encoder = EncodeMsgpack() if to == "array_record" else None
+        read = ReadTables(reader, schema, on_error, encoder)
+    else:
+        first = list(islice(ReadRecords(stream)(0, min(_FIRST, reader.num_records)), _FIRST))
+        if not first:
+            raise ValueError(f"none of the first {_FIRST} records can be read; nothing tells what they are")
+        is_bytes = isinstance(first[0], bytes)
+        if to == "array_record" and not is_bytes:
+            encoder = EncodeMsgpack()
+        elif to == "parquet":
+            if is_bytes:
+                stream = replace(stream, transforms=(*transforms, name := NameRecord()))
+                first = [name.map(each) for each in first]
+            schema = schema_of(_stacked(first))
+        read = ReadRecords(stream, schema, encoder)
+    mean = _mean_nbytes(read, reader.num_records)
+    format: Format = ArrayRecordFormat(group_size or group_size_for(mean))
+    if to == "parquet":
+        format = ParquetFormat(schema, group_size or row_group_size_for(mean))
+    encoding = None if encoder is None else "msgpack"
+    return Conversion(read, reader.num_records, format, made_from | {"encoding": encoding}, mean, encoding)
+
+
+def _schema_of(reader: Any) -> Any:
+    """Of the first rows that can be read."""
+    broken: Exception | None = None
+    for first, _ in reader.runs(0, reader.num_records):
+        try:
+            return reader.table(first, first + 1).schema
+        except reader.broken as error:
+            broken = broken or error
+    assert broken is not None
+    raise broken
+
+
+def _stacked(elements: list[Any]) -> Any:
+    """Their columns; of those before the first that differs, which is told of when it is read."""
+    try:
+        return stack(elements)
+    except ColumnError as error:
+        if not error.index:
+            raise
+        return _stacked(elements[: error.index])
+
+
+def _mean_nbytes(read: ReadRun, num_records: int) -> float:
+    """Of the first records, as they are written."""
+    sizes: list[float] = []
+    for item in read(0, min(_FIRST, num_records)):
+        rows = getattr(item, "num_rows", None)
+        sizes += [nbytes_of(item)] if rows is None else [item.nbytes / max(1, rows)] * rows
+    return sum(sizes) / max(1, len(sizes))

@@ -1,0 +1,60 @@
+"""`datarax-ray convert`, as a command: what it says, what Ctrl-C leaves, and what it refuses."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
+from datarax_ray.write.manifest import FINISHED, UNFINISHED
+from tests.cli.conftest import environment
+from tests.data import write_file
+from tests.waiting import until
+from tests.write.test_conversion import convert
+
+
+def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path) -> None:
+    records = [b"%07d" % i * 20 for i in range(200_000)]
+    source = write_file(tmp_path / "a.array_record", records, 256)
+    words = ["convert", source, tmp_path / "to", "--num-shards", 100, "--num-actors", 0, "--group-size", 1]
+    notes = tmp_path / "to" / UNFINISHED
+    with subprocess.Popen(
+        [sys.executable, "-m", "datarax_ray", *map(str, words)], stderr=subprocess.PIPE, text=True, env=environment()
+    ) as program:
+        until(lambda: notes.exists() and notes.read_text().count("\n") > 2, 100)
+        program.send_signal(signal.SIGINT)
+        assert program.stderr is not None
+        said = program.stderr.read()
+    assert program.returncode == 130
+    assert "stopped by Ctrl-C; " in said
+    assert "of 100 shards are finished" in said
+    names = {path.name for path in (tmp_path / "to").iterdir()}
+    assert FINISHED not in names
+    assert not any(name.endswith(".part") for name in names)
+    kept = {name: (tmp_path / "to" / name).stat().st_ino for name in names - {UNFINISHED}}
+    convert(str(source), tmp_path / "to", num_shards=100, group_size=1)
+    assert {name: (tmp_path / "to" / name).stat().st_ino for name in kept} == kept
+    found: list[bytes] = []
+    for path in sorted((tmp_path / "to").glob("*.array_record")):
+        reader = ArrayRecordReader(str(path))
+        found += reader.read_all()
+        reader.close()
+    assert found == records
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("--format", "csv"), 2, "'csv' is no format to write; use array_record or parquet"),
+        (("--group-size", "0"), 2, "'0' is no number of at least 1, nor auto"),
+        (("--on-error", "ignore"), 2, "'ignore' is neither raise nor skip"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_is_no_option_is_refused_with_those_that_are(command, tmp_path, words, status, message) -> None:
+    done = command("convert", tmp_path / "a", tmp_path / "to", *words)
+    assert (done.returncode, message in done.stderr) == (status, True)

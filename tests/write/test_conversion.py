@@ -1,0 +1,271 @@
+"""What lies somewhere as ArrayRecord and Parquet: looked at by readers that are not ours."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import msgpack
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+from rich.console import Console
+
+from datarax_ray import DecodeFields, DecodeMsgpack, load
+from datarax_ray.cli.writing.convert import Request, run
+from tests.data import write_file
+from tests.tars import write_tar
+from tests.tfrecords import write_tfrecord
+
+N = 23
+RECORDS = [b"record %d " % i * (i % 4) for i in range(N)]
+ROWS: list[dict[str, Any]] = [
+    {"x": i, "f": i / 4, "s": None if i % 5 == 4 else f"s{i}", "t": None if i % 7 == 6 else [i] * (i % 3)}
+    for i in range(N)
+]
+
+
+def png(i: int) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.fromarray(np.full((2 + i % 2, 3, 3), i, np.uint8)).save(file, "png")
+    return file.getvalue()
+
+
+def array_record(folder: Path) -> tuple[str, list[Any]]:
+    for k, cut in enumerate((RECORDS[:9], RECORDS[9:])):
+        write_file(folder / f"part-{k}.array_record", cut, 4)
+    return str(folder), RECORDS
+
+
+def tfrecord(folder: Path) -> tuple[str, list[Any]]:
+    for k, cut in enumerate((RECORDS[:9], RECORDS[9:])):
+        write_tfrecord(folder / f"part-{k}.tfrecord", cut)
+    return str(folder / "*.tfrecord"), RECORDS
+
+
+def parquet(folder: Path) -> tuple[str, list[Any]]:
+    for k, cut in enumerate((ROWS[:9], ROWS[9:])):
+        pq.write_table(pa.Table.from_pylist(cut), folder / f"part-{k}.parquet", row_group_size=4)
+    return str(folder), ROWS
+
+
+def csv(folder: Path) -> tuple[str, list[Any]]:
+    rows = [{"x": i, "f": i / 4 + 0.125, "s": f"s{i}"} for i in range(N)]
+    text = "".join(f"{row['x']},{row['f']},{row['s']}\n" for row in rows)
+    (folder / "a.csv").write_text("x,f,s\n" + text)
+    return str(folder / "a.csv"), rows
+
+
+def json_lines(folder: Path) -> tuple[str, list[Any]]:
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return str(folder), ROWS
+
+
+def tar(folder: Path) -> tuple[str, list[Any]]:
+    samples = [{"__key__": f"k{i}", "cls": b"%d" % (i % 3), "png": png(i)} for i in range(N)]
+    write_tar(folder / "a.tar", [(f"{s['__key__']}.{ext}", s[ext]) for s in samples for ext in ("cls", "png")])  # type: ignore[misc]
+    return str(folder), samples
+
+
+def images(folder: Path) -> tuple[str, list[Any]]:
+    rows = []
+    for label, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir()
+        for i in range(3):
+            (folder / name / f"{i}.png").write_bytes(png(10 * label + i))
+            rows.append({"image": png(10 * label + i), "label": label})
+    return f"imagefolder:{folder}", rows
+
+
+def hugging_face(folder: Path) -> tuple[str, list[Any]]:
+    (folder / "a.png").write_bytes(png(0))
+    rows: list[dict[str, Any]] = [
+        {"x": 1, "s": None, "picture": {"bytes": png(0), "path": "a.png"}},
+        {"x": None, "s": "b", "picture": {"bytes": png(1), "path": None}},
+        {"x": 3, "s": "c", "picture": None},
+    ]
+    given = [row | {"picture": str(folder / "a.png") if row["x"] == 1 else row["picture"]} for row in rows]
+    features = datasets.Features(
+        {"x": datasets.Value("int32"), "s": datasets.Value("string"), "picture": datasets.Image()}
+    )
+    datasets.Dataset.from_list(given, features=features).save_to_disk(folder / "saved")
+    return f"hf:{folder / 'saved'}", rows
+
+
+SOURCES: list[Callable[[Path], tuple[str, list[Any]]]] = [
+    array_record,
+    tfrecord,
+    parquet,
+    csv,
+    json_lines,
+    tar,
+    images,
+    hugging_face,
+]
+
+
+def convert(source: str, destination: Path, to: str = "array_record", **given: Any) -> tuple[dict[str, Any], str]:
+    """What it says as JSON, and what it shows meanwhile."""
+    options: dict[str, Any] = {
+        "group_size": None,
+        "num_shards": 3,
+        "num_actors": 0,
+        "transforms": (),
+        "split": None,
+        "on_error": "raise",
+        "overwrite": False,
+    }
+    out, err = Console(file=io.StringIO(), width=300), Console(file=io.StringIO(), width=300)
+    assert run(Request(source, destination, to, **options | given), True, out, err) == 0
+    return json.loads(out.file.getvalue()), err.file.getvalue()  # type: ignore[attr-defined]
+
+
+def records_of(folder: Path) -> list[bytes]:
+    found: list[bytes] = []
+    for path in sorted(folder.glob("*.array_record")):
+        reader = ArrayRecordReader(str(path))
+        found += reader.read_all()
+        reader.close()
+    return found
+
+
+@pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
+def test_every_source_becomes_array_record(make: Callable[[Path], tuple[str, list[Any]]], tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    source, expected = make(tmp_path / "from")
+    said, _ = convert(source, tmp_path / "to")
+    found = records_of(tmp_path / "to")
+    assert said["encoding"] == (None if isinstance(expected[0], bytes) else "msgpack")
+    assert (found if said["encoding"] is None else list(map(msgpack.unpackb, found))) == expected
+    assert (said["num_records"], said["num_shards"], said["num_skipped"]) == (len(expected), 3, 0)
+    transforms = [DecodeMsgpack()] if said["encoding"] else []
+    with load(tmp_path / "to", transforms=transforms) as read:
+        assert list(read) == expected  # past dataset.json
+
+
+@pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
+def test_every_source_becomes_parquet(make: Callable[[Path], tuple[str, list[Any]]], tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    source, expected = make(tmp_path / "from")
+    convert(source, tmp_path / "to", "parquet")
+    found = pa.concat_tables([pq.read_table(path) for path in sorted((tmp_path / "to").glob("*.parquet"))])
+    rows = [{"record": record} for record in expected] if isinstance(expected[0], bytes) else expected
+    assert found.to_pylist() == rows
+    if make is parquet:
+        assert found.schema.equals(pq.read_schema(tmp_path / "from" / "part-0.parquet"))
+    if make is hugging_face:
+        paths = sorted(map(str, (tmp_path / "to").glob("*.parquet")))
+        again = datasets.load_dataset("parquet", data_files=paths, split="train", cache_dir=str(tmp_path / "cache"))
+        assert again.features["picture"] == datasets.Image()
+        assert np.asarray(again[0]["picture"]).tolist() == np.zeros((2, 3, 3), int).tolist()
+
+
+def test_types_that_msgpack_has_not_are_refused_by_name_and_kept_in_parquet(tmp_path: Path) -> None:
+    rows = [{"d": decimal.Decimal("1.50"), "t": datetime.date(2020, 1, 2), "x": 2**64 - 1}]
+    schema = pa.schema({"d": pa.decimal128(9, 2), "t": pa.date32(), "x": pa.uint64()})
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet\[0\].*field 'd' is a Decimal.*write Parquet"):
+        convert(str(tmp_path / "a.parquet"), tmp_path / "to")
+    convert(str(tmp_path / "a.parquet"), tmp_path / "to", "parquet")
+    found = pq.read_table(tmp_path / "to" / "data-00000-of-00001.parquet")
+    assert found.schema.equals(schema)
+    assert found.to_pylist() == rows
+
+
+def test_a_decoder_makes_columns_of_records(tmp_path: Path) -> None:
+    stored = [np.array([i, 2 * i, 3 * i], "<f4").tobytes() + bytes([i]) for i in range(4)]
+    source = write_file(tmp_path / "a.array_record", stored)
+    decode = DecodeFields({"v": ("float32", (3,)), "label": ("uint8", ())})
+    convert(str(source), tmp_path / "to", "parquet", transforms=(decode,), num_shards=1)
+    found = pq.read_table(tmp_path / "to" / "data-00000-of-00001.parquet")
+    assert found.schema.equals(pa.schema({"label": pa.uint8(), "v": pa.list_(pa.float32(), 3)}))
+    assert found.to_pylist() == [{"label": i, "v": [i, 2 * i, 3 * i]} for i in range(4)]
+    convert(str(source), tmp_path / "again", transforms=(decode,))
+    arrays = DecodeMsgpack({"v": "float32", "label": "uint8"})
+    with load(tmp_path / "again", transforms=[arrays]) as read, load(tmp_path / "to") as rows:
+        for one, other in zip(read, rows, strict=True):
+            assert (one["v"].dtype, one["v"].tolist()) == (other["v"].dtype, other["v"].tolist())
+
+
+def test_samples_with_other_members_are_refused_by_name_or_left_out_and_counted(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("a.txt", b"1"), ("b.txt", b"2"), ("b.json", b"{}"), ("c.txt", b"3")])
+    with pytest.raises(ValueError, match=r"a\.tar\[1\]"):
+        convert(str(tmp_path / "a.tar"), tmp_path / "to", "parquet", num_shards=1)
+    said, _ = convert(str(tmp_path / "a.tar"), tmp_path / "all", num_shards=1)
+    assert said["num_records"] == 3
+    said, _ = convert(str(tmp_path / "a.tar"), tmp_path / "some", "parquet", num_shards=1, on_error="skip")
+    assert (said["num_records"], said["num_skipped"]) == (2, 1)
+    assert pq.read_table(tmp_path / "some" / "data-00000-of-00001.parquet")["txt"].to_pylist() == [b"1", b"3"]
+
+
+def test_broken_records_are_named_or_left_out_and_counted(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "a.tfrecord", [b"record %d" % i for i in range(6)])
+    stored = bytearray(path.read_bytes())
+    stored[stored.index(b"record 4")] ^= 1
+    path.write_bytes(stored)
+    with pytest.raises(ValueError, match=r"a\.tfrecord\[4\]"):
+        convert(str(path), tmp_path / "to")
+    said, _ = convert(str(path), tmp_path / "some", on_error="skip")
+    assert (said["num_records"], said["num_skipped"]) == (5, 1)
+    assert records_of(tmp_path / "some") == [b"record %d" % i for i in range(6) if i != 4]
+    notes = json.loads((tmp_path / "some" / "dataset.json").read_text())["shards"]
+    assert [shard["said"] for shard in notes] == [None, None, {"num_skipped": 1, "skipped": [f"{path}[4]"]}]
+
+
+def test_a_block_of_text_that_does_not_parse_loses_its_broken_row_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"x": i, "text": "t" * 500}) for i in range(9000)]
+    path.write_text("\n".join([*lines, '{"x": "many", "text": ""}', *lines[:9]]))
+    with pytest.raises(ValueError, match=rf"{path}\[9000\]"):
+        convert(str(path), tmp_path / "to", "parquet")
+    said, _ = convert(str(path), tmp_path / "some", "parquet", on_error="skip")
+    assert (said["num_records"], said["num_skipped"]) == (9009, 1)
+    found = pa.concat_tables([pq.read_table(file) for file in sorted((tmp_path / "some").glob("*.parquet"))])
+    assert found["x"].to_pylist() == [*range(9000), *range(9)]
+
+
+def test_columns_that_are_ragged_past_what_is_looked_at_keep_their_values(tmp_path: Path) -> None:
+    """A reader of elements takes the first rows for what all are, and refuses others; a conversion needs not."""
+    rows = [{"v": [i, i] if i < 300 else [i], "x": None if i == 299 else i} for i in range(301)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    convert(str(tmp_path / "a.parquet"), tmp_path / "to", "parquet", num_shards=1)
+    assert pq.read_table(tmp_path / "to" / "data-00000-of-00001.parquet").to_pylist() == rows
+    convert(str(tmp_path / "a.parquet"), tmp_path / "maps")
+    assert list(map(msgpack.unpackb, records_of(tmp_path / "maps"))) == rows
+
+
+def test_group_sizes_are_by_the_size_of_records(tmp_path: Path) -> None:
+    for nbytes, size in ((10, 256), (300_000, 2)):
+        source = write_file(tmp_path / f"{nbytes}.array_record", [bytes([i]) * nbytes for i in range(3)], 1, "zstd")
+        said, _ = convert(str(source), tmp_path / f"{nbytes}")
+        assert said["group_size"] == size
+    said, _ = convert(str(source), tmp_path / "one", group_size=1)
+    assert said["group_size"] == 1
+
+
+def test_it_says_what_it_wrote_and_how_to_read_it(tmp_path: Path) -> None:
+    out = Console(file=io.StringIO(), width=300)
+    (tmp_path / "from").mkdir()
+    source, _ = tar(tmp_path / "from")
+    request = Request(source, tmp_path / "to", "array_record", None, 2, 0, (), None, "raise", False)
+    assert run(request, False, out, Console(quiet=True)) == 0
+    said = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert said[0].startswith(f"{tmp_path / 'to'}: 23 records in 2 files of ArrayRecord, 0.3 MB, ")
+    assert said[1] == f"read it by: load('{tmp_path / 'to'}', transforms=[DecodeMsgpack()])"
+    assert said[2].startswith('groups of 256 records: shuffle_block_size="auto" decodes each once in an epoch')
+    with pytest.raises(ValueError, match=r"num_shards was 2 and is 3.*--overwrite"):
+        convert(source, tmp_path / "to")
+
+
+def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="datasets are written to folders"):
+        convert(str(tmp_path / "nothing"), Path("s3://bucket/to"))
