@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from array_record.python import array_record_module
+from array_record.python.array_record_module import ArrayRecordWriter
 
 from datarax_ray.cli import digits
 
@@ -24,7 +25,7 @@ def records() -> tuple[list[bytes], list[bytes]]:
     """All records, (train, test): 64 bytes of image and one of label each."""
     from sklearn.datasets import load_digits  # in here: the tests ask for shards without it
 
-    loaded = load_digits()
+    loaded: Any = load_digits()
     images, labels = loaded.images.astype(np.uint8), loaded.target.astype(np.uint8)
     assert (images == loaded.images).all(), "brightness is whole numbers from 0 to 16"
     whole = [image.tobytes() + label.tobytes() for image, label in zip(images, labels, strict=True)]
@@ -45,7 +46,7 @@ def shards(train: list[bytes], test: list[bytes]) -> dict[str, list[bytes]]:
 if __name__ == "__main__":
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else digits.DIRECTORY
     for name, contents in shards(*records()).items():
-        writer = array_record_module.ArrayRecordWriter(str(directory / name), OPTIONS)
+        writer = ArrayRecordWriter(str(directory / name), OPTIONS)
         for record in contents:
             writer.write(record)
         writer.close()  # without it the file has no end and cannot be read

@@ -15,7 +15,7 @@ except ImportError:  # torch need not be installed
     Dataset = object
 
 
-class Points(Dataset):
+class Points(Dataset):  # pyright: ignore[reportGeneralTypeIssues]
     def __len__(self):
         return 10
 

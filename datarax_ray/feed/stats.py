@@ -92,7 +92,8 @@ class PipelineStats:
     their way, where that is known apart), "reading" (files, decompression, and what has no name of its own), "memory"
     (what cacheable=True keeps), each transform by name, "stacking". actors: what each did, by id; {} where it is read
     in this process. num_actors: how many there are meant to be; 0 in this process. part: of each batch, that this
-    trainer takes. sharing: how many trainers have in common what each of them counts as reading.
+    trainer takes. sharing: how many trainers have in common what each of them counts as reading. start_s: until
+    reading began.
     """
 
     num_batches: int
@@ -106,6 +107,7 @@ class PipelineStats:
     num_actors: int = 0
     part: float = 1.0
     sharing: int = 1
+    start_s: float = 0.0
 
     @property
     def records_per_s(self) -> float:
@@ -121,7 +123,7 @@ class PipelineStats:
     @property
     def at_work(self) -> float:
         """The part of their time that those who read are at work, for other trainers too, from 0 to 1."""
-        total_s = (self.first_s + self.elapsed_s) * max(1, self.num_actors)
+        total_s = self._reading_s * max(1, self.num_actors)
         return min(1.0, sum(self.reading.values()) / self._of_work / total_s) if total_s else 0.0
 
     @property
@@ -162,6 +164,11 @@ class PipelineStats:
     @property
     def _total_s(self) -> float:
         return self.first_s + self.elapsed_s
+
+    @property
+    def _reading_s(self) -> float:
+        """Since reading began: while actors start, none of them is idle."""
+        return max(0.0, self._total_s - self.start_s)
 
     def _dearest(self) -> tuple[str, float]:
         """What reading takes longest at, and its part."""
@@ -214,7 +221,7 @@ class PipelineStats:
         """A line for each actor: what it reads in a second, the parts of its time, memory, retries, cache hits."""
         if not self.actors:
             return []
-        total_s = self._total_s or math.inf
+        total_s = self._reading_s or math.inf
         names = (
             ("elements/s", 12),
             ("MiB/s", 8),
@@ -262,11 +269,14 @@ class Timings:
         self._actors: dict[int, ActorWork] = {}
         self._done: dict[int, WorkDone] = {}  # what each told last
         self._part, self._sharing = part, 1
+        self._read_since = 0.0
         self._num_batches = self._num_records = 0
         self._first_s = self._waited_s = self._began = self._taken_at = 0.0
 
     def arrived(self, actor: int, block: Block, sharing: int = 1) -> None:
         """Event: this actor's block is here, which so many trainers have asked for."""
+        if not self._actors:
+            self._read_since = self._clock() - block.read_s
         last, self._sharing = self._done.get(actor), sharing
         self._actors[actor] = self._actors.get(actor, ActorWork()).plus(block, last)
         if block.done is not None and (last is None or not block.done.is_older(last)):
@@ -311,4 +321,5 @@ class Timings:
             num_actors,
             self._part,
             self._sharing,
+            max(0.0, self._read_since - self._began + self._first_s) if self._num_batches else 0.0,
         )

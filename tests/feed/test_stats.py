@@ -87,6 +87,7 @@ def test_what_is_counted_is_what_happened() -> None:
         reading={"reading": 3.0, "crop": 1.0},
         actors={1: ActorWork(2, 15, 47, 4.0, 4.0)},
         num_actors=2,
+        start_s=5.5,
     )
 
 
@@ -113,6 +114,21 @@ def test_what_an_actor_does_for_others_counts_as_its_work() -> None:
         1: ActorWork(2, 20, 0, 2.0, busy_s=3.0),
     }
     assert timings.stats(2).actors[0].hits == 0.75
+
+
+def test_while_actors_start_none_of_them_is_idle() -> None:
+    now = [0.0]
+    timings = Timings(lambda: now[0])
+    now[0] = 5.0
+    timings.arrived(0, block(None))
+    timings.taken(5.0, 10)
+    for _ in range(4):
+        now[0] += 1.0
+        timings.arrived(0, block(None))
+        timings.taken(0.9, 10)
+    stats = timings.stats(1)
+    assert (stats.start_s, stats.at_work) == (4.0, 1.0)
+    assert stats.verdict.startswith("bound by reading in the actors")
 
 
 def test_actors_that_several_trainers_share_are_at_work_for_all_of_them() -> None:

@@ -32,6 +32,7 @@ svg { width: 100%; height: 22px; background: var(--idle); display: block; } svg.
 .axis { position: relative; height: 1.4em; border-top: 1px solid var(--line); color: var(--dim); }
 .axis span { position: absolute; transform: translateX(-50%); }
 .axis span:first-child { transform: none; } .axis span:last-child { transform: translateX(-100%); }
+@media (max-width: 40em) { .row { grid-template-columns: 4em 1fr 3em; } .axis span:nth-child(even) { display: none; } }
 .key { display: inline-block; margin-inline-end: 1.2em; font-size: 13px; }
 .key i { display: inline-block; width: .9em; height: .9em; margin-inline-end: .4em; vertical-align: -.1em; }
 """
@@ -108,7 +109,7 @@ def _row(label: str, of: Mapping[str, list[float]], drawn: Drawn, colours: Mappi
         base = tops
     whole = drawn.num_bins * drawn.bin_s
     facts = ", ".join(f"{name} {sum(seconds) / whole:.0%}" for name, seconds in of.items())
-    busy = sum(sum(seconds) for name, seconds in of.items() if name != LOST) / whole
+    busy = sum(sum(seconds) for name, seconds in of.items() if name not in (LOST, WAITING)) / whole
     return (
         f'<div class="row"><span>{escape(label)}</span><svg class="{kind}" viewBox="0 0 {drawn.num_bins} 100" '
         f'preserveAspectRatio="none" role="img" shape-rendering="crispEdges"><title>{escape(f"{label}: {facts}")}'

@@ -79,9 +79,13 @@ class MixtureStream:
                 "depend on when the weights changed. Leave their num_epochs at -1, and set length on the mixture."
             )
 
-    @functools.cached_property
+    @property
     def order(self) -> MixtureOrder:
         """Which record stands at each position, with these weights from the beginning on."""
+        return self._order  # a cached_property is no property to a type checker, as Stream wants one
+
+    @functools.cached_property
+    def _order(self) -> MixtureOrder:
         orders = tuple(component.order for component in self.components)
         return MixtureOrder(mixture_of(self.weights, self.seed), orders, self.allow_new_weights)
 
