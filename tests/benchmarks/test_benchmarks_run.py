@@ -16,6 +16,7 @@ from tests.benchmarks import (
     remote_parquet,
     shuffle_quality,
     small_files,
+    start,
     train_step,
 )
 
@@ -110,6 +111,12 @@ def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> N
     assert small_files.main([*sizes, "--actors", "0"])[0] > 0
     said = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
     assert said == ["one process, 20 files", "one process, 40 files", "one process"]
+
+
+def test_a_start_is_measured_where_files_are_known_and_far_behind_the_first_position() -> None:
+    found = start.main(["--files", "120", "--records", "2400", "--actors", "0", "--repeats", "1", "--settle", "0"])
+    assert [line["what"] for line in found] == [what for what, _, _ in start.STARTS]
+    assert all(line["records"] == 1024 and line["seconds"] > 0 for line in found)
 
 
 def test_a_train_step_counts_the_batches_that_it_waits_for(tmp_path: Path) -> None:

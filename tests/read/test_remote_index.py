@@ -1,16 +1,21 @@
-"""What was found of files behind URLs is kept: later starts ask for less, of the same version alone."""
+"""What was found of files is kept: later starts ask for less, of the same version alone."""
 
 import json
 import os
+import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import fsspec
 import numpy as np
 import pytest
 
+from datarax_ray.read.formats import array_record
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.index import cache_directory
 from datarax_ray.read.formats.remote.ranges import Remote
+from datarax_ray.read.identity import contents
 from tests.data import record, write_file, write_files
 from tests.http_files import HttpFiles
 
@@ -206,3 +211,54 @@ def test_a_later_start_from_a_bucket_asks_for_its_listing_alone(tmp_path, cache,
         assert {args[1] for args in asked} == {f"s3://kept/data/{paths[0].name}"}
     finally:
         server.stop()
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """The clock of a minute on: what was written just now has settled."""
+    monkeypatch.setattr(contents, "time", SimpleNamespace(time=lambda: time.time() + 60))
+
+
+def rewritten(path):
+    """Other records of the same sizes in place, and the time of change put back."""
+    before = path.stat()
+    other = write_file(path.with_suffix(".other"), [record(900 + i) for i in range(3)])
+    with open(path, "r+b") as file:
+        file.write(other.read_bytes())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.unlink()
+    assert path.stat().st_size == before.st_size
+
+
+def test_many_files_of_this_machine_are_opened_once_and_those_that_changed_again(tmp_path, cache, later, monkeypatch):
+    (tmp_path / "data").mkdir()
+    paths = write_files(tmp_path / "data", [3] * 120)
+    want = list(ArrayRecordReader.of(tmp_path / "data").files)
+    opened = []
+    _open = array_record._open
+    monkeypatch.setattr(array_record, "_open", lambda path: opened.append(path) or _open(path))
+    assert list(ArrayRecordReader.of(tmp_path / "data").files) == want
+    assert list(ArrayRecordReader.of(f"{paths[7]}[1:2]").files) == [replace(want[7], skip=1, take=1)]
+    assert opened == [str(paths[7])]  # one is no reason to look into the index
+    rewritten(paths[3])
+    os.replace(write_file(tmp_path / "new", [record(i) for i in range(4)]), paths[5])
+    opened.clear()
+    changed = ArrayRecordReader.of(tmp_path / "data").files
+    assert sorted(opened) == [str(paths[3]), str(paths[5])]
+    assert [i for i, (old, new) in enumerate(zip(want, changed, strict=True)) if old != new] == [3, 5]
+
+
+def test_what_changed_just_now_is_looked_at_again(tmp_path, cache):
+    (tmp_path / "data").mkdir()
+    write_files(tmp_path / "data", [1] * 101)
+    assert {file.stamp for file in ArrayRecordReader.of(tmp_path / "data").files} == {""}
+    assert not cache.exists()
+
+
+def test_a_file_that_was_changed_in_place_since_it_was_counted_is_refused(tmp_path, later):
+    path = write_file(tmp_path / "a.array_record", [record(i) for i in range(3)])
+    reader = ArrayRecordReader.of(path)
+    assert reader.files[0].stamp
+    rewritten(path)
+    with pytest.raises(ValueError, match="held 3 records in .* and holds 3 others in"):
+        reader.read(np.arange(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -11,7 +10,7 @@ from ray.exceptions import GetTimeoutError
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
 from datarax_ray.plan.arguments import named_arguments, whole
-from datarax_ray.read.formats.array_record import RecordFile, counted_parts
+from datarax_ray.read.formats.array_record import RecordFile, counted_parts, known_of
 from datarax_ray.read.formats.paths import FileSlice, find, for_people
 from datarax_ray.read.formats.remote.index import Index, cache_directory
 from datarax_ray.read.formats.remote.ranges import is_url
@@ -49,7 +48,7 @@ def index_files(paths: Any, *, num_actors: int = 4, num_cpus: float = 1.0, timeo
     try:
         for files in ray.get(asked, timeout=timeout_s):
             for file in files:
-                index.add(file.path, {name: value for name, value in asdict(file).items() if name != "path"})
+                index.add(file.path, known_of(file))
     except GetTimeoutError:
         for ref in asked:
             ray.cancel(ref, force=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 
 HEAD_NBYTES = 4096  # one page of what opening reads anyway
 # What stands in an ArrayRecord file after its records: 64 KiB of padding, and before that where each chunk begins, so
@@ -57,6 +58,22 @@ def stamp(path: str) -> Stamp:
     """
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+# The coarsest time of change that file systems in use have is a second; and clocks of servers differ from this one's.
+_SETTLED_S = 10.0
+
+
+def lasting_stamp(path: str) -> str:
+    """What the file system says of a file, so that any later change of it makes another one, here and on another host;
+    "" of a file that changed seconds ago, which may yet change within the same tick.
+
+    Its time of change of status no program sets: who puts back the other one is seen as well. Raises: OSError.
+    """
+    found = os.stat(path)
+    if time.time() < max(found.st_mtime, found.st_ctime) + _SETTLED_S:
+        return ""
+    return f"stamp {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
 
 
 def difference(old: Stamp, new: Stamp) -> str:

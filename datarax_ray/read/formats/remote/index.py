@@ -1,8 +1,9 @@
-"""What was found of files behind URLs when they were counted, kept on this machine: a later start asks for less.
+"""What was found of files when they were counted, kept on this machine: a later start asks for less.
 
 Of each directory one small file of JSON in the cache directory. An entry is of one version of a file, as its storage
-tells it (an ETag, a generation): of another version nothing is known. Only what spares requests is kept here, so
-whatever is wrong with it, a directory that cannot be written or a file that is damaged, costs these and nothing else.
+tells it (an ETag, a generation, a stamp of this machine's): of another version nothing is known. Only what spares
+requests and work is kept here, so whatever is wrong with it, a directory that cannot be written or a file that is
+damaged, costs these and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ def is_lasting(version: str) -> bool:
     >>> [is_lasting(version) for version in ('"6c8e"', "1762", "etag 0x8D", 'W/"6c8e"', "Wed, 21 Oct 2026", "mtime 5")]
     [True, True, True, False, False, False]
     """
-    return version.startswith(('"', "etag ", "ETag ", "generation ", "version ")) or version.isdigit()
+    return version.startswith(('"', "etag ", "ETag ", "generation ", "version ", "stamp ")) or version.isdigit()
 
 
 class Index:
@@ -52,12 +54,14 @@ class Index:
         self._root = cache_directory()
         self._known: dict[str, dict[str, Any]] = {}  # of each directory, by name
         self._added: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()  # or all threads that look at files would read it at first
 
     def find(self, url: str, what: str = "") -> Mapping[str, Any] | None:
         """What was added of a URL last; its "version" says of which state of it. what: of it, where that is not all."""
         parent, name = _place(url, what)
-        if parent not in self._known:
-            self._known[parent] = self._read(parent)
+        with self._lock:
+            if parent not in self._known:
+                self._known[parent] = self._read(parent)
         found = self._known[parent].get(name)
         return found if isinstance(found, Mapping) else None
 

@@ -1,0 +1,108 @@
+"""How long the first batch takes, over many small files, at the first position and far behind it.
+
+    python -m tests.benchmarks.start [--files 1000] [--records 1000000] [--actors 0,2] [--repeats 5]
+
+writes that many records of 64 bytes, and makes a source over them, shuffled, in a process of its own for each run,
+behind imports and ray.init (0 actors: in that process, without Ray). Runs take turns: the first start over these files,
+which counts them; a later one, for which it is kept what they hold; and a later one that goes on from position 10**9.
+CPU seconds are those of the process itself, and of all that Ray started as well, from ray.init on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.benchmarks.competitors import cpu_s
+from tests.benchmarks.one import ROOT
+from tests.benchmarks.small_files import write
+
+_BATCH, _FAR = 1024, 10**9
+STARTS = (("the first start", False, 0), ("a later start", True, 0), (f"a later one at {_FAR:,}", True, _FAR))
+
+
+def first_batch(folder: str, num_actors: int, position: int) -> dict[str, float]:
+    """Seconds from ray.init to the first batch, those of CPU, and of these the process' own; records of the batch."""
+    from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, RaySource
+    from datarax_ray.feed.stream import StreamOptions
+
+    if num_actors:
+        import ray
+
+        ray.init(address="local", num_cpus=num_actors + 2, include_dashboard=False, log_to_driver=False)
+    began, cpu_before, own_before = time.perf_counter(), cpu_s(), time.process_time()
+    config = ArrayRecordSourceConfig(shuffle=True, num_epochs=-1)
+    source: Any = ArrayRecordSourceModule(config, folder, transforms=[DecodeRaw("uint8", (64,), "x")])
+    if num_actors:
+        source = RaySource(source, num_actors=num_actors, num_cpus=0.5)
+    batch = next(source.batches(position, StreamOptions(_BATCH)))
+    found = {"seconds": time.perf_counter() - began, "own_cpu_s": time.process_time() - own_before}
+    found |= {"cpu_s": cpu_s() - cpu_before, "records": len(batch.positions)}
+    source.close()
+    return found
+
+
+def _run(folder: Path, num_actors: int, is_known: bool, position: int, index: str) -> dict[str, float]:
+    what = json.dumps([str(folder), num_actors, position])
+    with tempfile.TemporaryDirectory() as scratch:
+        answer = Path(scratch) / "found.json"  # a file: Ray's own processes write to the standard output too
+        subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.start", "--one", what, str(answer)],
+            cwd=ROOT,
+            env=os.environ | {"JAX_PLATFORMS": "cpu", "DATARAX_RAY_CACHE": index if is_known else ""},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        found: dict[str, float] = json.loads(answer.read_text())
+        return found
+
+
+def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """A line for each number of actors and kind of start."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[0, 2])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--settle", type=float, default=11.0, help="seconds until what the files hold may be kept")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.one:
+        Path(options.one[1]).write_text(json.dumps(first_batch(*json.loads(options.one[0]))))
+        return []
+    lines: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, index = Path(scratch) / "files", f"{scratch}/index"
+        write(folder, options.files, options.records)
+        time.sleep(options.settle)
+        _run(folder, 0, True, 0, index)
+        for num_actors in options.actors:
+            found: list[list[dict[str, float]]] = [[] for _ in STARTS]
+            for _ in range(options.repeats):
+                for runs, (_, is_known, position) in zip(found, STARTS, strict=True):
+                    runs.append(_run(folder, num_actors, is_known, position, index))
+            for runs, (what, _, _) in zip(found, STARTS, strict=True):
+                middle = {name: median(run[name] for run in runs) for name in runs[0]}
+                lines.append({"actors": num_actors, "what": what} | middle)
+                seconds = sorted(run["seconds"] for run in runs)
+                print(
+                    f"{f'{num_actors} actors' if num_actors else 'one process'}, {what}: {median(seconds):.2f} s "
+                    f"({seconds[0]:.2f} to {seconds[-1]:.2f}), {middle['cpu_s']:.2f} s of CPU, "
+                    f"{middle['own_cpu_s']:.2f} of them in the program itself",
+                    flush=True,
+                )
+    return lines
+
+
+if __name__ == "__main__":
+    main()
