@@ -14,11 +14,16 @@ from typing import Any, Protocol
 from datarax_ray.read.formats.remote.ranges import Remote, by_client, filesystem_of, is_url, shown
 
 _PART_NBYTES = 256 * 2**10  # a line is some 200 bytes, and each addition writes the last part
+_MAX_FIRST_NBYTES = 2**20  # of a first line, which may be a whole file that is another's
 _REMOTE = Remote()
 
 
 class Lines(Protocol):
     """Text lines, each with its newline."""
+
+    def first(self) -> str:
+        """The first of them, "" where there is none; at most 1 MiB of it. Raises: OSError where that cannot be read."""
+        ...
 
     def append(self, lines: Sequence[str]) -> None:
         """Add these. Raises: OSError where that cannot be; then they are not there, or some of them are."""
@@ -47,6 +52,13 @@ class FileLines:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    def first(self) -> str:
+        """See Lines."""
+        if not self._is_readable():
+            return ""
+        with self._path.open("rb") as file:
+            return file.readline(_MAX_FIRST_NBYTES).decode(errors="replace")
+
     def append(self, lines: Sequence[str]) -> None:
         """See Lines."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +67,7 @@ class FileLines:
 
     def keep(self, is_kept: Callable[[str], bool]) -> None:
         """See Lines."""
-        if not self._path.exists() or self._path.is_char_device():  # which is never read
+        if not self._is_readable():
             return
         lines = self._path.read_text().splitlines(keepends=True)
         kept = [line for line in lines if is_kept(line)]
@@ -64,6 +76,10 @@ class FileLines:
             part.write_text("".join(kept))
             os.replace(part, self._path)
 
+    def _is_readable(self) -> bool:
+        """Whether there is something, and no device or pipe, which is never read."""
+        return self._path.exists() and not (self._path.is_char_device() or self._path.is_fifo())
+
 
 class UrlLines:
     """Lines behind a URL, in parts below it. For one process: two that write there would take each other's away."""
@@ -71,6 +87,10 @@ class UrlLines:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._last: tuple[int, str] | None = None  # the number of the last part and its text, once they were looked up
+
+    def first(self) -> str:
+        """See Lines."""
+        return next((line for url in self._parts()[:1] for line in self._read(url).splitlines(keepends=True)), "")
 
     def append(self, lines: Sequence[str]) -> None:
         """See Lines."""

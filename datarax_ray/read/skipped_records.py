@@ -17,9 +17,10 @@ from typing import Any
 
 from datarax_ray.read.errors import Skipped, SkippedError
 from datarax_ray.read.formats.remote.ranges import is_url
-from datarax_ray.read.lines import check_writable, lines_at
+from datarax_ray.read.lines import Lines, check_writable, lines_at
 
 _PLACE = re.compile(r"(?P<file>.+)\[(?P<record>\d+)\]( \(row group \d+\))?", re.DOTALL)
+_BEGIN = '{"position": '  # of each line
 # The count and the file go on; the list and the log are for people.
 MAX_LISTED = 1000
 
@@ -30,10 +31,10 @@ class SkipOptions:
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
     or a URL below which such files are (read.lines), None for none; what is in it of a former run, from where this one
-    begins, is dropped.
+    begins, is dropped. A relative one is made absolute here.
 
-    Raises: TypeError for a max_skipped that is no whole number; ValueError for a negative one, and for a path at which
-    no file can be; ImportError for a URL whose client is not installed.
+    Raises: TypeError for a max_skipped that is no whole number; ValueError for a negative one, for a path at which no
+    file can be, and for one with a file that is no such list; ImportError for a URL whose client is not installed.
     """
 
     max_skipped: int | None = None
@@ -45,7 +46,7 @@ class SkipOptions:
         if self.max_skipped is not None and self.max_skipped < 0:
             raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {self.max_skipped}")
         if self.path is not None:
-            _check_path(os.fspath(self.path))
+            object.__setattr__(self, "path", _checked_path(os.fspath(self.path)))
 
     def __or__(self, other: SkipOptions) -> SkipOptions:
         """Of a stream that mixes two: the smaller limit holds for both together, and there is one file.
@@ -73,7 +74,8 @@ class SkippedRecords:
         self.restart()
         self._max_skipped = options.max_skipped
         self._path = options.path if is_listing else None
-        self._lines = None if self._path is None else lines_at(os.fspath(self._path))
+        self._lines = None if self._path is None else lines_at(self._path)
+        self._is_ours = self._lines is None  # what is there already, as far as was looked
 
     def restart(self) -> None:
         """The stream goes on from elsewhere."""
@@ -103,6 +105,7 @@ class SkippedRecords:
         """
         if self._lines is not None and skipped:
             with _writing(self._path):
+                self._look(self._lines)
                 self._lines.append([json.dumps(_entry(skip)) + "\n" for skip in skipped])
         listed = skipped[: MAX_LISTED - len(self.skipped)]
         self.skipped += listed
@@ -110,10 +113,16 @@ class SkippedRecords:
 
     def rewind(self, position: int) -> None:
         """The stream goes on from this position: what is listed from there on comes again. The count is not changed."""
-        self.skipped = [skip for skip in self.skipped if skip.position < position]
         if self._lines is not None:
             with _writing(self._path):
+                self._look(self._lines)
                 self._lines.keep(lambda line: _is_before(line, position))
+        self.skipped = [skip for skip in self.skipped if skip.position < position]
+
+    def _look(self, lines: Lines) -> None:
+        if not self._is_ours:
+            _refuse_others(self._path, lines)
+            self._is_ours = True
 
 
 @contextlib.contextmanager
@@ -125,17 +134,40 @@ def _writing(path: str | None) -> Iterator[None]:
         raise
 
 
-def _check_path(named: str) -> None:
-    """Raise ValueError where no file can ever be. Who may write there is known only where it is written."""
+def _checked_path(named: str) -> str:
+    """The same, absolute. Who may write there is known only where it is written, and so is what is behind a URL.
+
+    Raises: ValueError where no file can ever be, and where there is one that is no list of skipped records.
+    """
     if is_url(named):
         check_writable(named)
-        return
-    path = Path(named.removeprefix("file://"))
+        return named
+    path = Path(named.removeprefix("file://")).absolute()
     if path.is_dir():
         raise ValueError(f"skipped_path={str(path)!r} is a directory; name a file in it")
-    there = next(parent for parent in path.absolute().parents if parent.exists())
+    there = next(parent for parent in path.parents if parent.exists())
     if not there.is_dir():
         raise ValueError(f"skipped_path={str(path)!r}: {there} is no directory; name a file in one")
+    with contextlib.suppress(OSError):  # not to be read, nor written then, which is told when it is
+        _refuse_others(str(path), lines_at(str(path)))
+    return str(path)
+
+
+def _refuse_others(path: str | None, lines: Lines) -> None:
+    """Raise ValueError where what is there already begins with no line of ours: it would be struck out as cut off."""
+    if (first := lines.first()) and not _is_ours(first):
+        raise ValueError(
+            f"skipped_path={path!r} has a file that is no list of skipped records (its first line is {first[:80]!r}), "
+            "and going on would overwrite it; name another file, or move that one away"
+        )
+
+
+def _is_ours(line: str) -> bool:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):  # cut off when its writer was killed
+        return line.startswith(_BEGIN[: len(line)])
+    return isinstance(entry, dict) and entry.keys() >= {"position", "file", "record", "reason"}
 
 
 def _entry(skip: Skipped) -> dict[str, Any]:

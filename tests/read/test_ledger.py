@@ -59,6 +59,57 @@ def test_going_back_strikes_out_what_comes_again_and_what_was_cut_off(tmp_path: 
     assert path.read_text() == ""
 
 
+OF_ANOTHER = ('{"x": 1}\n{"x": 2}\n', "a,b\n1,2\n", '{"position": 7, "mine": true}\n', "[1, 2]", "\n", "\x00\n")
+
+
+@pytest.mark.parametrize("text", OF_ANOTHER)
+def test_a_file_that_is_no_list_of_ours_is_refused_and_stays(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "train.jsonl"
+    ledger = SkippedRecords(SkipOptions(None, str(path)))
+    late = SkippedRecords(SkipOptions(None, str(path)))
+    path.write_text(text)
+    refused = functools.partial(
+        pytest.raises, ValueError, match=r"train.jsonl' has a file that is no list .* name another file"
+    )
+    with refused():
+        SkipOptions(None, str(path))
+    with refused():  # it came after the source was made
+        ledger.rewind(0)
+    with refused():
+        late.enter(TWO)
+    assert (path.read_text(), late.skipped) == (text, [])
+
+
+def test_nor_is_one_behind_a_url() -> None:
+    url, files = "memory://corpus/train", fsspec.filesystem("memory")
+    files.pipe_file("/corpus/train/part-00000.jsonl", b'{"text": "a"}\n')
+    try:
+        with pytest.raises(ValueError, match="no list of skipped records"):
+            SkippedRecords(SkipOptions(None, url)).rewind(0)
+        assert UrlLines(url).read() == ['{"text": "a"}\n']
+    finally:
+        files.rm("/corpus", recursive=True)
+
+
+def test_an_empty_file_and_one_whose_first_line_was_cut_off_are_ours(tmp_path: Path) -> None:
+    path = tmp_path / "skipped.jsonl"
+    for text in ("", "{", '{"position": 2, "fi'):
+        path.write_text(text)
+        ledger = SkippedRecords(SkipOptions(None, str(path)))
+        ledger.rewind(0)
+        ledger.enter(TWO)
+        assert [entry["position"] for entry in listed(path)] == [5, 6]
+
+
+def test_a_relative_path_stays_where_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = SkipOptions(None, "skipped.jsonl")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir("below")
+    SkippedRecords(options).enter(TWO)
+    assert len(listed(tmp_path / "skipped.jsonl")) == 2
+
+
 def test_more_than_allowed_is_an_error_and_not_entered() -> None:
     ledger = SkippedRecords(SkipOptions(1))
     ledger.check(TWO[:1], 0)

@@ -174,7 +174,7 @@ class ErrorsConfig(EpochsConfig):
     on_error: "raise", or "skip" records that cannot be read, decoded or transformed, and count and list them; or a
     function of the RecordError, True to skip. max_skipped: more skipped records are an error, None for no limit.
     skipped_path: a JSON-lines file that lists them, each once a pass whatever the resumes, or a URL below which there
-    are such files; None for none.
+    are such files; None for none. A file that is there and no such list is refused.
     """
 
     on_error: OnError = "raise"
