@@ -157,7 +157,11 @@ def unfinished(
         file.write("".join(json.dumps(line) + "\n" for line in lines))
         file.flush()
         os.fsync(file.fileno())
-        yield Unfinished(folder, file, kept)
+        try:
+            yield Unfinished(folder, file, kept)
+        finally:
+            with contextlib.suppress(OSError):  # what has come is told
+                _remove_parts(folder)
         path.unlink(missing_ok=True)  # not where an error has come: the next run goes on from it
 
 

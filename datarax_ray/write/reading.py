@@ -37,24 +37,27 @@ class ReadRecords:
     def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
         step = max(1, min(_MAX_READ_RECORDS, _READ_NBYTES // max(1, self.stream.reader.mean_nbytes)))
         left_out: list[int] = []
-        for first in range(start, stop, step):
-            wanted = np.arange(first, min(first + step, stop))
-            found, elements = self.stream.elements_at(wanted, wanted)
-            if self.encoder is not None:
-                kept: list[int] = []
-                for record, element in zip(found, elements, strict=True):
-                    encoded = encode(self.encoder, element, self.stream.on_error, self.stream.reader, record)
-                    if encoded is not None:
-                        kept.append(record)
-                        yield encoded
-                found = kept
-            elif self.schema is None:
-                yield from elements
-            else:
-                found, table = self._table(found, elements)
-                if table is not None:
-                    yield table
-            left_out += np.setdiff1d(wanted, found).tolist()
+        try:
+            for first in range(start, stop, step):
+                wanted = np.arange(first, min(first + step, stop))
+                found, elements = self.stream.elements_at(wanted, wanted)
+                if self.encoder is not None:
+                    kept: list[int] = []
+                    for record, element in zip(found, elements, strict=True):
+                        encoded = encode(self.encoder, element, self.stream.on_error, self.stream.reader, record)
+                        if encoded is not None:
+                            kept.append(record)
+                            yield encoded
+                    found = kept
+                elif self.schema is None:
+                    yield from elements
+                else:
+                    found, table = self._table(found, elements)
+                    if table is not None:
+                        yield table
+                left_out += np.setdiff1d(wanted, found).tolist()
+        finally:
+            self.stream.close()  # in a worker nobody else does
         return left_out_of(left_out, self.stream.reader)
 
     def _table(self, records: list[int], elements: list[Any]) -> tuple[list[int], Any]:
@@ -92,12 +95,15 @@ class ReadTables:
 
     def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
         left_out: list[int] = []
-        for first, last in self.reader.runs(start, stop):
-            for at, table in self._tables(first, last, left_out):
-                if self.encoder is None:
-                    yield table
-                else:
-                    yield from self._encoded(at, table, left_out)
+        try:
+            for first, last in self.reader.runs(start, stop):
+                for at, table in self._tables(first, last, left_out):
+                    if self.encoder is None:
+                        yield table
+                    else:
+                        yield from self._encoded(at, table, left_out)
+        finally:
+            self.reader.close()  # in a worker nobody else does
         return left_out_of(left_out, self.reader)
 
     def _tables(self, first: int, last: int, left_out: list[int]) -> Iterator[tuple[int, Any]]:
@@ -118,12 +124,13 @@ class ReadTables:
             yield from self._tables(record, record + 1, left_out)
 
     def _encoded(self, first: int, table: Any, left_out: list[int]) -> Iterator[bytes]:
-        for record, element in enumerate(table.to_pylist(), first):
-            encoded = encode(self.encoder, element, self.on_error, self.reader, record)
-            if encoded is None:
-                left_out.append(record)
-            else:
-                yield encoded
+        for start in range(0, table.num_rows, _MAX_READ_RECORDS):  # a row group may be a million objects
+            for record, element in enumerate(table.slice(start, _MAX_READ_RECORDS).to_pylist(), first + start):
+                encoded = encode(self.encoder, element, self.on_error, self.reader, record)
+                if encoded is None:
+                    left_out.append(record)
+                else:
+                    yield encoded
 
 
 def encode(encoder: Any, element: Any, on_error: OnError, reader: Any, record: int) -> bytes | None:

@@ -1,8 +1,13 @@
-"""Calls of one function on the hosts of a cluster, so many at a time. What is lost with a host is done again."""
+"""Calls of one function on the hosts of a cluster, so many at a time.
+
+What is lost with a host is done again, and what one host cannot read or write is tried on another.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import socket
 import sys
@@ -13,16 +18,20 @@ from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as NodeAffinity
 
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.read.errors import message_of
 
+logger = logging.getLogger("datarax_ray")
+
 _LOOK_S = 0.5  # between two looks at how far they are
 # Of one call whose process or host is lost. A host that goes takes all of its own with it, and spot hosts go often;
 # what ends its process by itself does so each time.
 _MAX_RETRIES = 5
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,13 @@ class _Failed:
     """What a call raised, as a value: Ray's copy of an error is of another class, without its notes."""
 
     error: BaseException
+    node_id: str
+    host: str
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether another host may do what this one could not: a mount is missing, say. A full disk is full for all."""
+        return isinstance(self.error, OSError) and self.error.errno not in _FULL
 
 
 class _Counts:
@@ -57,25 +73,29 @@ def on_hosts(
     same then. num_actors: None for one per CPU of the cluster but one. told: gets what calls have said of how far they
     are by `tell(count)`, by their numbers, some times a second.
 
-    Raises: what a call raises, at once, and the others are ended; RuntimeError for one that is lost again and again.
+    Raises: what a call raises, an OSError once another host has it too, and the others are ended; RuntimeError for one
+    that is lost again and again.
     """
     check_can_connect()
     with RAY_LOCK:
         limit, num_cpus = connect(num_actors, 1.0)
         connection = Connection()
-        limit = limit or max(1, int(ray.cluster_resources().get("CPU", 1)) - 1)
         shared = ray.put(function)
         counts = ray.remote(num_cpus=0, max_restarts=-1)(_Counts).remote()
         options = {"num_cpus": num_cpus, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
         call = ray.remote(**options)(_called)
     left = deque(enumerate(each))
     pending: dict[Any, int] = {}
+    elsewhere: dict[int, str] = {}  # the node that a call is to try, by its number, once one could not do it
     try:
         while left or pending:
             with connection.held():
-                while left and len(pending) < limit:
+                most = limit or max(1, int(ray.cluster_resources().get("CPU", 1)) - 1)  # hosts join
+                while left and len(pending) < most:
                     index, item = left.popleft()
-                    pending[call.remote(shared, index, item, counts)] = index
+                    node = elsewhere.get(index)
+                    there = call if node is None else call.options(scheduling_strategy=NodeAffinity(node, soft=True))
+                    pending[there.remote(shared, index, item, counts)] = index
             with connection.waiting():
                 done, _ = ray.wait(list(pending), timeout=_LOOK_S)
                 with contextlib.suppress(RayError, GetTimeoutError):  # its node went; it comes back
@@ -91,7 +111,15 @@ def on_hosts(
                         "Where one record ends it, num_actors=0 shows how"
                     ) from None
                 if isinstance(found, _Failed):
-                    raise found.error
+                    with connection.held():
+                        others = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _has_room(node)]
+                    others = [node for node in others if node != found.node_id]
+                    if not found.is_of_host or index in elsewhere or not others:
+                        raise found.error
+                    logger.warning("%s cannot do its part, another host is asked: %s", found.host, found.error)
+                    elsewhere[index] = others[index % len(others)]
+                    left.append((index, each[index]))
+                    continue
                 yield index, found
     finally:
         del shared  # or the traceback of an error would keep it in the object store
@@ -101,6 +129,11 @@ def on_hosts(
             ray.kill(counts)
 
 
+def _has_room(node: Mapping[str, Any]) -> bool:
+    """Whether a node takes tasks at all; the head of a cluster is often kept free of them."""
+    return bool(node["Resources"].get("CPU"))
+
+
 def _called(function: Any, index: int, item: Any, counts: Any) -> Any:
     """In a worker."""
     if "jax" not in sys.modules:  # what users import may load it, and it would take the accelerator's memory
@@ -108,9 +141,10 @@ def _called(function: Any, index: int, item: Any, counts: Any) -> Any:
     try:
         return function(item, lambda count: counts.note.remote(index, count))
     except Exception as error:
-        error.add_note(f"on {socket.gethostname()}")
+        host = socket.gethostname()
+        error.add_note(f"on {host}")
         try:
             ray.cloudpickle.loads(ray.cloudpickle.dumps(error))
         except Exception:
-            return _Failed(RuntimeError(f"{type(error).__name__}: {message_of(error)}"))
-        return _Failed(error)
+            error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
+        return _Failed(error, ray.get_runtime_context().get_node_id(), host)
