@@ -13,7 +13,7 @@ from datarax_ray.actors.source import RaySource
 from datarax_ray.plan.arguments import named_arguments, nearest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
+from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import by_rows
@@ -214,5 +214,5 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
     name, (path, _) = next(iter(found.items()))
     raise ValueError(
         f"nothing there is {', '.join(list(_SOURCES)[:-1])} or {list(_SOURCES)[-1]}: {said}."
-        f"{sniff.how_to_read(name, path)}"
+        f"{advice_of_saved(files) or sniff.how_to_read(name, path)}"
     )

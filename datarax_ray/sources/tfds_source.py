@@ -11,13 +11,15 @@ from flax import nnx
 
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.remote.ranges import shown
 from datarax_ray.read.formats.tfds.prepared import find_prepared
-from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.remote import RemoteFilesConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class TFDSSourceConfig(IndexedSourceConfig):
-    """How a prepared dataset is read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
+class TFDSSourceConfig(RemoteFilesConfig):
+    """How a prepared dataset is read; endless unless num_epochs is given. See RemoteFilesConfig for the other fields.
 
     shuffle: one permutation over all records in every epoch.
     """
@@ -28,10 +30,11 @@ class TFDSSourceConfig(IndexedSourceConfig):
 class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a split, decoded to what its features say, as tfds.data_source gives them.
 
-    name_or_builder: "mnist", "mnist:3.0.1", "name/config", a version's directory, or a tfds builder. split: "train",
-    "train[:80%]", "train[1shard]+test" and the like, with the arithmetic of tfds. data_dir: where it was prepared;
-    None for TFDS_DATA_DIR, else ~/tensorflow_datasets. skip_decoding: images, by path, that stay encoded bytes.
-    transforms: of elements. Images need the extra: pip install 'datarax-ray[tfds]'.
+    name_or_builder: "mnist", "mnist:3.0.1", "name/config", a version's directory or its URL, or a tfds builder. split:
+    "train", "train[:80%]", "train[1shard]+test" and the like, with the arithmetic of tfds. data_dir: where it was
+    prepared, a folder or a URL (gs://, s3://); None for TFDS_DATA_DIR, else ~/tensorflow_datasets. skip_decoding:
+    images, by path, that stay encoded bytes. transforms: of elements. Images need the extra: pip install
+    'datarax-ray[tfds]'.
 
     Numbers of a known shape are arrays; text is bytes; sequences of any length are lists (PadTo makes them dense).
     The order without shuffle is that of the files, which tfds shuffled when it prepared them.
@@ -60,7 +63,7 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         super().__init__(
             config,
             {"name_or_builder": prepared.directory, "split": split, "skip_decoding": skip_decoding},
-            ArrayRecordReader.of(prepared.files(split)),
+            ArrayRecordReader.of(prepared.files(split), remote=config.remote),
             shuffle=config.shuffle,
             decoders=(decode,),
             transforms=transforms,
@@ -70,4 +73,4 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         self.directory, self.split_name, self.version = prepared.directory, split, prepared.version
 
     def _reads(self) -> str:
-        return f"directory={self.directory!r}, split={self.split_name!r}"
+        return f"directory={shown(self.directory)!r}, split={self.split_name!r}"

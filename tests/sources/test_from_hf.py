@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import pytest
 
+from datarax_ray import load
 from datarax_ray.read.errors import SkippedError
 from datarax_ray.sources import HFEagerSource, HFStreamingSource, from_hf
 from tests import oracle
@@ -146,3 +148,12 @@ def test_data_files_that_nobody_would_read_are_refused(tmp_path: Path) -> None:
         from_hf(tmp_path / "saved", data_files="a.json")
     with pytest.raises(ValueError, match="write from_hf\\('json', 'test'\\), say"):
         from_hf("json", data_files={"test": "a.json"})
+
+
+def test_a_saved_folder_in_a_bucket_is_refused_with_the_remedy(saved: Path) -> None:
+    fsspec.filesystem("memory").put(str(saved), "/hf-saved", recursive=True)
+    for name in ("memory://hf-saved", "s3://bucket/saved"):
+        with pytest.raises(ValueError, match=rf"{name} is a URL, .*copy it to one path on all hosts.*to_parquet"):
+            from_hf(name, "train")
+    with pytest.raises(ValueError, match=r"They look like a dataset that was saved: .*to_parquet"):
+        load("memory://hf-saved")

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from datarax_ray.read.decode import PadTo
 from datarax_ray.read.decode.tfds import DecodeTfds, Leaf, tfds_leaves
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, TFDSSource, TFDSSourceConfig
 from tests import oracle
+from tests.http_files import HttpFiles
 from tests.read.test_decode import example, int64_list
 
 DATA = Path(__file__).parent / "tfds"
@@ -109,6 +111,39 @@ def test_a_name_a_directory_and_a_builder_are_the_same(monkeypatch: pytest.Monke
         source.set_state(state)
     with pytest.raises(DriftError, match="files.num_records: the checkpoint was written with 4, this pipeline has 11"):
         TFDSSource(TFDSSourceConfig(), "small", "train").set_state(state)
+
+
+def test_a_dataset_behind_a_url_is_that_of_the_folder(tmp_path: Path) -> None:
+    served = HttpFiles(DATA)
+    far = TFDSSource(TFDSSourceConfig(num_epochs=1), f"{served.url}/small/1.2.3", "train[2:]+test")
+    here = make("train[2:]+test")
+    state = here.get_state()
+    assert [str(plain(element)) for element in far] == [str(plain(element)) for element in here]
+    far.set_state(state)
+    with pytest.raises(FileNotFoundError, match=r"/nowhere is no dataset that tfds prepared: it has no dataset_info"):
+        TFDSSource(TFDSSourceConfig(), f"{served.url}/nowhere", "train")
+    served.close()
+
+
+def test_names_are_found_in_a_bucket_that_lists_what_is_there() -> None:
+    bucket = fsspec.filesystem("memory")
+    for place in ("many/one/1.2.3", "many/one/1.10.0", "many/two/1.2.3"):
+        bucket.put(str(DATA / "small" / "1.2.3"), f"/prepared/{place}", recursive=True)
+
+    def directory(name: str) -> str:
+        return TFDSSource(TFDSSourceConfig(), name, "test", data_dir="memory://prepared").directory
+
+    assert directory("many/one") == "memory://prepared/many/one/1.10.0"
+    assert directory("many/two:1.*.*") == "memory://prepared/many/two/1.2.3"
+    with pytest.raises(FileNotFoundError, match=r"many has the configurations \['one', 'two'\]; name one"):
+        directory("many")
+    bucket.pipe("/prepared/many/.config/metadata.json", b'{"defaultConfigName": "two"}')
+    assert directory("many") == "memory://prepared/many/two/1.2.3"
+    with pytest.raises(
+        FileNotFoundError, match=r"no dataset 'other' is prepared in memory://prepared, only \['many'\]"
+    ):
+        directory("other")
+    bucket.rm("/prepared", recursive=True)
 
 
 def test_configurations_and_versions_are_found(tmp_path: Path) -> None:

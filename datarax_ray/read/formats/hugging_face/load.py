@@ -9,13 +9,19 @@ import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.remote.ranges import shown
 
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
+_OF_DISKS = (
+    "a folder of save_to_disk is mapped into memory, so it has to lie on a disk: copy it to one path on all hosts that "
+    "read; or write it as Parquet once, datasets.load_from_disk(URL).to_parquet('s3://bucket/data.parquet'), which "
+    "ParquetSource reads where it lies"
+)
 _NOT_OF_BUILDERS = {"num_proc", "verification_mode", "keep_in_memory", "save_infos"}  # how load_dataset goes on
 # No dataset on the hub is named so: its name has one "/" at most, and no data file's suffix.
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".tar", ".zip", ".gz", ".zst", ".npy")
@@ -138,6 +144,12 @@ def is_saved(name: Any) -> bool:
     return any(os.path.isfile(os.path.join(name, file)) for file in (_STATE_FILE, _DICT_FILE))
 
 
+def advice_of_saved(files: Iterable[str]) -> str:
+    """What to do with these files where they are of a folder that save_to_disk made, and lie in a bucket; "" else."""
+    is_one = {_STATE_FILE, _DICT_FILE}.intersection(os.path.basename(file) for file in files)
+    return f" They look like a dataset that was saved: {_OF_DISKS}." if is_one else ""
+
+
 def only_split(name: Any) -> str | None:
     """The split of a folder that save_to_disk made of one Dataset; None for others, which may have several."""
     if not os.path.isfile(path := os.path.join(name, _STATE_FILE)):
@@ -203,8 +215,14 @@ def _check_local(name: str) -> None:
             f"{name} is a file, and what is named is a folder of data files, a dataset on the hub or a format."
             + sniff.advice_at(name)
         )
+    if "://" in name and not name.startswith("hf://"):
+        raise ValueError(
+            f"{shown(name)} is a URL, and what is named is a folder on this machine, a dataset on the hub or a format. "
+            f"Of data files give the format, from_hf('parquet', data_files=[...]), or take the source of it; "
+            f"{_OF_DISKS}."
+        )
     is_path = os.path.isabs(name) or name.startswith((".", "~")) or name.count("/") > 1 or name.endswith(_SUFFIXES)
-    if is_path and "://" not in name and not os.path.isdir(name):
+    if is_path and not name.startswith("hf://") and not os.path.isdir(name):
         raise FileNotFoundError(f"{name}: no such file or directory (seen from {os.getcwd()}), nor a dataset's name")
 
 
