@@ -15,6 +15,7 @@ from .read.decode import DecodeExample as DecodeExample
 from .read.decode import DecodeFields as DecodeFields
 from .read.decode import DecodeImage as DecodeImage
 from .read.decode import DecodeJson as DecodeJson
+from .read.decode import DecodeMaterialized as DecodeMaterialized
 from .read.decode import DecodeMsgpack as DecodeMsgpack
 from .read.decode import DecodeRaw as DecodeRaw
 from .read.decode import FixedLen as FixedLen

@@ -11,10 +11,13 @@ from typing import Any
 
 from datarax_ray.actors.source import RaySource
 from datarax_ray.plan.arguments import named_arguments, nearest
+from datarax_ray.read.decode import DecodeMaterialized
+from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import by_rows
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, Remote, filesystem_of, listing
@@ -75,11 +78,11 @@ def load(
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
 
     paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, TFRecord, WebDataset's tar, CSV
-    or JSON lines; or "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or a
-    folder of `save_to_disk`, with or without "hf:"; or "imagefolder:DIR", a folder of images for each class
-    (ImageFolder has their names). Of a directory the source takes files of its format's names, and warns of others that
-    look like them; of ArrayRecord those in the directory itself. URLs and slices named like ArrayRecord
-    ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen.
+    or JSON lines; or a folder that `materialize` wrote; or "hf:NAME", a dataset of the Hugging Face hub, of which
+    `split` is read ("train" by default); or a folder of `save_to_disk`, with or without "hf:"; or "imagefolder:DIR", a
+    folder of images for each class (ImageFolder has their names). Of a directory the source takes files of its format's
+    names, and warns of others that look like them; of ArrayRecord those in the directory itself. URLs and slices named
+    like ArrayRecord ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen.
     shuffle, seed, transforms: as of the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to
     read in this process, a number for a RaySource with so many actors. What else can be said, the source's own config
     says.
@@ -109,6 +112,8 @@ def load(
         # not looked at: ArrayRecord files behind URLs are read by another client than other formats
         format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
         source_type, config = _SOURCES[format_name]
+        if is_materialized(paths):
+            transforms = (DecodeMaterialized(), *listed(transforms))
         if format_name == "CSV":
             header = _QUOTED.sub(b"", head).replace(b"\r", b"\n").partition(b"\n")[0]
             order["delimiter"] = max(",\t;|", key=header.decode("utf-8", "replace").count)

@@ -19,7 +19,7 @@ h1 { font-size: 1.3em; margin: 0; } h2 { font-size: 1.05em; margin: 1.6em 0 .2em
 .dim, th, figcaption { color: var(--dim); } .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: .25em .8em .25em 0; text-align: end; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child, td.text { text-align: start; }
+th:first-child, td:first-child, .text { text-align: start; }
 .charts { display: flex; flex-wrap: wrap; gap: 1.2em 2.4em; margin-top: .8em; }
 figure { margin: 0; } figcaption { font-size: 13px; } svg { display: block; }
 svg text { fill: var(--text); font-size: 11px; }
@@ -70,7 +70,7 @@ def _fields(statistics: Statistics) -> list[str]:
         "shortest",
         "longest",
     )
-    head = "".join(f"<th>{name}</th>" for name in names)
+    head = "".join(f"<th{' class=text' * (name in ('kind', 'shape'))}>{name}</th>" for name in names)
     shown = list(statistics.fields.items())[:_MAX_FIELDS]
     rows = "\n".join(_row(name, of, statistics.num_elements) for name, of in shown)
     charts = [chart for name, of in shown for chart in _charts(name, of)]

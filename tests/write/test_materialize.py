@@ -15,6 +15,7 @@ from datarax_ray import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
     ConcatThenSplit,
+    DecodeMaterialized,
     MaterializedSource,
     MixtureSource,
     ParquetSource,
@@ -22,10 +23,12 @@ from datarax_ray import (
     Pipeline,
     RandomAccessSource,
     RandomAccessSourceConfig,
+    load,
     materialize,
 )
 from datarax_ray.plan.fingerprint import DriftError
 from tests.data import AddNoise, DropThirds, FailAt, decode
+from tests.http_files import HttpFiles
 from tests.resume import assert_equal, assert_resumes, run_saving
 
 
@@ -68,6 +71,7 @@ CHAINS: dict[str, list[Any]] = {
     "several of one, of which some are dropped": [decode, Repeat(), DropFirstCopy(), AddNoise(), Placed()],
     "columns": [decode, Doubled()],
     "columns, then random": [decode, DropThirds(), Doubled(), Noisy()],
+    "failures behind random ones": [decode, AddNoise(), FailAt(3, 60)],
     "failures": [decode, Repeat(), FailAt(4, 50, 119), DropThirds(), AddNoise()],
 }
 
@@ -100,7 +104,8 @@ def test_a_run_moves_from_live_to_materialised_and_back_after_any_batch(
     files: list[Path], tmp_path: Path, name: str
 ) -> None:
     source = live(files, CHAINS[name])
-    done = materialize(source, tmp_path / "out", num_shards=3)
+    num_transforms = 1 if "behind" in name else None
+    done = materialize(source, tmp_path / "out", num_shards=3, num_transforms=num_transforms)
     assert (done.num_records, len(list((tmp_path / "out").glob("*.array_record")))) == (120, 3)
     assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / "out")))
 
@@ -243,3 +248,37 @@ def test_a_folder_that_is_damaged_or_not_whole_is_refused(files: list[Path], tmp
         MaterializedSource(source, tmp_path / "out")
     with pytest.raises(TypeError, match="given to materialize, got"):
         MaterializedSource(tmp_path, tmp_path / "out")
+
+
+def test_the_folder_is_a_dataset_of_its_own(files: list[Path], tmp_path: Path) -> None:
+    chain = [decode, Repeat(), FailAt(7)]
+    source = live(files, chain, shuffle=False, num_epochs=1)
+    materialize(source, tmp_path / "out")
+    want = live(files, [*chain, Noisy()], shuffle=False, num_epochs=1).get_batch(500)
+    found = ArrayRecordSourceModule(
+        ArrayRecordSourceConfig(num_epochs=1, on_error="skip"),
+        tmp_path / "out",
+        transforms=[DecodeMaterialized(), Noisy()],
+    )
+    got = found.get_batch(500)
+    assert got["index"].tolist() == want["index"].tolist()
+    assert got["kind"].tolist() == want["kind"].tolist()
+    ((failure,), *_) = [found.skipped]
+    assert "it failed when it was materialised: " in failure.reason
+    assert "part-00001.array_record[0]: transform FailAt raised ZeroDivisionError" in failure.reason
+    materialize(live(files, [decode, DropThirds()]), tmp_path / "other")
+    loaded = load(tmp_path / "other", transforms=[lambda element: {"index": element["index"] + 1}])
+    assert loaded.get_batch(500)["index"].tolist() == [n + 1 for n in range(120) if n % 3]
+
+
+def test_what_was_copied_to_a_server_is_read_by_its_url(files: list[Path], tmp_path: Path) -> None:
+    source = live(files, CHAINS["filtered, then random"])
+    materialize(source, tmp_path / "out", num_shards=2)
+    served = HttpFiles(tmp_path)
+    try:
+        far = MaterializedSource(source, f"{served.url}/out")
+        assert_interchangeable(pipelines(source), pipelines(far), every=9)
+        with pytest.raises(FileNotFoundError, match="dataset.json"):
+            MaterializedSource(source, f"{served.url}/nothing")
+    finally:
+        served.close()

@@ -8,6 +8,7 @@ or Grain.
 
 from datarax_ray.read.decode.example import DecodeExample, FixedLen, VarLen
 from datarax_ray.read.decode.image import DecodeImage
+from datarax_ray.read.decode.materialized import DecodeMaterialized
 from datarax_ray.read.decode.pad import PadTo
 from datarax_ray.read.decode.raw import DecodeFields, DecodeRaw
 from datarax_ray.read.decode.rows import DecodeJson, DecodeMsgpack
@@ -17,6 +18,7 @@ __all__ = [
     "DecodeFields",
     "DecodeImage",
     "DecodeJson",
+    "DecodeMaterialized",
     "DecodeMsgpack",
     "DecodeRaw",
     "FixedLen",

@@ -188,7 +188,7 @@ class Progress:
         self.skipped: list[Skipped] = []
         self.failure: RecordError | None = None
         self._on_error = on_error
-        self._locate = locate
+        self.locate = locate
 
     def apply(self, todo: Sequence[Step], seed: int) -> None:
         """Put every element through these steps; what they filter out leaves the block, what they make of one joins."""
@@ -263,7 +263,7 @@ class Progress:
 
         Raises: the error, where it is not about the element.
         """
-        where, position = self._locate(self.records[index]), self.positions[index]
+        where, position = self.locate(self.records[index]), self.positions[index]
         if not is_of_data(error, call.catch):
             error.add_note(f"in {where} (position {position}): {call.what}")
             raise error
@@ -295,13 +295,13 @@ class Progress:
 
     def fail(self, index: int, reason: str, error: BaseException) -> None:
         """Make this the block's failure; the block ends before it once its elements are put in their places."""
-        self.failure = RecordError.of(self._locate(self.records[index]), self.positions[index], reason, error)
+        self.failure = RecordError.of(self.locate(self.records[index]), self.positions[index], reason, error)
 
     def cut(self, index: int, reason: str) -> None:
         """End the block before the position of this element, unlike the first, or no element itself; never skipped."""
         self._list()
-        where, position = self._locate(self.records[index]), self.positions[index]
-        first = f" differs from {self._locate(self.records[0])} (position {self.positions[0]})" if index else ""
+        where, position = self.locate(self.records[index]), self.positions[index]
+        first = f" differs from {self.locate(self.records[0])} (position {self.positions[0]})" if index else ""
         self.failure = RecordError(f"{where} (position {position}){first}: {reason}", position)
         self.end_before_failure()
 

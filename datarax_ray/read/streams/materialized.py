@@ -15,7 +15,7 @@ from datarax_ray.read.block import transformed
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import Call, Progress
 from datarax_ray.read.formats.cache import cached
-from datarax_ray.read.formats.materialized.encoding import NOTHING, SEVERAL, columns_of, parts_of, value_of
+from datarax_ray.read.formats.materialized.encoding import ELEMENT, ROW, columns_of, parts_of, value_of
 from datarax_ray.read.formats.materialized.written import Written, component_path, opened
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.laps import lap
@@ -23,6 +23,7 @@ from datarax_ray.read.streams.indexed import IndexedStream, read_records
 from datarax_ray.read.streams.mixture import MixtureStream
 
 _READING = "reading what materialize wrote"
+_SINGLE = (bytes([ELEMENT]), bytes([ROW]))
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,10 @@ class MaterializedStream(IndexedStream):
 
     def _elements(self, positions: Indices, records: Indices, ended: str = "") -> tuple[Progress, Columns]:
         todo = self.steps[self.written.num_transforms :]
-        progress, _ = read_records(self.reader, positions, records, self.on_error, ended)
+        progress, _ = read_records(self.reader, positions, records, self.on_error, ended, in_rows=True)
         with lap("reading"):
             columns = _decoded(progress, are_last=not todo)
+        progress.locate = self.locate  # what fails from here on is told as the live stream tells it
         return progress, transformed(progress, columns, todo, self.order.seed)
 
 
@@ -79,16 +81,18 @@ def _decoded(progress: Progress, are_last: bool) -> Columns:
 
     are_last: whether nothing is done to the elements any more.
     """
-    progress.elements = list(progress.elements)
-    if any(record[:1] in (b"", bytes([NOTHING]), bytes([SEVERAL])) for record in progress.elements):
+    columns = columns_of(progress.elements, are_last)
+    if columns is None and any(record[:1] not in _SINGLE for record in progress.elements):
         progress.run([Call(lambda record, *_: parts_of(record), _READING, "flat_map")])
         _settle(progress)
-    if not progress.elements:
-        return None
-    if (columns := columns_of(progress.elements, are_last)) is not None:
+        columns = columns_of(progress.elements, are_last)
+    if columns is not None:
         progress.elements = []
         return columns
-    progress.run([Call(lambda record, *_: value_of(record), _READING)])
+    try:
+        progress.elements = list(map(value_of, progress.elements))  # they are nobody else's
+    except ValueError:  # each by itself, to tell which one
+        progress.run([Call(lambda record, *_: value_of(record), _READING)])
     return None
 
 

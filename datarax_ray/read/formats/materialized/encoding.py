@@ -25,6 +25,7 @@ import msgpack
 import numpy as np
 
 from datarax_ray.read.elements.columns import Columns, Path, is_host_only, is_ragged_row, ragged_row
+from datarax_ray.read.elements.fixed_records import FixedRecords
 
 NOTHING, ELEMENT, ROW, SEVERAL = range(4)
 _PREFIX = struct.Struct("<BI")  # kind, length of the head
@@ -46,6 +47,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
 _MAX_HEADS = 4096  # that are known in a process: of one dataset there is one, or one for each shape
 
 Decoder = Callable[[bytes, int], tuple[Any, int]]
+_Field = tuple[Path, np.dtype, tuple[int, ...], int]  # where it is, and where its bytes begin
 
 
 @dataclass(frozen=True)
@@ -149,31 +151,45 @@ def _damaged(error: Exception) -> ValueError:
 def columns_of(records: Sequence[bytes], are_last: bool) -> Columns | None:
     """The columns of stored records that are all alike and hold numbers alone, or rows of columns; else None.
 
-    The same as of the single elements, stacked. are_last: whether nothing is done to single elements; else only those
-    that were rows of columns are columns again.
+    The same as of the single elements, stacked. are_last: whether nothing is done to single elements any more; else
+    only what was rows of columns is columns again.
     """
-    first = records[0]
-    if first[0] not in ((ELEMENT, ROW) if are_last else (ROW,)):
+    first = records[0] if len(records) else b""
+    if not first or first[0] not in ((ELEMENT, ROW) if are_last else (ROW,)):
         return None
-    length = _PREFIX.unpack_from(first)[1]
-    begin = first[: _PREFIX.size + length]
-    if not all(record.startswith(begin) for record in records):
+    try:
+        begin = first[: _PREFIX.size + _PREFIX.unpack_from(first)[1]]
+        layout = _layout(begin[_PREFIX.size :])
+        if layout is None:
+            return None
+        found = _found(records, begin, *layout[:3])
+    except Exception:  # whatever damaged bytes come to: each is looked at alone then, and told of by its name
         return None
-    layout = _layout(begin[_PREFIX.size :])
-    if layout is None:
+    return None if found is None else _nested({path: found[path] for path in layout[3]})
+
+
+def _found(
+    records: Sequence[bytes], begin: bytes, fields: list[_Field], nbytes: int, objects: list[Path]
+) -> dict[Path, np.ndarray] | None:
+    """The column of each field; None where records are not alike."""
+    start, stop = len(begin), len(begin) + nbytes
+    if isinstance(records, FixedRecords):
+        are_alike = (records.rows[:, :start] == np.frombuffer(begin, np.uint8)).all() and (
+            objects or records.size == stop
+        )
+        rows = records.rows[:, start:stop]
+    else:
+        are_alike = all(record.startswith(begin) and (objects or len(record) == stop) for record in records)
+        rows = np.frombuffer(b"".join([record[start:stop] for record in records]), np.uint8)
+    if not are_alike:
         return None
-    fields, nbytes, objects, order = layout
-    start = len(begin)
-    if not objects and any(len(record) != start + nbytes for record in records):
-        raise ValueError(f"a record has not the {start + nbytes} bytes of its fields; it is damaged")
-    rows = np.frombuffer(b"".join([record[start : start + nbytes] for record in records]), np.uint8)
     rows = rows.reshape(len(records), nbytes)
     made = {path: _column(rows, at, dtype, shape) for path, dtype, shape, at in fields}
     if objects:
-        values = [_objects(record, start + nbytes, len(objects)) for record in records]
+        values = [_objects(record, stop, len(objects)) for record in records]
         for index, path in enumerate(objects):
             made[path] = np.fromiter((each[index] for each in values), object, len(records))
-    return _nested({path: made[path] for path in order})
+    return made
 
 
 def _column(rows: np.ndarray, at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -184,7 +200,7 @@ def _column(rows: np.ndarray, at: int, dtype: np.dtype, shape: tuple[int, ...]) 
     return column if dtype.isnative else column.astype(dtype.newbyteorder("="))  # as columns are
 
 
-Layout = tuple[list[tuple[Path, np.dtype, tuple[int, ...], int]], int, list[Path], list[Path]]
+Layout = tuple[list[_Field], int, list[Path], list[Path]]
 
 
 @functools.lru_cache(_MAX_HEADS)

@@ -143,6 +143,14 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written]:
     return reader, Written(**known, origins=tuple(origins) if len(origins) <= _MAX_ORIGINS else ())
 
 
+def is_materialized(path: Any) -> bool:
+    """Whether a folder of this machine is one that materialize has written."""
+    if not isinstance(path, str | os.PathLike) or not os.path.exists(os.path.join(path, _MANIFEST)):
+        return False
+    made_from = _told(os.fspath(path)).get("made_from")
+    return isinstance(made_from, Mapping) and KEY in made_from
+
+
 def component_path(path: str, index: int) -> str:
     """Where a component of a mixture is."""
     return f"{path.rstrip('/')}/component-{index}"
