@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from datarax_ray.plan.orders.file_order import FileOrder
 from datarax_ray.read.elements.transforms import OnError, Step
 from datarax_ray.read.formats.materialized.encoding import Failed, UnwritableError, encoded, encoded_rows, record_of
 from datarax_ray.read.formats.materialized.written import Origin, Written, origins_of
-from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.kept_random import kept_random
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
@@ -77,9 +76,11 @@ class Materializing:
     """A stream's first transforms, to be run on all records of its source. Picklable.
 
     stream: with these transforms alone, in file order, and with failures let pass where on_error may let them.
+    transforms: what identifies these, before they have run here.
     """
 
     stream: IndexedStream
+    transforms: Mapping[str, Any]
 
     @classmethod
     def of(cls, stream: IndexedStream, num_transforms: int) -> Materializing:
@@ -93,7 +94,8 @@ class Materializing:
         on_error: OnError = "raise" if stream.on_error == "raise" else "skip"
         order = FileOrder(stream.order.num_records, stream.order.seed)
         first = stream.transforms[:num_transforms]
-        return cls(replace(stream, order=order, num_epochs=1, transforms=first, on_error=on_error))
+        run = replace(stream, order=order, num_epochs=1, transforms=first, on_error=on_error)
+        return cls(run, stream.fingerprint_of(num_transforms))
 
     @property
     def num_records(self) -> int:
@@ -101,10 +103,8 @@ class Materializing:
 
     def written(self) -> Written:
         """What a stream must have that is to be read from what is written."""
-        transforms = self.stream.transforms
-        return Written(
-            self.num_records, len(transforms), self.stream.reader.fingerprint(), code_fingerprint(transforms)
-        )
+        files = self.stream.reader.fingerprint()
+        return Written(self.num_records, len(self.stream.transforms), files, self.transforms)
 
     def __call__(self, start: int, stop: int) -> Generator[bytes, None, dict[str, Any]]:
         """What comes of each of the records [start, stop), to be stored; see write.shards.ReadRun.

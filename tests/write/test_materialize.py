@@ -204,6 +204,28 @@ def test_other_transforms_and_other_files_are_refused(files: list[Path], tmp_pat
     assert_interchangeable(pipelines(longer), pipelines(MaterializedSource(longer, tmp_path / "out")), every=9)
 
 
+class Remembers:
+    """Fills a cache as it is called, and is the same transform all the while."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, bool] = {}
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        self.seen[element["index"]] = True
+        return element
+
+
+@pytest.mark.parametrize("more", [[], [AddNoise()]], ids=["all", "some"])
+def test_a_cache_that_a_transform_fills_is_no_other_transform(
+    files: list[Path], tmp_path: Path, more: list[Any]
+) -> None:
+    source = live(files, [decode, Remembers(), *more])
+    materialize(source, tmp_path / "out")
+    MaterializedSource(source, tmp_path / "out")
+    again = live(files, [decode, Remembers(), *more])
+    assert_interchangeable(pipelines(again), pipelines(MaterializedSource(again, tmp_path / "out")), every=9)
+
+
 def test_what_cannot_be_run_once_is_refused_by_name(files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,

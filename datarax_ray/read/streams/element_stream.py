@@ -28,6 +28,7 @@ class ElementStream:
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
     _errors: Any = field(init=False, repr=False, compare=False)  # of on_error
+    _firsts: dict[int, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", whole_epochs(self.num_epochs))
@@ -41,6 +42,14 @@ class ElementStream:
     def steps(self) -> tuple[Step, ...]:
         """The transforms, told apart."""
         return steps(self.transforms)
+
+    def fingerprint_of(self, num_transforms: int) -> dict[str, Any]:
+        """What identifies the first transforms, as it was when it was first asked for; of all, when they were given."""
+        if num_transforms == len(self.transforms):
+            return self._transforms
+        if num_transforms not in self._firsts:
+            self._firsts[num_transforms] = code_fingerprint(self.transforms[:num_transforms])
+        return self._firsts[num_transforms]
 
     @property
     def stop(self) -> int | None:

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import transformed
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import Call, Progress
 from datarax_ray.read.formats.cache import cached
 from datarax_ray.read.formats.materialized.encoding import ELEMENT, ROW, columns_of, parts_of, value_of
 from datarax_ray.read.formats.materialized.written import Written, component_path, opened
-from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.laps import lap
-from datarax_ray.read.streams.indexed import IndexedStream, read_records
+from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records
 from datarax_ray.read.streams.mixture import MixtureStream
 
 _READING = "reading what materialize wrote"
@@ -43,9 +43,7 @@ class MaterializedStream(IndexedStream):
         Raises: DriftError where others were written.
         """
         files = live.reader.fingerprint()
-        written.check(
-            {"files": files, "transforms": code_fingerprint(live.transforms[: written.num_transforms])}, where
-        )
+        written.check({"files": files, "transforms": live.fingerprint_of(written.num_transforms)}, where)
         if getattr(live.reader, "keeps_records", False):
             reader = cached(reader, getattr(live.reader, "max_nbytes", None))
         given = live.order, live.num_epochs, live.transforms, live.on_error
@@ -62,6 +60,10 @@ class MaterializedStream(IndexedStream):
     def locate(self, record: int) -> str:
         """Where the record was that this was made of, where that is known, else where it is now."""
         return self.written.origin(record) or self.reader.locate(record)
+
+    def names(self, request: ReadRequest) -> list[str]:
+        """Some of the files that are read, where they are now."""
+        return names_of(request.select(self.order)[1], self.reader.locate)
 
     def settings(self) -> dict[str, Any]:
         """Those of the live stream."""
