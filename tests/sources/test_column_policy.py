@@ -28,7 +28,7 @@ from datarax_ray.sources import (
 )
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
-NAT, NO = np.datetime64("NaT"), np.timedelta64("NaT", "us")
+NAT, NO = np.datetime64("NaT", "us"), np.timedelta64("NaT", "us")
 INTS = pa.list_(pa.int32())
 
 
