@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -26,7 +27,8 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
     """The batches of a pipeline, with a sign of life on stderr: records, records/s, how long the loop waits.
 
     A bar at a terminal or in a notebook, else a line every five seconds. Leaving the loop is as in `for batch in
-    pipeline`: the next one goes on behind the last batch. console: another place, Console(quiet=True) for none.
+    pipeline`: the next one goes on behind the last batch. console: another place, Console(quiet=True) for none;
+    DATARAX_RAY_PROGRESS=0 in the environment is for none at all.
 
     Example: `for batch in progress(pipeline): ...`
     """
@@ -44,7 +46,7 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
 
 
 class RecordProgress:
-    """Shows how many records came of how many, and how fast.
+    """Shows how many records came of how many, and how fast; nothing where DATARAX_RAY_PROGRESS is 0.
 
     title: what is being read. num_records: that will come, None if nobody knows. show_nbytes: whether MB/s are shown.
     """
@@ -58,6 +60,8 @@ class RecordProgress:
         show_nbytes: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if os.environ.get("DATARAX_RAY_PROGRESS") == "0":
+            console = Console(quiet=True)
         self._console = console
         self._title = title
         self._total = num_records

@@ -36,6 +36,15 @@ def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_en
     ]
 
 
+def test_a_flag_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATARAX_RAY_PROGRESS", "0")
+    file, clock = io.StringIO(), Clock()
+    with RecordProgress(Console(file=file), "ingest", 10, clock=clock) as progress:
+        clock.now = 9.0
+        progress.advance(10)
+    assert file.getvalue() == ""
+
+
 def test_what_was_said_is_not_said_again_at_the_end():
     file, clock = io.StringIO(), Clock()
     with RecordProgress(Console(file=file), "read", None, clock=clock) as progress:

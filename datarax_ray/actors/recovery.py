@@ -1,7 +1,8 @@
 """Recoveries: what was lost, said when it is, what came back, and what else befell a pool.
 
-Each is one log line, one count, and one more of Ray's metric `datarax_ray_recoveries` by its kind, which Prometheus
-knows as ray_datarax_ray_recoveries_total. But for a loss, of which the line that ends it tells again, each is listed.
+Each is one count, one more of Ray's metric `datarax_ray_recoveries` by its kind, which Prometheus knows as
+ray_datarax_ray_recoveries_total, and one log line, which carries it as data for logs of JSON (`record.event`).
+But for a loss, of which the line that ends it tells again, each is listed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ray.util.metrics import Counter as Metric
 
@@ -60,7 +62,13 @@ class Recoveries:
         self.num_lost += 1
         self._metric.inc(tags={"kind": "lost"})
         logger.warning(
-            "reader actor %d (%s) is lost, %d of %d still run: %s", actor, where, num_running, num_actors, reason
+            "reader actor %d (%s) is lost, %d of %d still run: %s",
+            actor,
+            where,
+            num_running,
+            num_actors,
+            reason,
+            extra=_event("lost", where, reason, [actor]),
         )
 
     def benched(self, actors: Sequence[int], node: str, reason: str, lasts_s: float) -> None:
@@ -74,25 +82,32 @@ class Recoveries:
             lasts_s,
             list(actors),
             reason,
+            extra=_event("benched", f"node {node}", reason, actors),
         )
 
     def drained(self, actors: Sequence[int], node: str) -> None:
         """A node is about to go, and its actors are asked for nothing more."""
         self._count("drained")
         self.last += [Recovery("drained", actor, f"node {node}", "the node is about to go", 0.0, 0) for actor in actors]
-        logger.warning("node %s is about to go (it drains); others read for its actors %s", node, list(actors))
+        logger.warning(
+            "node %s is about to go (it drains); others read for its actors %s",
+            node,
+            list(actors),
+            extra=_event("drained", f"node {node}", "the node is about to go", actors),
+        )
 
     def stalled(self, said: str) -> None:
         """A stream has waited long for a batch."""
         self._count("stalled")
         self.last.append(Recovery("stalled", -1, "", said, 0.0, 0))
-        logger.warning(said)
+        logger.warning("%s", said, extra=_event("stalled", "", said))
 
     def resized(self, num_before: int, num_actors: int, reason: str) -> None:
         """There are to be more actors, or fewer."""
         self._count("resized")
         self.last.append(Recovery("resized", -1, "", f"{num_before} -> {num_actors}; {reason}", 0.0, 0))
-        logger.info("reader actors: %d -> %d; %s", num_before, num_actors, reason)
+        said = f"{num_before} -> {num_actors}; {reason}"
+        logger.info("reader actors: %s", said, extra=_event("resized", "", said))
 
     def add(self, recovery: Recovery) -> None:
         self._count(recovery.kind)
@@ -106,8 +121,21 @@ class Recoveries:
             recovery.num_retried,
             recovery.where,
             recovery.reason,
+            extra=_event(
+                recovery.kind,
+                recovery.where,
+                recovery.reason,
+                [recovery.actor],
+                took_s=recovery.took_s,
+                num_retried=recovery.num_retried,
+            ),
         )
 
     def _count(self, kind: str) -> None:
         self.counts[kind] += 1
         self._metric.inc(tags={"kind": kind})
+
+
+def _event(kind: str, where: str, reason: str, actors: Sequence[int] = (), **more: float) -> dict[str, Any]:
+    """What a log line carries beside its text, in plain values; see Recovery. actors: whom it befell."""
+    return {"event": {"kind": kind, "actors": list(actors), "where": where, "reason": reason, **more}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="Of the order and of random transforms; 32 bits.")]
 
 
@@ -35,11 +37,13 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    progress: Annotated[bool, typer.Option(help="Show progress, on stderr.")] = True,
 ) -> None:
-    pass
+    if not progress:
+        os.environ["DATARAX_RAY_PROGRESS"] = "0"
 
 
-@app.command()
+@app.command(short_help="Train, stop halfway, go on with more actors, compare each batch.")
 def demo(
     checkpoint_dir: Annotated[
         Path | None,
@@ -49,19 +53,26 @@ def demo(
         ),
     ] = None,
     seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Train on handwritten digits, stop halfway, go on with more actors, and prove that no batch changed.
 
     Runs offline on this machine in well under a minute: a small local Ray, 1,497 packaged images, and a small
     classifier in JAX. Exits with 1 if a single batch differs, or if the classifier has learned nothing.
+
+    \b
+    Example:
+      datarax-ray demo --seed 1
     """
     with told(err):
         from datarax_ray.cli.demo import run
 
-        run(seed, checkpoint_dir, out)
+        found = run(seed, checkpoint_dir, err if as_json else out)
+        if as_json:
+            out.print_json(data=found)
 
 
-@app.command()
+@app.command(short_help="Stream ArrayRecord files through Ray actors; say how fast.")
 def ingest(
     paths: Annotated[
         list[str],
@@ -94,6 +105,7 @@ def ingest(
     max_batches: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after this many batches.", show_default=False)
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Stream ArrayRecord files through Ray actors at full speed, and report how fast that was.
 
@@ -101,6 +113,11 @@ def ingest(
     Ray cluster that RAY_ADDRESS names or that runs on this host, else on a local one that ends with this command.
     The progress goes to stderr, the report to stdout. After Ctrl-C or a SIGTERM the report is printed as well, and
     the exit status is 130 or 143.
+
+    \b
+    Examples:
+      datarax-ray ingest 'data/*.array_record' --num-actors 4
+      datarax-ray ingest gs://bucket/train --decoder image:224,224,3 --json
 
     \b
     Decoders:
@@ -128,11 +145,11 @@ def ingest(
         from datarax_ray.cli.ingest import Request, run
 
         request = Request(tuple(paths), batch_size, num_actors, num_epochs, shuffle, seed, transforms, max_batches)
-        status = run(request, out, err)
+        status = run(request, out, err, as_json)
     raise typer.Exit(status)
 
 
-@app.command()
+@app.command(short_help="Measure how fast files are read, and what would help.")
 def bench(
     paths: Annotated[
         list[str],
@@ -152,7 +169,7 @@ def bench(
         float | None,
         typer.Option(min=0, metavar="RATE", help="Records/s that the trainer takes.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure how fast these files are read, raw, in order and shuffled, and say what would make it faster.
 
@@ -162,7 +179,7 @@ def bench(
 
     \b
     Examples:
-      datarax-ray bench 'data/*.array_record' --decoder image:224,224,3 --target 5000
+      datarax-ray bench 'data/*.array_record' --decoder image --target 5000
       datarax-ray bench data/train.parquet --num-actors 4 --json
     """
     from datarax_ray.cli.decoder_option import parse_decoder
@@ -190,7 +207,7 @@ def _size(text: str) -> Any:
     return typer.Option(metavar="BYTES", help=text, parser=_nbytes)
 
 
-@app.command()
+@app.command(short_help="Say how a cluster would do: waits, memory, requests, cost.")
 def simulate(
     rate: Annotated[
         float,
@@ -243,7 +260,7 @@ def simulate(
     seconds: Annotated[
         float, typer.Option(min=1, metavar="S", help="That are counted, behind 30 s of beginning.")
     ] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say how a cluster would do: how long its trainers wait, its memory, requests and cost.
 
@@ -254,8 +271,9 @@ def simulate(
     \b
     Examples:
       datarax-ray simulate --rate 900 --record-size 150KB --need 20000
-      datarax-ray simulate --rate 900 --record-size 150KB --need 20000 --num-actors 24,32,48 \\
-        --num-trainers 8 --fault host@60:0 --host-price 1.5 --trainer-price 12 --json
+      datarax-ray simulate --rate 900 --record-size 150KB --need 20000 \\
+        --num-actors 24,32,48 --num-trainers 8 --fault host@60:0 \\
+        --host-price 1.5 --trainer-price 12 --json
     """
     from datarax_ray.cli.simulate import Prices, numbers_of, run, scenario_of
 
@@ -286,7 +304,7 @@ def simulate(
     raise typer.Exit(status)
 
 
-@app.command()
+@app.command(short_help="Show files, records, sizes, groups and the first elements.")
 def inspect(
     paths: Annotated[
         list[str],
@@ -298,7 +316,7 @@ def inspect(
         ),
     ],
     num_elements: Annotated[int, typer.Option(min=0, metavar="N", help="Elements to show.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what lies there: files, records, sizes, groups and whether they hurt, and the first elements.
 
@@ -315,7 +333,7 @@ def inspect(
         run(paths, num_elements, as_json, out)
 
 
-@app.command()
+@app.command(short_help="Write a dataset anew, as ArrayRecord or Parquet.")
 def convert(
     source: Annotated[
         str,
@@ -365,7 +383,7 @@ def convert(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew, whatever an earlier conversion wrote to DST.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write what lies somewhere, in any format that is read here, as ArrayRecord or Parquet files.
 
@@ -380,8 +398,8 @@ def convert(
     \b
     Examples:
       datarax-ray convert 'tf/train-*.tfrecord' /data/train
-      datarax-ray convert hf:ylecun/mnist /data/mnist --format parquet --split test
-      datarax-ray convert imagefolder:photos /data/photos --num-actors 16 --on-error skip
+      datarax-ray convert hf:ylecun/mnist /data/mnist --format parquet
+      datarax-ray convert imagefolder:photos /data/photos --on-error skip
     """
     if to not in ("array_record", "parquet"):
         raise typer.BadParameter(f"{to!r} is no format to write; use array_record or parquet", param_hint="--format")
@@ -404,7 +422,7 @@ def convert(
     raise typer.Exit(status)
 
 
-@app.command()
+@app.command(short_help="Run transforms once, and write what they make.")
 def preprocess(
     spec: Annotated[
         str,
@@ -444,7 +462,7 @@ def preprocess(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew in a folder that holds something else of this command.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a source's transforms once, and write what they make: MaterializedSource(source, DST) reads it.
 
@@ -456,7 +474,8 @@ def preprocess(
     \b
     Examples:
       datarax-ray preprocess train.py:make_source /data/tokens
-      datarax-ray preprocess train.py:make_pipeline /data/tokens --num-transforms 2 --num-actors 64 --json
+      datarax-ray preprocess train.py:pipeline /data/tokens \\
+        --num-transforms 2 --num-actors 64 --json
     """
     with told(err):
         from datarax_ray.cli.writing.preprocess import Request, run
@@ -497,7 +516,7 @@ Of = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Say which file and record each row of a batch came from.")
 def locate(
     target: Target,
     step: Annotated[int, typer.Option(min=0, metavar="N", help="The batch, counted from 0.")],
@@ -506,7 +525,7 @@ def locate(
     ] = None,
     checkpoint: From = None,
     run: Of = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say which file and record each row of a batch came from: which data fed step N.
 
@@ -516,8 +535,9 @@ def locate(
     \b
     Examples:
       datarax-ray locate train.py:make_pipeline --step 120000
-      datarax-ray locate train.py:make_pipeline --run run/checkpoints --step 120000
-      datarax-ray locate train.py:make_pipeline --checkpoint run/checkpoints --step 0 --row 7 --json
+      datarax-ray locate train.py:pipeline --run run/checkpoints --step 9000
+      datarax-ray locate train.py:pipeline --checkpoint run/checkpoints \\
+        --step 0 --row 7 --json
     """
     with told(err):
         from datarax_ray.cli.replay import locate
@@ -525,7 +545,7 @@ def locate(
         locate(target, step, row, checkpoint, as_json, out, run)
 
 
-@app.command()
+@app.command(short_help="Write batches that a model saw once more.")
 def replay(
     target: Target,
     steps: Annotated[str, typer.Option(metavar="A:B", help="The batches from A up to B, counted from 0.")],
@@ -537,6 +557,7 @@ def replay(
     ],
     checkpoint: From = None,
     run: Of = None,
+    as_json: Json = False,
 ) -> None:
     """Write batches that a model saw once more, as they were before the pipeline's stages.
 
@@ -545,14 +566,15 @@ def replay(
 
     \b
     Examples:
-      datarax-ray replay train.py:make_pipeline --steps 1200:1210 --output spike.parquet
-      datarax-ray replay train.py:make_pipeline --checkpoint run/checkpoints --steps 0:4 --output sheet.png
+      datarax-ray replay train.py:pipeline --steps 1200:1210 --output a.parquet
+      datarax-ray replay train.py:pipeline --checkpoint run/checkpoints \\
+        --steps 0:4 --output sheet.png
     """
     first, stop = _range(steps)
     with told(err):
         from datarax_ray.cli.replay import replay
 
-        replay(target, first, stop, output, checkpoint, out, run)
+        replay(target, first, stop, output, checkpoint, out, run, as_json)
 
 
 Run = Annotated[
@@ -561,14 +583,14 @@ Run = Annotated[
 ]
 
 
-@app.command("diff")
+@app.command("diff", short_help="Say whether two runs saw the same data, or where they differ.")
 def diff_runs(
     first: Run,
     second: Run,
     steps: Annotated[
         str | None, typer.Option(metavar="A:B", help="Of two pipelines, these batches alone.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say whether two runs saw the same data, or where they first differ and why.
 
@@ -579,7 +601,7 @@ def diff_runs(
     Examples:
       datarax-ray diff run1/checkpoints run2/checkpoints
       datarax-ray diff run1/checkpoints train.py:make_pipeline
-      datarax-ray diff train.py:make_pipeline old/train.py:make_pipeline --steps 0:1000
+      datarax-ray diff train.py:pipeline old/train.py:pipeline --steps 0:1000
     """
     with told(err):
         from datarax_ray.cli.diff import diff
@@ -606,9 +628,7 @@ Directory = Annotated[
 
 
 @checkpoint.command("show")
-def show_checkpoint(
-    directory: Directory, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False
-) -> None:
+def show_checkpoint(directory: Directory, as_json: Json = False) -> None:
     """Show where the stream goes on, and which stream it is.
 
     \b
@@ -625,7 +645,7 @@ def show_checkpoint(
 def diff(
     first: Directory,
     second: Directory,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what differs between two states. Exits with 1 where anything does.
 
@@ -641,7 +661,7 @@ def diff(
 
 
 @checkpoint.command()
-def fits(target: Target, directory: Directory) -> None:
+def fits(target: Target, directory: Directory, as_json: Json = False) -> None:
     """Say whether a pipeline can go on from a state, or every setting that differs, and exit with 1.
 
     \b
@@ -651,7 +671,7 @@ def fits(target: Target, directory: Directory) -> None:
     with told(err):
         from datarax_ray.cli.checkpoint import fits
 
-        fits(target, directory, out)
+        fits(target, directory, out, as_json)
 
 
 cluster = typer.Typer(help="What runs this on a real cluster.", no_args_is_help=True)
@@ -664,20 +684,28 @@ def init(
         Path, typer.Argument(metavar="DIR", help="Folder to write them to; made if missing.", show_default=False)
     ],
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a training job and what starts, watches and grows its cluster.
 
     That is: the job with its submit script, manifests for KubeRay, an autoscaler's YAML, a Dockerfile, a SLURM script,
     a Grafana dashboard, and a runbook. They are yours to change. Begin with README.md there.
+
+    \b
+    Example:
+      datarax-ray cluster init my-cluster
     """
     with told(err):
         from datarax_ray.cli.cluster import init
 
         names = init(directory, force)
-        out.print(f"wrote {len(names)} files to {directory}; begin with {directory / 'README.md'}", soft_wrap=True)
+        if as_json:
+            out.print_json(data={"directory": str(directory), "files": list(map(str, names))})
+        else:
+            out.print(f"wrote {len(names)} files to {directory}; begin with {directory / 'README.md'}", soft_wrap=True)
 
 
-pool = typer.Typer(help="The reader actors of jobs that run, seen and resized from outside.", no_args_is_help=True)
+pool = typer.Typer(help="The reader actors of jobs that run: see, resize, stop them.", no_args_is_help=True)
 app.add_typer(pool, name="pool")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `pool list` shows it.", show_default=False)]
@@ -689,7 +717,6 @@ Address = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @pool.command("list")
@@ -774,7 +801,7 @@ def resize(
         resize(name, None if num_actors == "auto" else int(num_actors), address, wait_s, as_json, out)
 
 
-cache = typer.Typer(help="What is kept on this host's disk of files behind URLs (cache_dir).", no_args_is_help=True)
+cache = typer.Typer(help="What is kept on this host's disk of remote files (cache_dir).", no_args_is_help=True)
 app.add_typer(cache, name="cache")
 
 CacheDirectory = Annotated[
@@ -785,9 +812,14 @@ CacheDirectory = Annotated[
 @cache.command("show")
 def show_cache(
     directory: CacheDirectory,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Print which files are kept there, how much of each, and whether a process reads it now."""
+    """Print which files are kept there, how much of each, and whether a process reads it now.
+
+    \b
+    Example:
+      datarax-ray cache show /mnt/cache
+    """
     with told(err):
         from datarax_ray.cli.cache import show
 
@@ -795,9 +827,14 @@ def show_cache(
 
 
 @cache.command("clear")
-def clear_cache(directory: CacheDirectory) -> None:
-    """Remove what is kept there, but what a process reads now, and nothing else in the folder."""
+def clear_cache(directory: CacheDirectory, as_json: Json = False) -> None:
+    """Remove what is kept there, but what a process reads now, and nothing else in the folder.
+
+    \b
+    Example:
+      datarax-ray cache clear /mnt/cache
+    """
     with told(err):
         from datarax_ray.cli.cache import clear
 
-        clear(directory, out)
+        clear(directory, out, as_json)

@@ -27,8 +27,11 @@ def show(directory: Path, as_json: bool, out: Console) -> None:
     out.print(f"{len(kept)} files take {sum(each.nbytes for each in kept) / 1e6:,.1f} MB of the disk")
 
 
-def clear(directory: Path, out: Console) -> None:
+def clear(directory: Path, out: Console, as_json: bool = False) -> None:
     """Remove what nobody reads. Raises: FileNotFoundError for what is no cache."""
     freed, num_in_use = disk_cache.clear(directory.expanduser())
+    if as_json:
+        out.print_json(data={"freed_nbytes": freed, "num_in_use": num_in_use})
+        return
     stays = f"; {num_in_use} files stay, which are read now" if num_in_use else ""
     out.print(f"{freed / 1e6:,.1f} MB are free now{stays}")

@@ -111,12 +111,16 @@ def diff(first: str, second: str, as_json: bool, out: Console) -> int:
     return 1 if changed else 0
 
 
-def fits(target: str, directory: str, out: Console) -> None:
+def fits(target: str, directory: str, out: Console, as_json: bool = False) -> None:
     """Print that a pipeline can go on from a state. Raises: DriftError with every setting that differs, where not."""
     saved = find(directory)
     with pipeline_of(target) as pipeline:
         pipeline.set_state(saved.state)
-        out.print(f"{saved.directory} fits: {target} goes on at position {pipeline.position}", soft_wrap=True)
+        position = pipeline.position
+    if as_json:
+        out.print_json(data={"directory": str(saved.directory), "fits": True, "position": position})
+    else:
+        out.print(f"{saved.directory} fits: {target} goes on at position {position}", soft_wrap=True)
 
 
 def _step(root: epath.Path, path: epath.Path) -> int:

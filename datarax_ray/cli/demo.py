@@ -36,8 +36,8 @@ MIN_ACCURACY = 0.95
 _OBJECT_STORE_NBYTES = 128 * 2**20
 
 
-def run(seed: int, checkpoint_dir: Path | None, out: Console) -> None:
-    """The whole story, on `out`. checkpoint_dir: None for a temporary one.
+def run(seed: int, checkpoint_dir: Path | None, out: Console) -> dict[str, float]:
+    """The whole story, on `out`, and what it showed, for programs. checkpoint_dir: None for a temporary one.
 
     Raises: RuntimeError where a batch differs from the undisturbed run's, or the classifier is below MIN_ACCURACY;
     ValueError where checkpoint_dir holds something.
@@ -70,8 +70,9 @@ def run(seed: int, checkpoint_dir: Path | None, out: Console) -> None:
         reference = [digest(batch) for batch in pipeline]
     compare(reference[:half], first, 1, f"{ACTORS_BEFORE} actors", out)
     compare(reference[half:], second, half + 1, f"{ACTORS_AFTER} actors", out)
-    judge(training, out)
+    accuracy = judge(training, out)
     out.print(f"Done in {time.monotonic() - begin:.0f} s.", style="dim")
+    return {"num_batches": num_batches, "num_identical": num_batches, "accuracy": accuracy}
 
 
 def train_source(seed: int) -> ArrayRecordSourceModule:
@@ -146,8 +147,8 @@ def compare(expected: list[str], found: list[str], number: int, who: str, out: C
     out.print(f"[green]ok[/]  {line}", markup=True)
 
 
-def judge(training: Training, out: Console) -> None:
-    """Say how well the test images are read. Raises: RuntimeError where that is below MIN_ACCURACY."""
+def judge(training: Training, out: Console) -> float:
+    """Say how well the test images are read, from 0 to 1. Raises: RuntimeError where that is below MIN_ACCURACY."""
     config = ArrayRecordSourceConfig(num_epochs=1)
     source = ArrayRecordSourceModule(config, digits.TEST, transforms=[DecodeFields(digits.FIELDS)])
     with Pipeline(source=source, stages=[normalize], batch_size=len(source)) as pipeline:
@@ -156,6 +157,7 @@ def judge(training: Training, out: Console) -> None:
     if accuracy < MIN_ACCURACY:
         raise RuntimeError(f"{line}; below {MIN_ACCURACY:.0%} the model was not trained, or not restored.")
     out.print(f"[green]ok[/]  {line}", markup=True)
+    return accuracy
 
 
 @contextlib.contextmanager

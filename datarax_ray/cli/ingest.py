@@ -60,7 +60,7 @@ class Tally:
     actors: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
-def run(request: Request, out: Console, err: Console) -> int:
+def run(request: Request, out: Console, err: Console, as_json: bool = False) -> int:
     """Read, with the progress on `err`, then print the report on `out`. Returns the exit status: of Ctrl-C, or 0."""
     description = describe(request)
     tally = Tally()
@@ -80,8 +80,19 @@ def run(request: Request, out: Console, err: Console) -> int:
             err.print(f"stopped by {cause}; this came until then:")
         stats = getattr(source, "stats", None)  # without Ray there are no actors to ask
         tally.actors = stats() if stats is not None else {}
-    report(tally, description, out)
+    if as_json:
+        out.print_json(data=facts(tally, request.num_actors != 0))
+    else:
+        report(tally, description, out)
     return status
+
+
+def facts(tally: Tally, has_ray: bool) -> dict[str, Any]:
+    """The tally, for programs. has_ray: whether actors were asked, so that start_s is Ray's start."""
+    names = ("num_records", "num_batches", "nbytes", "first_s", "waited_s", "elapsed_s")
+    told = {name: getattr(tally, name) for name in names} | ({"start_s": tally.start_s} if has_ray else {})
+    rate = tally.num_records / tally.elapsed_s if tally.elapsed_s else 0.0
+    return told | {"records_per_s": rate, "actors": {str(index): each for index, each in tally.actors.items()}}
 
 
 def describe(request: Request) -> IndexedStream:

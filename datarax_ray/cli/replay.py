@@ -69,7 +69,14 @@ def _counted_from(pipeline: Pipeline, checkpoint: str | None, run: str | None) -
 
 
 def replay(
-    target: str, first: int, stop: int, output: Path, checkpoint: str | None, out: Console, run: str | None = None
+    target: str,
+    first: int,
+    stop: int,
+    output: Path,
+    checkpoint: str | None,
+    out: Console,
+    run: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write the batches [first, stop), as they were before stages, to a file whose suffix says how.
 
@@ -87,7 +94,10 @@ def replay(
         scratch.replace(output)
     finally:
         scratch.unlink(missing_ok=True)
-    out.print(f"wrote {count} batches to {output}", soft_wrap=True)
+    if as_json:
+        out.print_json(data={"output": str(output), "num_batches": count})
+    else:
+        out.print(f"wrote {count} batches to {output}", soft_wrap=True)
 
 
 Batches = Iterator[tuple[int, Any]]

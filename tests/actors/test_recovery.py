@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 
@@ -63,6 +64,12 @@ def test_what_befalls_a_pool_is_one_line_one_count_and_one_more_of_the_metric(
     recoveries = Recoveries()
     happen(recoveries)
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(level, line)]
+    (event,) = [vars(each)["event"] for each in caplog.records]
+    assert json.loads(json.dumps(event)) == event
+    assert (event["kind"], len(event["actors"])) == (
+        kind,
+        {"a benched node": 2, "a stall": 0, "a resize": 0}.get(what, 1),
+    )
     assert counted == [kind]
     assert {**recoveries.counts, "lost": recoveries.num_lost} == {"lost": 0} | {kind: 1}
     assert [each.kind for each in recoveries.last] == [kind] * num_listed

@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import datarax_ray
+from datarax_ray.cli.app import app
 
 HEAVY = ("jax", "flax", "ray", "numpy", "array_record", "orbax")
 
@@ -45,6 +48,25 @@ def test_help_of_ingest_names_every_option_whole(command, columns):
         assert option in shown
     assert "--max-batches" in shown
     assert "…" not in shown
+
+
+def commands(command=None, path=()):
+    inner = getattr(command or typer.main.get_command(app), "commands", None)
+    if inner is None:
+        return [path]
+    return [found for name, below in inner.items() for found in commands(below, (*path, name))]
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_help_of_every_command_fits_a_terminal_with_an_example_and_json(path):
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*path, "--help"]).output
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    assert "--json" in shown
+    assert f"\n    datarax-ray {' '.join(path)}" in shown
+
+
+def test_the_list_of_commands_cuts_no_sentence():
+    assert "..." not in CliRunner(env={"COLUMNS": "80"}).invoke(app, ["--help"]).output.replace("[ARGS]...", "")
 
 
 def test_a_size_that_is_none_is_refused(command):
