@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from datarax_ray.read.errors import StorageError
+from datarax_ray.read.laps import lap
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
 from datarax_ray.read.work_done import repeats
@@ -116,7 +117,8 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
                 said = "reading %s failed, asking again for about %.0f s: %s: %s"
                 logger.warning(said, what, sum(WAITS_S), type(error).__name__, _with_cause(error))
             repeats["requests"] += 1
-            time.sleep(wait_s * (1 + random.random()))  # or all that were refused would come back at once
+            with lap("storage"):
+                time.sleep(wait_s * (1 + random.random()))  # or all that were refused would come back at once
     try:
         return read()
     except Exception as error:

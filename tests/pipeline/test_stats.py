@@ -10,7 +10,9 @@ from typing import Any
 import datasets
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from datarax_ray import Pipeline, RaySource, load
 from datarax_ray.actors.outside.measures import counts_of
@@ -93,7 +95,8 @@ def test_batches_of_a_scan_count() -> None:
 def test_what_storage_takes_is_told_apart_from_parsing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n" * 50)
     write_tar(tmp_path / "a.tar", [(f"{index}.txt", b"text") for index in range(20)])
-    for name in ("a.csv", "a.tar"):
+    parquet.write_table(pa.table({"x": list(range(20))}), tmp_path / "a.parquet")
+    for name in ("a.csv", "a.tar", "a.parquet"):
         with Pipeline(source=load(tmp_path / name), batch_size=10) as pipeline:
             next(iter(pipeline))
             reading = pipeline.stats().reading

@@ -168,13 +168,13 @@ def test_a_file_that_is_replaced_is_told_before_a_row_of_it_is_taken(data, serve
 
 def test_what_pyarrow_reads_beyond_what_was_fetched_is_fetched_then(data, served, monkeypatch):
     """As of files of parquet-mr before 1.2.9, whose footers say that columns are shorter than they are."""
-    whole = by_ranges._RowGroups.of
+    whole = by_ranges.RowGroupSpans.of
 
     def half(layout, wanted):
         spans = whole(layout, wanted)
         return np.stack([spans[:, 0], (spans[:, 0] + spans[:, 1]) // 2], axis=1)
 
-    monkeypatch.setattr(by_ranges._RowGroups, "of", half)
+    monkeypatch.setattr(by_ranges.RowGroupSpans, "of", half)
     paths = write_wide(data)
     reader = ParquetReader.of(urls_of(served, paths))
     records = np.arange(0, 2 * ROWS, 50)

@@ -5,9 +5,8 @@ What pyarrow reads beyond those, as of some old writers' files, is fetched then:
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet.footers import Footers
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import Remote
 
@@ -33,7 +33,7 @@ class RowGroupRanges:
     def __init__(self, footers: Footers, remote: Remote) -> None:
         self._footers = footers
         files = [_Url(file.url, file.nbytes, file.version, file.footer) for file in footers.files]
-        self.mirrors = Mirrors(files, remote, partial(_RowGroups.of_footer, footers.leaves))
+        self.mirrors = Mirrors(files, remote, partial(RowGroupSpans.of_footer, footers.leaves))
         self._open: OrderedDict[int, Any] = OrderedDict()
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
@@ -87,9 +87,9 @@ class RowGroupRanges:
         from pyarrow import parquet
 
         layout = self.mirrors.open([file])[file]
-        assert isinstance(layout, _RowGroups)
+        assert isinstance(layout, RowGroupSpans)
         with self.mirrors.opening(file):  # its metadata is what its end was for
-            raw = pa.PythonFile(_Fetching(self.mirrors, file, self._footers.files[file].nbytes), mode="r")
+            raw = pa.PythonFile(BytesFile(partial(self.mirrors.read, file), self._footers.files[file].nbytes), mode="r")
             return parquet.ParquetFile(raw, metadata=layout.metadata, page_checksum_verification=True)
 
     def _shut(self, file: int) -> None:
@@ -105,66 +105,3 @@ class _Url:
     nbytes: int
     version: str
     footer: int
-
-
-@dataclass(frozen=True)
-class _RowGroups:
-    """Where the row groups of a file lie, of the columns that are read. end: of all, where the footer begins."""
-
-    metadata: Any
-    columns: Sequence[int]
-    end: int
-
-    @classmethod
-    def of_footer(cls, leaves: Sequence[str], stored: bytes, begin: int) -> _RowGroups:
-        """stored: a file's bytes from its footer on, which begins there. Raises: ValueError for what is none."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        try:
-            metadata = parquet.read_metadata(pa.BufferReader(stored))
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"its footer does not parse ({error})") from error
-        wanted = set(leaves)
-        columns = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path in wanted]
-        return cls(metadata, columns, begin)
-
-    def of(self, wanted: Indices) -> Indices:
-        """The byte ranges of these row groups; see mirrors.Layout."""
-        spans = []
-        for index in wanted.tolist():
-            group = self.metadata.row_group(index)
-            for column in map(group.column, self.columns):
-                first = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
-                last = min(first + column.total_compressed_size, self.end)
-                if 0 <= first < last:  # else the footer is damaged, and pyarrow will say how
-                    spans.append((first, last))
-        return np.array(sorted(spans), np.int64).reshape(-1, 2)
-
-
-class _Fetching:
-    """A file behind a URL as Python's files are, as far as pyarrow uses them."""
-
-    closed = False
-
-    def __init__(self, mirrors: Mirrors, index: int, nbytes: int) -> None:
-        self._mirrors = mirrors
-        self._index = index
-        self._nbytes = nbytes
-        self._at = 0
-
-    def read(self, count: int = -1) -> bytes:
-        stop = self._nbytes if count < 0 else min(self._at + count, self._nbytes)
-        found = self._mirrors.read(self._index, self._at, stop)
-        self._at = stop
-        return found
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._nbytes}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def close(self) -> None:
-        self.closed = True

@@ -180,7 +180,7 @@ class _ByRanges:
         if (known := self._known(self._files.url_of(path))) is not None:
             return tuple(known["leaves"]), known["types"]
         with self._looked_at(path) as (raw, _):
-            opened, _ = _opened(raw, path, None)
+            opened, _ = opened_in(raw, path, None)
             leaves = choose(opened.schema)
             return leaves, _types(opened, leaves)
 
@@ -193,7 +193,7 @@ class _ByRanges:
             told |= {"rows": tuple(told["rows"]), "decoded_nbytes": tuple(told["decoded_nbytes"])}
             return FileFooter(path, url=url, **told), known["types"]
         with self._looked_at(path) as (raw, version):
-            opened, footer = _opened(raw, path, leaves)
+            opened, footer = opened_in(raw, path, leaves)
             found = replace(footer, url=url, version=version)
             if leaves is None:
                 return found, {}
@@ -231,13 +231,13 @@ def open_file(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple
     """
     raw = filesystem.open_input_file(path)
     try:
-        return _opened(raw, path, leaves)
+        return opened_in(raw, path, leaves)
     except BaseException:
         raw.close()
         raise
 
 
-def _opened(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
+def opened_in(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
     """As open_file, of a file that pyarrow opened, in which at least what is looked at here is there."""
     import pyarrow as pa
     from pyarrow import parquet

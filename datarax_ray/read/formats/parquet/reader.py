@@ -1,18 +1,15 @@
 """Reads rows of Parquet files by global index, a row group at a time, as columns.
 
 Source: pyarrow.parquet. What shapes this file: a row group is decoded as a whole or not at all, so decoded ones are
-kept until all of their rows were asked for; and on a filesystem of pyarrow's a broken page, a lost connection and a
-file replaced all come as OSError. What does not decode once its bytes are in memory is broken; everything before that
-is the storage's. Files behind URLs of http, S3 and Google's storage are read by parquet.by_ranges instead.
+kept until all of their rows were asked for. Files behind URLs of http, S3 and Google's storage are read by
+parquet.by_ranges, others by parquet.on_filesystem.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import mmap
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -26,17 +23,16 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
-from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
-from datarax_ray.read.formats.parquet.footers import Footers, open_file, read_footers
+from datarax_ray.read.formats.parquet.footers import Footers, read_footers
+from datarax_ray.read.formats.parquet.on_filesystem import RowGroupFiles
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
-from datarax_ray.read.retry import is_transient, retried
+from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
 
-_MAX_OPEN_FILES = 64
 _REMOTE = Remote()
 
 
@@ -63,9 +59,9 @@ class ParquetReader(GroupedRows):
         self.footers = footers
         self._remote = remote
         self._far = RowGroupRanges(footers, remote) if files and files[0].version else None
+        self._near = RowGroupFiles(footers)
         self._ahead = None if self._far is None else ReadAhead(self._far.mirrors, self._parts_ahead)
         self._parts: list[list[int]] = []  # of groups, that the read that runs is to fetch together
-        self._open: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # the file, and what was said of it when opened
 
     @classmethod
     def of(
@@ -137,8 +133,7 @@ class ParquetReader(GroupedRows):
         """Close every open file, and forget what was decoded. Reading again opens them again."""
         with self._lock:
             self._decoded.clear()
-            while self._open:
-                self._shut(next(iter(self._open)))
+            self._near.close()
             if self._far is not None and self._ahead is not None:
                 self._ahead.forget()
                 self._far.close()
@@ -168,9 +163,7 @@ class ParquetReader(GroupedRows):
 
     def _table_of(self, group: int) -> Any:
         file, index = self._places[group]
-        if self._far is not None:
-            return self._far.table(file, index)
-        return retried(lambda: self._table(file, index), f"{self.footers.files[file].path}, row group {index}")
+        return (self._far or self._near).table(file, index)
 
     def _decode(self, group: int) -> Columns:
         import pyarrow as pa
@@ -198,85 +191,15 @@ class ParquetReader(GroupedRows):
         # text that is no UTF-8: the pages carry no checksum, and are damaged
         raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {damage}") from damage
 
-    def _table(self, file: int, index: int) -> Any:
-        """The table of a row group. Raises: BrokenRowGroupError; whatever else the storage raises."""
-        import pyarrow as pa
-
-        opened, seen = self._file(file)
-        try:
-            table = opened.read_row_group(index, columns=list(self.footers.leaves))
-        except Exception as error:
-            self._shut(file)  # a connection that failed may fail for good
-            if is_transient(error) or not isinstance(error, pa.ArrowException | OSError):
-                raise
-            opened, seen = self._file(file)
-            table = self._from_memory(file, index, opened)
-        path = self.footers.files[file].path
-        if (now := stamp_of(self.footers.filesystem, path)) != seen:
-            raise changed(path, seen, now)
-        if isinstance(table, BrokenRowGroupError):
-            raise table
-        return table
-
-    def _from_memory(self, file: int, index: int, opened: Any) -> Any:
-        """The table of a row group, or what is broken in it, from its bytes, which are all fetched beforehand."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        path, nbytes = self.footers.files[file].path, self.footers.files[file].nbytes
-        group = opened.metadata.row_group(index)
-        chunks = [group.column(i) for i in range(group.num_columns)]
-        begin = min(min(c.data_page_offset, c.dictionary_page_offset or c.data_page_offset) for c in chunks)
-        # an old writer's bug makes Arrow read 100 bytes more
-        end = min(nbytes, max(c.data_page_offset + c.total_compressed_size for c in chunks) + 100)
-        # as large as the file, but only pages that are written to are there
-        memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
-        if 0 <= begin < end:  # else the footer is damaged, which has no checksum, and what it says is no place
-            with self.footers.filesystem.open_input_file(path) as raw:
-                memory[begin:end] = read_whole(raw, begin, end)
-        try:
-            held = parquet.ParquetFile(
-                pa.BufferReader(memory), metadata=opened.metadata, page_checksum_verification=True
-            )
-            return held.read_row_group(index, columns=list(self.footers.leaves))
-        except (pa.ArrowException, OSError) as error:
-            return BrokenRowGroupError(f"{path}, row group {index} does not decode: {error}")
-
-    def _file(self, file: int) -> tuple[Any, Any]:
-        """The opened file, and what the filesystem says of it."""
-        if file in self._open:
-            self._open.move_to_end(file)
-            return self._open[file]
-        while len(self._open) >= _MAX_OPEN_FILES:
-            self._shut(next(iter(self._open)))
-        expected, filesystem = self.footers.files[file], self.footers.filesystem
-        seen = stamp_of(filesystem, expected.path)
-        opened, found = open_file(filesystem, expected.path, self.footers.leaves)
-        if found != expected:
-            opened.close(force=True)
-            raise ValueError(
-                f"{expected.path} held {expected.num_rows} rows in {len(expected.rows)} row groups and "
-                f"{expected.nbytes:,} bytes when the source was made and holds {found.num_rows} in {len(found.rows)} "
-                f"and {found.nbytes:,} now, or other data of that size; it was replaced, and reading on would mix two "
-                "datasets. Make a new source."
-            )
-        self._open[file] = opened, seen
-        return self._open[file]
-
-    def _shut(self, file: int) -> None:
-        self._open.pop(file)[0].close(force=True)
-
 
 def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
     """What columns become, by the first rows that can be read; lists are of one length only if the footers agree."""
     files = [file for file in footers.files if file.num_rows]
     means = {leaf: {file.list_values[leaf] for file in files} for leaf in (files[0].list_values if files else ())}
     uneven = [leaf for leaf, found in means.items() if len(found) > 1 or None in found]
-    if footers.files[0].version:
-        with contextlib.closing(RowGroupRanges(footers, remote)) as far:
-            table = _first_table(footers, far.first_rows)
-    else:
-        table = _first_table(footers, partial(_first_rows, footers))
+    is_far = footers.files[0].version
+    with contextlib.closing(RowGroupRanges(footers, remote) if is_far else RowGroupFiles(footers)) as groups:
+        table = _first_table(footers, groups.first_rows)
     if table is None:
         return ColumnTypes({}, (), (), fill)
     return ColumnTypes.of(in_storage(table), fill=fill, ragged=uneven)
@@ -297,17 +220,6 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
                 continue
     return None
-
-
-def _first_rows(footers: Footers, file: int, index: int, count: int) -> Any:
-    import pyarrow as pa
-
-    opened, _ = open_file(footers.filesystem, footers.files[file].path, footers.leaves)
-    try:
-        batches = opened.iter_batches(count, row_groups=[index], columns=list(footers.leaves))
-        return pa.Table.from_batches([next(batches)])
-    finally:
-        opened.close(force=True)
 
 
 def _warn_of_partitions(footers: Footers, known: set[str]) -> None:

@@ -186,12 +186,14 @@ class Mirrors:
         if not (missing := [index for index in indices if index not in found]):
             return found
         self._make_room(-(-sum(map(self._end_nbytes, missing)) // PAGE), keep=0)
-        ends = {index: end.if_well() for index in missing if (end := self._ends.pop(index, None)) is not None}
+        with lap("storage"):
+            ends = {index: end.if_well() for index in missing if (end := self._ends.pop(index, None)) is not None}
         come = {index: found_end[0] for index, found_end in ends.items() if found_end is not None}
         kept = self._kept_ends(index for index in missing if index not in come)
         come |= kept
         asked = [index for index in missing if index not in come]
-        come |= zip(asked, read_ranges([self._span_of_end(index) for index in asked], self._remote), strict=True)
+        with lap("storage"):
+            come |= zip(asked, read_ranges([self._span_of_end(index) for index in asked], self._remote), strict=True)
         for index in missing:
             found[index], come[index] = self._parsed(index, come[index])
             if come[index] is not kept.get(index):
