@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -43,11 +44,18 @@ class Conversion:
 
 
 def conversion_of(
-    reader: Any, to: To, *, group_size: int | None = None, on_error: Any = "raise", transforms: tuple[Any, ...] = ()
+    reader: Any,
+    to: To,
+    *,
+    group_size: int | None = None,
+    on_error: Any = "raise",
+    transforms: tuple[Any, ...] = (),
+    about: Mapping[str, Any] | None = None,
 ) -> Conversion:
     """What writes the records of a reader in a format: `array_record` or `parquet`.
 
-    group_size: None for what fits the size of the records. transforms: decoders, of records that are bytes.
+    group_size: None for what fits the size of the records. transforms: decoders, of records that are bytes. about: what
+    else is to stand in `dataset.json`, in plain values: what the numbers of classes mean.
 
     Raises: ValueError for fields that the format cannot hold, by name; what reading the first records raises.
     """
@@ -57,12 +65,14 @@ def conversion_of(
         "files": reader.fingerprint(),
         "transforms": [repr(transform) for transform in transforms],
         "on_error": on_error if isinstance(on_error, str) else "function",
+        **(about or {}),
     }
     encoder: EncodeMsgpack | None = None
     read: ReadRun
     schema: Any = None
     if hasattr(reader, "table") and not transforms:
         schema = _schema_of(reader)
+        made_from |= _features(schema)
         encoder = EncodeMsgpack() if to == "array_record" else None
         read = ReadTables(reader, schema, on_error, encoder)
     else:
@@ -84,6 +94,12 @@ def conversion_of(
         format = ParquetFormat(schema, group_size or row_group_size_for(mean))
     encoding = None if encoder is None else "msgpack"
     return Conversion(read, reader.num_records, format, made_from | {"encoding": encoding}, mean, encoding)
+
+
+def _features(schema: Any) -> dict[str, Any]:
+    """What `datasets` says of the columns (the names of classes, say), which a msgpack map has no place for."""
+    told = (schema.metadata or {}).get(b"huggingface")
+    return {} if told is None else {"features": json.loads(told)["info"]["features"]}
 
 
 def _schema_of(reader: Any) -> Any:

@@ -266,6 +266,26 @@ def test_it_says_what_it_wrote_and_how_to_read_it(tmp_path: Path) -> None:
         convert(source, tmp_path / "to")
 
 
+def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
+    source, expected = array_record(tmp_path)
+    convert(source, tmp_path / "to")
+    with pytest.raises(ValueError, match="is read from .*write elsewhere"):
+        convert(str(tmp_path / "to"), tmp_path / "to", overwrite=True)
+    assert records_of(tmp_path / "to") == expected
+
+
+def test_the_names_of_classes_stand_beside_the_data(tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    source, _ = images(tmp_path / "from")
+    convert(source, tmp_path / "to")
+    assert json.loads((tmp_path / "to" / "dataset.json").read_text())["made_from"]["class_names"] == ["cat", "dog"]
+    features = datasets.Features({"label": datasets.ClassLabel(names=["cat", "dog"])})
+    datasets.Dataset.from_dict({"label": [0, 1]}, features=features).save_to_disk(tmp_path / "saved")
+    convert(f"hf:{tmp_path / 'saved'}", tmp_path / "hf")
+    said = json.loads((tmp_path / "hf" / "dataset.json").read_text())["made_from"]["features"]
+    assert said["label"]["names"] == ["cat", "dog"]
+
+
 def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="datasets are written to folders"):
         convert(str(tmp_path / "nothing"), Path("s3://bucket/to"))

@@ -15,11 +15,14 @@ from datarax_ray import load
 from datarax_ray.cli.screen import stopped_by
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.random_access import RandomAccessReader
+from datarax_ray.read.identity.sampled_rows import spread
 from datarax_ray.sources import from_hf
 from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.manifest import Manifest
 from datarax_ray.write.reading import EncodedImages
 from datarax_ray.write.shards import num_shards_for, write_dataset
+
+_MAX_LOOKED_AT = 1000  # records whose files are looked up
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,16 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
             f"{request.destination} is a URL, and datasets are written to folders: write to one, and copy it, or mount "
             "the bucket"
         )
-    with contextlib.closing(_reader_of(request)) as reader:
+    reader, about = _reader_of(request)
+    with contextlib.closing(reader):
+        _check_apart(reader, request.destination)
         found = conversion_of(
             reader,
             cast(To, request.to),
             group_size=request.group_size,
             on_error=request.on_error,
             transforms=request.transforms,
+            about=about,
         )
         num_shards = request.num_shards or num_shards_for(found.num_records, found.mean_nbytes)
         num_actors = 0 if request.num_actors is None and num_shards == 1 else request.num_actors
@@ -77,14 +83,26 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
     return 0
 
 
-def _reader_of(request: Request) -> Any:
-    """What reads the records as they are stored."""
+def _reader_of(request: Request) -> tuple[Any, dict[str, Any]]:
+    """What reads the records as they are stored, and what these do not say themselves."""
     kind, _, name = request.source.partition(":")
     if kind == "imagefolder":
-        return RandomAccessReader(EncodedImages(ImageFolder(name)))
+        folder = ImageFolder(name)
+        return RandomAccessReader(EncodedImages(folder)), {"class_names": list(folder.class_names)}
     if kind == "hf":  # a stream of shards cannot be cut into runs of records
-        return from_hf(name, request.split or "train", eager=True).describe().reader
-    return load(request.source, split=request.split).describe().reader
+        return from_hf(name, request.split or "train", eager=True).describe().reader, {}
+    return load(request.source, split=request.split).describe().reader, {}
+
+
+def _check_apart(reader: Any, destination: Path) -> None:
+    """Raise ValueError where what is read lies where it is to be written: to begin anew there would remove it."""
+    folder = destination.resolve()
+    places = {
+        reader.locate(record).rpartition("[")[0] for record in spread(reader.num_records, _MAX_LOOKED_AT).tolist()
+    }
+    inside = next((place for place in sorted(places) if Path(place).resolve().parent == folder), None)
+    if inside is not None:
+        raise ValueError(f"{inside} is read from {destination}, where its conversion is to be written; write elsewhere")
 
 
 def _report(
