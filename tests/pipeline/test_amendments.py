@@ -222,6 +222,11 @@ class TestSkip:
                 pipeline.amend()
             with pytest.raises(TypeError, match=r"skip is a list, got 'part-0\[3\]'"):
                 pipeline.amend(skip="part-0[3]")
+            with pytest.raises(TypeError, match=r"skip is a list of positions, .*, got 50; write \[50\]"):
+                pipeline.amend(skip=50)
+            for beyond, first in (([240], 240), ([range(200, 241)], 240), ([(300, 302)], 300)):
+                with pytest.raises(ValueError, match=f"position {first} is beyond the end: .* positions 0 to 239"):
+                    pipeline.amend(skip=beyond)
             with pytest.raises(TypeError, match="takes no argument 'skips'. Did you mean 'skip'"):
                 pipeline.amend(skips=[1])
             with pytest.raises(ValueError, match="this stream is no mixture, so it has none"):

@@ -39,12 +39,21 @@ def amended_state(
     """The state of the stream with this change; see Pipeline.amend. Itself, where its log says so already."""
     if isinstance(skip, str):
         raise TypeError(f"skip is a list, got {skip!r}; write [{skip!r}]")
+    if not isinstance(skip, Iterable):
+        raise TypeError(
+            f"skip is a list of positions, ranges of them, or names of records, got {skip!r}; write [{skip!r}]"
+        )
     if not isinstance(why, str) or len(why) > 200:
         raise ValueError(f"why is a text of at most 200 characters, got {shown(why)}")
     said = list(skip)
     names = [each for each in said if isinstance(each, str)]
     # what `locate` gives is a tuple too
     positions = ranges_of(getattr(each, "position", each) for each in said if not isinstance(each, str))
+    if positions and stream.stop is not None and positions[-1][1] > stream.stop:
+        raise ValueError(
+            f"position {max(positions[-1][0], stream.stop)} is beyond the end: the stream has positions 0 to "
+            f"{stream.stop - 1}, of all its epochs, and nothing would be left out"
+        )
     records = [each for name in names for each in _records_named(stream, name)]
     if every_epoch:
         records, positions = records + _records_at(stream, state, positions), ()
