@@ -1,6 +1,7 @@
 """Paths, globs, directories and URLs on any filesystem, against files laid out by hand."""
 
 import os
+import re
 from pathlib import Path
 
 import fsspec
@@ -10,6 +11,7 @@ from pyarrow import fs
 from pyarrow import parquet as pq
 
 from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.paths import FileSlice, tell_repeats
 from datarax_ray.read.formats.paths import find as find_array_record
 from datarax_ray.sources import CSVSource, CSVSourceConfig, ParquetSource, ParquetSourceConfig
 
@@ -67,16 +69,48 @@ def test_a_link_to_a_directory_above_it_is_refused_and_one_to_another_is_said(tm
     (tmp_path / "2020/a.pq").touch()
     (tmp_path / "latest").symlink_to("2020")
     assert len(find(f"{tmp_path}{pattern}")) == (4 if pattern else 2)
-    assert f"{tmp_path}/latest is {tmp_path}/2020, by a link" in caplog.text.replace(
-        f"{tmp_path}/2020 is {tmp_path}/latest", f"{tmp_path}/latest is {tmp_path}/2020"
+    assert f"{tmp_path}/latest/a.pq is the same file as {tmp_path}/2020/a.pq" in caplog.text.replace(
+        ".array_record", ""
     )
     (tmp_path / "latest").unlink()
     caplog.clear()
     find(f"{tmp_path}{pattern}")
-    assert "by a link" not in caplog.text
+    assert not caplog.text
     (tmp_path / "2020/above").symlink_to("..")
     with pytest.raises(ValueError, match=r"2020 is .*2020, by a link to a directory that it is in"):
         find(f"{tmp_path}{pattern}")
+
+
+@pytest.mark.parametrize("find", [lambda paths: find_on(paths, None, [".array_record"])[1], find_array_record])
+def test_one_file_twice_is_read_twice_and_said_once(tmp_path, caplog, find):
+    for name in ("a.array_record", "b.array_record"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "c.array_record").symlink_to("a.array_record")
+    (tmp_path / "d.array_record").hardlink_to(tmp_path / "a.array_record")
+    one, two = tmp_path / "a.array_record", tmp_path / "b.array_record"
+    for paths, said in (
+        ([one, two], None),
+        (tmp_path, f"{tmp_path}/c.array_record is the same file as {one}, .*: 2 of the 4 files are there already"),
+        ([one, two, one], f"{one} is named twice, .*: 1 of the 3 files"),
+        ([one, f"{tmp_path}/../{tmp_path.name}/a.array_record"], "1 of the 2 files"),
+        ([two, f"{tmp_path}/*.array_record"], "3 of the 5 files"),
+    ):
+        caplog.clear()
+        find(paths)
+        assert len(caplog.records) == (said is not None)
+        assert re.search(said or "", caplog.text)
+
+
+def test_and_so_are_slices_that_overlap(tmp_path, caplog):
+    path = tmp_path / "a.array_record"
+    path.touch()
+    find_array_record([f"{path}[0:5]", f"{path}[8:]", f"{path}[5:8]", f"{path}[3:3]"])
+    assert not caplog.text
+    find_array_record([f"{path}[3:8]", f"{path}[:4]"])
+    assert "is named twice, and records of it are read again" in caplog.text
+    url = "s3://host/a.array_record"
+    tell_repeats([FileSlice(url), FileSlice("s3://host/b"), FileSlice(url)], are_local=False)
+    assert f"{url} is named twice" in caplog.text
 
 
 def test_directories_that_a_glob_matches_are_said_to_be_left_out(directory, caplog):

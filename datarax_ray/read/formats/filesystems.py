@@ -14,7 +14,7 @@ from typing import Any
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import check_links
+from datarax_ray.read.formats.paths import FileSlice, check_links, tell_repeats
 from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of, shown
 
@@ -50,7 +50,7 @@ def find_on(
     elif not _is_pyarrow(filesystem):
         filesystem, texts = _wrap(filesystem, texts)
     try:
-        return filesystem, tuple(
+        found = tuple(
             file
             for text in texts
             for file in ([text] if unseen and _is_one_file(text) else _expand(filesystem, text, suffixes))
@@ -61,6 +61,9 @@ def find_on(
             f"{name!r}: a name that is not UTF-8, as those of files and directories that are read here have to be; "
             "rename it, as by `convmv -f latin1 -t utf-8 --notest`"
         ) from error
+    if "" not in suffixes:  # else who asks only looks
+        tell_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
+    return filesystem, found
 
 
 def client_by_ranges(paths: Any) -> Any:

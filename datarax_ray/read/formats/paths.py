@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import glob
 import logging
+import math
 import operator
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -58,6 +59,7 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
     files = tuple(_each(paths))
     if not files:
         raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
+    tell_repeats(files, are_local=True)
     return files
 
 
@@ -79,13 +81,10 @@ def for_people(paths: Any) -> Any:
 
 
 def check_links(files: Iterable[str]) -> None:
-    """Look whether links lead to one directory of these files, found on this machine, in several ways.
-
-    Raises: ValueError for a link to a directory that it is in: the files would come dozens of times. Where one leads to
-    another directory of these, they come twice, which is a warning.
+    """Raise ValueError for a link to a directory that it is in, among those of these files, found on this machine: they
+    would come dozens of times.
     """
     ways: dict[str, str] = {}
-    twice = []
     for folder in dict.fromkeys(map(os.path.dirname, files)):
         other = ways.setdefault(os.path.realpath(folder), folder)
         if other != folder and os.path.commonpath([folder, other]) in (folder, other):
@@ -93,14 +92,41 @@ def check_links(files: Iterable[str]) -> None:
                 f"{max(folder, other, key=len)} is {min(folder, other, key=len)}, by a link to a directory that it is "
                 "in, so its files would come again and again; remove the link, or give a list of directories"
             )
-        twice += [(other, folder)] * (other != folder)
-    if twice:
+
+
+def tell_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
+    """Warn once where records of a file are read again: it is named twice, or is a link to another that is named.
+
+    are_local: files of this machine, which are known by their inodes; else by their names, as URLs always are.
+    """
+    stops: dict[Any, tuple[str, float]] = {}  # of each file, its first name, and where what is read of it ends
+    repeats = []
+    told = [(_identity(each.path) if are_local and not is_url(each.path) else each.path, each) for each in files]
+    for identity, each in sorted(told, key=lambda pair: pair[1].skip):
+        stop = math.inf if each.take is None else each.skip + each.take
+        first, before = stops.get(identity, (each.path, 0))
+        if identity in stops and each.skip < min(before, stop):
+            repeats.append((first, each.path))
+        stops[identity] = first, max(before, stop)
+    if repeats:
+        first, path = map(shown, repeats[0])
         logger.warning(
-            "%s is %s, by a link, and the records of both are read; remove the link, or give a list of directories to "
-            "have them once (%d directories are there twice).",
-            *twice[0],
-            len(twice),
+            "%s is %s, and records of it are read again each time: %d of the %d files are there already. Name each "
+            "once, and remove links, unless that is meant.",
+            path,
+            "named twice" if path == first else f"the same file as {first}",
+            len(repeats),
+            len(files),
         )
+
+
+def _identity(path: str) -> Any:
+    """What two names of one local file have in common; the path where nothing tells."""
+    try:
+        found = os.stat(path)
+    except OSError:  # told when it is opened
+        return path
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if found.st_ino else path
 
 
 def are_told(paths: Any) -> bool:
