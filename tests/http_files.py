@@ -42,7 +42,8 @@ class HttpFiles:
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
     of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed; "other": with a
     body of other bytes. "short": gives the first half of the range that was asked for, and says so. "whole": as of a
-    server without ranges. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time of change, whatever it holds.
+    server without ranges; "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time
+    of change, whatever it holds.
 
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
@@ -100,7 +101,7 @@ class HttpFiles:
         content, etag = _content(path, path.stat().st_mtime_ns)
         total = len(content)
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", answer.headers.get("Range", ""))
-        if wanted and what != "whole":
+        if wanted and what not in ("whole", "flow"):
             begin = int(wanted[1]) if wanted[1] else max(0, total - int(wanted[2]))
             end = min(total, int(wanted[2]) + 1 if wanted[1] and wanted[2] else total)
             if begin >= total:
@@ -124,13 +125,14 @@ class HttpFiles:
             content = b"<" * len(content)
         with self._lock:  # before who asked has them, and asks for the count
             self.nbytes += len(content)
-        answer.send_header("Content-Length", str(len(content)))
+        if what != "flow":
+            answer.send_header("Content-Length", str(len(content)))
         answer.end_headers()
         is_halved = what in ("cut", "stick")
         self._send(answer, content[: len(content) // 2] if is_halved else content)
         if what == "stick":
             self._ended.wait()
-        answer.close_connection = is_halved
+        answer.close_connection = is_halved or what == "flow"
         return None
 
     def _send(self, answer: BaseHTTPRequestHandler, content: bytes) -> None:

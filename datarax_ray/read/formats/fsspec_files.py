@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
 from datarax_ray.read.errors import message_of
-from datarax_ray.read.formats.remote.ranges import TELLING, shown
+from datarax_ray.read.formats.remote.ranges import TELLING, NoRangesError, shown
 from datarax_ray.read.retry import is_transient, status_of
 
 _ROOT = re.compile(r"https?://[^/]*")
 _URL = re.compile(r"https?://[^\s'\"<>]+")
+_NO_RANGES = re.compile("support range requests|seek streaming HTTP file")
 
 
 class FsspecFiles(FSSpecHandler):
@@ -47,7 +48,8 @@ class FsspecFiles(FSSpecHandler):
     def open_input_file(self, path: str) -> Any:
         with self._hiding():
             file = self.fs.open(self._full(path), mode="rb")
-        return PythonFile(_Hiding(file) if self._secret else file, mode="r")
+        is_http = path.startswith(("http://", "https://"))
+        return PythonFile(_Http(file, path, self._hiding) if is_http else file, mode="r")
 
     def url_of(self, path: str) -> str:
         """What clients of byte ranges are asked for; with what may be a secret in it."""
@@ -82,16 +84,33 @@ class FsspecFiles(FSSpecHandler):
         return hiding() if self._secret else contextlib.nullcontext()
 
 
-class _Hiding:
-    """A file whose errors name no secret."""
+class _Http:
+    """A file whose errors name it, and no secret. name: without one. hiding: see FsspecFiles."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    def __init__(self, file: Any, name: str, hiding: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._file, self._name, self._hiding = file, name, hiding
 
     def read(self, *args: Any) -> bytes:
-        with hiding():
+        with self._hiding(), self._telling():
             found: bytes = self._file.read(*args)
             return found
+
+    def seek(self, *args: Any) -> Any:
+        with self._telling():
+            return self._file.seek(*args)
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """fsspec says "Cannot seek streaming HTTP file", or to open it with block_size=0, which nothing here takes."""
+        try:
+            yield
+        except ValueError as error:
+            if not _NO_RANGES.search(str(error)):
+                raise
+            raise NoRangesError(
+                f"{self._name}: its server gives no byte ranges, or does not tell how long the file is, so it could "
+                "only be read from its beginning. Copy the files, or serve them by a server that gives ranges"
+            ) from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -102,6 +121,8 @@ def hiding() -> Iterator[None]:
     """Raise errors of a client without the URL's secret, and without what they came from, which has it as well."""
     try:
         yield
+    except NoRangesError:
+        raise
     except Exception as error:
         cause = error.__cause__ or error
         said = _URL.sub(lambda url: shown(url[0]), f"{type(cause).__name__}: {message_of(cause)}")
