@@ -93,8 +93,8 @@ class RayPool(Pool):
         settings = description.settings()
         identity = digest([settings, self._code.digests])
         makings = Makings.of(settings, self._code.read, self._code.looks) if options.name is not None else None
-        self._code = replace(self._code, script={})
-        sent = self._code if self._code.nbytes <= _MAX_SENT_NBYTES else ray.put(self._code)
+        sent = replace(self._code, script={})
+        sent = sent if sent.nbytes <= _MAX_SENT_NBYTES else ray.put(sent)
         self._set = ActorSet(num_actors, options, identity, sent, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._waited_s, self._read_s, self._num_used = 0.0, 0.0, 0  # see Entry

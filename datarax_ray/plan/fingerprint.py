@@ -38,6 +38,7 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         ),
         f"{one}s.used": used,
         f"{one}s.settings": used,
+        f"{one}s.bound": used,
         f"{one}s.places": (
             f"a path or time that {one}s read is another, and so are the {made} that are made of it",
             "Set the old value where it is more than where and when the program runs.",
@@ -79,7 +80,7 @@ _CONSEQUENCES = {
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
-_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "each"}
+_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "each"}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 

@@ -378,6 +378,27 @@ def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(users: 
         code.check_unchanged(set())
 
 
+def test_so_is_what_a_script_sets_behind_it_which_travels_by_value(users: Users) -> None:
+    text = "SCALE, table = 1, {'k': 1}\n\ndef scale(x):\n    return x * SCALE * table['k']\n"
+    script = users("users_by_value", text)
+    ray.cloudpickle.register_pickle_by_value(script)
+    try:
+        code = sent(script.scale)
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(script)
+    told: set[str] = set()
+    code.check_unchanged(told)
+    script.table["k"] = 2
+    code.check_unchanged(told)
+    (said,) = told
+    assert said.startswith("users_by_value.table was {'k': 1} when the RaySource was made")
+    script.SCALE = 7
+    with pytest.raises(
+        ValueError, match="users_by_value.SCALE was 1 when the RaySource was made.* 7 now.* Set it before"
+    ):
+        code.check_unchanged(told)
+
+
 EDITED = """
 import functools
 

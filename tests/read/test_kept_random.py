@@ -1,7 +1,9 @@
 """What a transform draws from that goes on between elements is seen in its code, before it runs."""
 
+import collections
 import datetime
 import functools
+import itertools
 import logging
 import os
 import random
@@ -9,13 +11,14 @@ import secrets
 import time
 import uuid
 from datetime import date
+from pathlib import Path
 from random import uniform
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, read_clock, uses_hash
+from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, kept_value, read_clock, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
@@ -453,3 +456,112 @@ def test_the_time_of_day_is_seen_and_told(transform, said, caplog):
     assert read_clock(transform) == said
     RandomAccessSource(RandomAccessSourceConfig(), [{"x": 0}], transforms=[transform])
     assert [f"reads {said}: where an element holds" in message for message in caplog.messages] == [True] * bool(said)
+
+
+class Moving:
+    def __init__(self):
+        self.mean = 0.0
+
+    def map(self, e):
+        x = e["x"] * 2
+        self.mean = 0.9 * self.mean + x
+        return {"x": self.mean}
+
+
+class Grows:
+    def __init__(self):
+        self.ids = {}
+
+    def map(self, e):
+        return {"x": self.ids.setdefault(e["x"], len(self.ids))}
+
+
+class Last:
+    last = None
+
+    def map(self, e):
+        difference = e["x"] - (e["x"] if self.last is None else self.last)
+        self.last = e["x"]
+        return {"x": difference}
+
+
+class Iterates:
+    def __init__(self):
+        self.numbers = itertools.count()
+
+    def map(self, e):
+        return {"x": next(self.numbers)}
+
+
+class Queued:
+    def __init__(self):
+        self.queue = collections.deque(maxlen=4)
+
+    def map(self, e):
+        self.queue.append(e["x"])
+        return {"x": sum(self.queue)}
+
+
+class Takes:
+    def __init__(self):
+        self.left = [*range(100)]
+
+    def map(self, e):
+        return {"x": self.left.pop()}
+
+
+class HeldGenerator:
+    rng = None
+
+    def random_map(self, e, rng):
+        if self.rng is None:
+            self.rng = rng
+        return {"x": self.rng.random()}
+
+
+class Lazy:
+    """What it keeps decides nothing of later elements: an open file, what was made for a key, the work at hand."""
+
+    def __init__(self):
+        self.words, self.path, self.file, self.made, self.data = None, None, None, {}, b""
+
+    def map(self, e):
+        if self.words is None:
+            words = Path("words").read_text()
+            self.words = words.split()
+        if self.path != e["path"]:
+            self.file = np.load(e["path"])
+            self.path = e["path"]
+        key = e["key"]
+        self.made[key] = self.made.get(key) or len(key)
+        self.made.setdefault(key, key)
+        self.made.pop(key, None)
+        self.data = e["data"]
+        return {"x": self.parse(), "y": list(self.words)}
+
+    def parse(self):
+        parts = []
+        parts.append(self.data)
+        return parts
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (Moving(), "self.mean"),
+        (Grows(), "self.ids"),
+        (Last(), "self.last"),
+        (Iterates(), "self.numbers"),
+        (Queued(), "self.queue"),
+        (Takes(), "self.left"),
+        (HeldGenerator(), "self.rng"),
+        (Lazy(), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_kept_of_elements_is_seen_and_told(transform, said, caplog):
+    assert kept_value(transform) == said
+    RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)}, transforms=[transform])
+    assert (f"keeps something of its elements in {said}, in each process on its own" in caplog.text) is (
+        said is not None
+    )

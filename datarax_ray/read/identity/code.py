@@ -38,6 +38,7 @@ from datarax_ray.read.identity.referenced_globals import (
     PLACES,
     SETTINGS,
     asked,
+    bound,
     cells,
     config_of,
     inner,
@@ -72,7 +73,7 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
     object. "settings": so for what read_later says, "places" for the paths and times among it, of which a warning
-    tells. "each": so for the transforms, where there are several.
+    tells. "bound": so for what that function says. "each": so for the transforms, where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -93,6 +94,7 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
             "used": _few(telling.used),
             "settings": _few(telling.settings),
             "places": _few(telling.places),
+            "bound": _few(telling.bound),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
         }
         return found | {name: value for name, value in more.items() if value}
@@ -236,6 +238,7 @@ class _Telling:
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self.settings: dict[str, str] = {}  # likewise
         self.places: dict[str, str] = {}  # likewise
+        self.bound: dict[str, str] = {}  # likewise
         self._seen: set[types.CodeType] = set()
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
 
@@ -319,6 +322,11 @@ class _Telling:
                 if part not in self.used and part not in into:
                     into[part] = ""  # as above
                     into[part] = digest(_anywhere(self._setting(each), part.partition(".")[0]))
+        for name, value in bound(code):
+            if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
+                said = _source(value) if isinstance(value, types.FunctionType) else self._setting(value)
+                into = self.places if isinstance(value, PLACES) else self.bound
+                into[name] = digest(_anywhere(said, name.partition(".")[0]))
         return found
 
     def _setting(self, value: Any) -> Any:

@@ -3,13 +3,14 @@
 The generators of `random` and of numpy.random, and one made once and held, go on from element to element: their
 numbers depend on which process reads what, and when. So the values are others with another number of actors, and after
 a resume. So it is with chance itself (uuid4, os.urandom), with hash(), which Python keys anew in every process for
-text, with the time of day, with what is counted from element to element (self.n += 1), and with what a filter has seen
-before (self.seen.add(key)). Seen is what users' functions load by name; not what a library draws, nor what is called
-through a variable.
+text, with the time of day, with what is counted or kept from element to element (self.n += 1, self.last = x), and with
+what a filter has seen before (self.seen.add(key)). Seen is what users' functions load by name; not what a library
+draws, nor what is called through a variable.
 """
 
 from __future__ import annotations
 
+import ast
 import datetime
 import dis
 import functools
@@ -18,6 +19,7 @@ import os
 import random
 import secrets
 import sys
+import textwrap
 import time
 import types
 import uuid
@@ -94,6 +96,62 @@ def kept_count(transform: Any) -> str | None:
                 if stays and step.opname == "STORE_ATTR" and step.argval in loaded:
                     return f"self.{step.argval}"
     return None
+
+
+def kept_value(transform: Any) -> str | None:
+    """Where an object that is a transform keeps what it made of an element for those that come ("self.last", a mean
+    that moves, a vocabulary that grows, an iterator); None where nothing is seen. What is only opened, loaded or noted
+    under a key once is no such thing.
+    """
+    staying = _staying(transform)
+    for function, _ in _called(transform):
+        if (function.__module__, function.__qualname__.rpartition(".")[0]) in staying and (said := _kept_in(function)):
+            return said
+    return None
+
+
+@functools.cache
+def _kept_in(function: types.FunctionType) -> str | None:
+    """The attribute of `self` in which the text of a method keeps something of its arguments, or of itself."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    code = function.__code__
+    of_element = {*code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]}
+    compared = {id(node.left) for node in ast.walk(tree) if isinstance(node, ast.Compare) and _is_other(node)}
+    loaded: dict[str, tuple[int, int]] = {}  # where each attribute is first loaded, but to see whether it is another
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in compared:
+            said, at = ast.unparse(node), (node.lineno, node.col_offset)
+            loaded[said] = min(loaded.get(said, at), at)
+
+    def is_made(node: ast.AST) -> bool:
+        return any(isinstance(each, ast.Name) and each.id in of_element for each in ast.walk(node))
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                said, end = ast.unparse(target), (node.end_lineno or 0, node.end_col_offset or 0)
+                if isinstance(target, ast.Name) and is_made(node.value):
+                    of_element.add(said)
+                elif said.startswith("self.") and loaded.get(said, end) < end and is_made(node.value):
+                    return said
+        elif isinstance(node, ast.Call):
+            owner, _, method = ast.unparse(node.func).rpartition(".")
+            if method == "next" and node.args and (said := ast.unparse(node.args[0])).startswith("self."):
+                return said
+            grows = method == "setdefault" and any(f"len({owner})" in ast.unparse(each) for each in node.args)
+            takes = method in ("pop", "popleft") and not node.args
+            adds = method in ("append", "appendleft") and any(map(is_made, node.args))
+            if owner.startswith("self.") and owner.count(".") == 1 and (grows or takes or adds):
+                return owner
+    return None
+
+
+def _is_other(node: ast.Compare) -> bool:
+    """Whether it asks for another value than there was: of what is kept with the last file, say, to read on in it."""
+    return isinstance(node.ops[0], ast.NotEq)
 
 
 def kept_set(transform: Any) -> str | None:

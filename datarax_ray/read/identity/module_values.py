@@ -128,19 +128,34 @@ def module_values(
     return tuple(found.values())
 
 
-def script_values(carried: Iterable[Any], by_value: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Digest and look of the data that travels with code of the script, by name; of large arrays nothing.
+@dataclass(frozen=True)
+class ScriptValue:
+    """Data of the script that functions of the script read. look: for people. is_table: it may be a cache."""
+
+    digest: str
+    look: str
+    is_table: bool
+
+
+def script_values(carried: Iterable[Any], by_value: Collection[str]) -> dict[tuple[str, str], ScriptValue]:
+    """The data that travels with code of the script, by module and name; of large arrays nothing.
 
     carried, by_value: see module_values.
     """
-    found = {}
     with PARSING:
-        for module, name in filter(None, map(_place, sorted(read_of_modules(carried)))):
-            value = _held(module, name)
-            is_small = getattr(value, "nbytes", 0) <= _MAX_NBYTES
-            if module in ("__main__", *by_value) and is_data(value) and is_small and not holds_code(value):
-                found[f"{module}.{name}"] = read_digests(value, module)[0], shown(shortened(value))
-    return found
+        places = [*filter(None, map(_place, sorted(read_of_modules(carried))))]
+    found = {place: script_value(*place) for place in places if place[0] in ("__main__", *by_value)}
+    return {place: value for place, value in found.items() if value is not None}
+
+
+def script_value(module: str, name: str, most: int = _MAX_NBYTES) -> ScriptValue | None:
+    """What is there; None for what is no data, or takes more than so many bytes."""
+    value = _held(module, name)
+    with PARSING:
+        if not is_data(value) or getattr(value, "nbytes", 0) > most or holds_code(value):
+            return None
+        is_table = isinstance(value, Mapping | list | set)
+        return ScriptValue(read_digests(value, module)[0], shown(shortened(value)), is_table)
 
 
 def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterator[tuple[ModuleValue, str]]:

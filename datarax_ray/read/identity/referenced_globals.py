@@ -6,7 +6,9 @@ is found. Libraries are not followed, nor this package: their code changes with 
 
 from __future__ import annotations
 
+import array
 import ast
+import collections
 import dataclasses
 import dis
 import functools
@@ -14,6 +16,7 @@ import inspect
 import logging
 import os
 import re
+import struct
 import sys
 import sysconfig
 import textwrap
@@ -25,6 +28,7 @@ from enum import Enum
 from fractions import Fraction
 from pathlib import PurePath
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -91,6 +95,57 @@ def read_later(root: Any) -> list[tuple[str, Any]]:
     """
     read = _read(root, for_actors=False)
     return [(name, read.settings[name]) for name in sorted(read.settings.keys() - read.written)]
+
+
+def bound(root: Any) -> list[tuple[str, Any]]:
+    """(name, value) of what none of the three above tells, as states of earlier releases have it not, sorted by name.
+
+    What module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of more types; the methods of
+    users' objects at module level that the code calls (`tokenizer.encode`), and the plain attributes that these read;
+    the functions in np.vectorize and functools.singledispatch.
+    """
+    found: dict[str, Any] = {}
+    written: set[str] = set()
+    for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
+        package = _package(part)
+        for function in map(inspect.unwrap, _walk(part, {}, package)):
+            written.update(_as_read(function, name) for name in _written(function))
+            for load in _loads(function, package):
+                found |= {} if load.is_far else _bound(load)
+    return [(name, found[name]) for name in sorted(found.keys() - written)]
+
+
+def _bound(load: _Load) -> dict[str, Any]:
+    value, owner = load.value, load.owner
+    is_method = isinstance(value, types.MethodType) and owner is not None and value.__self__ is owner.value
+    if owner is not None and (value is _UNSEEN or is_method) and not isinstance(owner.value, type | types.ModuleType):
+        name = load.name.rpartition(".")[2]
+        code = {f"{owner.name}.{each.__name__}()": each for each in _own_methods(type(owner.value), name, None)}
+        return code | {f"{owner.name}.{each}": held for each, held in _read_of(owner.value, name).items()}
+    if isinstance(value, np.vectorize) and is_users(value.pyfunc):
+        return {load.name: value.pyfunc}
+    kinds = asked(value, "registry")
+    if isinstance(value, types.FunctionType) and isinstance(kinds, types.MappingProxyType):
+        return {f"{load.name}({kind.__qualname__})": each for kind, each in kinds.items() if is_users(each)}
+    if (data := _plainly(value)) is not None:
+        return {load.name: data}
+    is_name = load.is_of_modules and callable(value) and not is_users(inner(value))
+    return {load.name: str(value.__name__)} if is_name and isinstance(asked(value, "__name__"), str) else {}
+
+
+def _plainly(value: Any) -> Any:
+    """Plain data of the same meaning, of types that are nearly plain data; None for all others."""
+    if isinstance(value, slice | range):
+        return repr(value)
+    if isinstance(value, collections.deque):
+        return shortened([*value])
+    if isinstance(value, collections.ChainMap | types.MappingProxyType):
+        return shortened(dict(value))
+    if isinstance(value, array.array):
+        return np.asarray(value)
+    if isinstance(value, struct.Struct | ZoneInfo):
+        return value.format if isinstance(value, struct.Struct) else str(value)
+    return None
 
 
 class _Read(NamedTuple):

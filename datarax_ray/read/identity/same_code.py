@@ -21,7 +21,7 @@ from pathlib import Path
 
 import datarax_ray
 from datarax_ray.read.identity.code import imported_names, source_digest
-from datarax_ray.read.identity.module_values import ModuleValue, set_values
+from datarax_ray.read.identity.module_values import ModuleValue, ScriptValue, script_value, set_values
 from datarax_ray.read.identity.referenced_globals import asked, is_users_file
 
 logger = logging.getLogger("datarax_ray")
@@ -39,14 +39,14 @@ class OtherCodeError(RuntimeError):
 class Code:
     """What a description imports. each: digest and file of this package, of the users' modules that the description
     names, and of those that these import, by name. values: what its code reads there, as the driver has it. imports:
-    what unpickling it imports, in turn. script: digest and look of data of the script that travels with its functions,
-    by name, to say of two programs in what they differ.
+    what unpickling it imports, in turn. script: data of the script that travels with its functions, by module and name,
+    to say in what two programs differ, and what was set since.
     """
 
     each: dict[str, tuple[str, str]]
     values: tuple[ModuleValue, ...] = ()
     imports: tuple[str, ...] = ()
-    script: dict[str, tuple[str, str]] = field(default_factory=dict)
+    script: dict[tuple[str, str], ScriptValue] = field(default_factory=dict)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -57,13 +57,13 @@ class Code:
     @property
     def read(self) -> dict[str, str]:
         """The same by the names that people know, with what it reads of the script."""
-        script = {name: found for name, (found, _) in self.script.items()}
+        script = {".".join(place): value.digest for place, value in self.script.items()}
         return {name.replace(":", "."): found for name, found in self.digests.items()} | script
 
     @property
     def looks(self) -> dict[str, str]:
         """What is read, for people, by these names."""
-        script = {name: look for name, (_, look) in self.script.items()}
+        script = {".".join(place): value.look for place, value in self.script.items()}
         return {f"{value.module}.{value.name}": value.look for value in self.values if value.digest} | script
 
     @property
@@ -98,18 +98,26 @@ class Code:
         or object is told alone, as it may be a cache, unless it is among `told`; and nothing of a large one, at which
         looking takes long.
         """
-        for value in self.values:
-            if value.digest and value.nbytes <= _MAX_LOOKED_AT_NBYTES and not value.is_here:
-                said = (
-                    f"{value.module}.{value.name} was {value.look} when the RaySource was made, and its actors have "
-                    f"that; it is {value.look_here} now, with which one process would give other data. Set it before "
-                    "the RaySource is made, or make another one after every change"
-                )
-                if not value.may_be_cache:
-                    raise ValueError(said)
-                if said not in told:
-                    told.add(said)
-                    logger.warning(said)
+        changed = {
+            f"{value.module}.{value.name}": (value.look, value.look_here, value.may_be_cache)
+            for value in self.values
+            if value.digest and value.nbytes <= _MAX_LOOKED_AT_NBYTES and not value.is_here
+        }
+        for (module, name), value in self.script.items():
+            here = script_value(module, name, _MAX_LOOKED_AT_NBYTES)
+            if here is not None and here.digest != value.digest:
+                changed[f"{module}.{name}"] = value.look, here.look, here.is_table
+        for name, (look, look_here, may_be_cache) in changed.items():
+            said = (
+                f"{name} was {look} when the RaySource was made, and its actors have "
+                f"that; it is {look_here} now, with which one process would give other data. Set it before "
+                "the RaySource is made, or make another one after every change"
+            )
+            if not may_be_cache:
+                raise ValueError(said)
+            if said not in told:
+                told.add(said)
+                logger.warning(said)
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ def code_of(
     names: Iterable[str],
     values: tuple[ModuleValue, ...] = (),
     imports: tuple[str, ...] = (),
-    script: dict[str, tuple[str, str]] | None = None,
+    script: dict[tuple[str, str], ScriptValue] | None = None,
 ) -> Code:
     """The code of this package, of the users' modules among these, and of those of users' that they import."""
     own = _find(_OWN)

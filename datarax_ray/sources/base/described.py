@@ -17,7 +17,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, read_clock, uses_hash
+from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, kept_value, read_clock, uses_hash
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig
@@ -54,6 +54,13 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
                     "%s counts on in %s, in each process on its own: what is made of that is another with every number "
                     "of actors, and after a resume. Give an object with map_with_index(position, element), where the "
                     "position is the element's own",
+                    label,
+                    said,
+                )
+            elif said := kept_value(transform):
+                logger.warning(
+                    "%s keeps something of its elements in %s, in each process on its own: what is made of that is "
+                    "another with every number of actors, and after a resume. Make each element of its own data alone",
                     label,
                     said,
                 )
