@@ -1,19 +1,22 @@
 """A folder served over loopback HTTP by byte ranges, which a test can slow, break and count. Imports no jax.
 
-python -m tests.http_files FOLDER DELAY_S RATE serves it in a process of its own: it prints the URL, then a line of
-requests and bytes sent for each line that it reads, until there are no more.
+python -m tests.http_files FOLDER DELAY_S RATE [FAULTS STUCK_S] serves it in a process of its own: it prints the URL,
+then a line of requests, bytes sent and requests that failed for each line that it reads, until there are no more.
+FAULTS: what becomes of which share of requests, in HttpFiles' words, as JSON; by chance, from the request's number.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import math
+import random
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -40,17 +43,20 @@ class HttpFiles:
     """what: becomes of each request, by its number, from 1: "" is served well.
 
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
-    of the test; "stick": nor the second half of its body. "bend": with one bit of the body changed; "other": with a
-    body of other bytes. "short": gives the first half of the range that was asked for, and says so. "whole": as of a
-    server without ranges; "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time
-    of change, whatever it holds.
+    of the test, or for stuck_s; "stick": nor the second half of its body. "bend": with one bit of the body changed;
+    "other": with a body of other bytes. "short": gives the first half of the range that was asked for, and says so.
+    "whole": as of a server without ranges; "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with
+    this ETag, and a time of change, whatever it holds.
 
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
     bodies together.
     """
 
-    def __init__(self, folder: Path, delay_s: float = 0.0, rate: float = math.inf) -> None:
+    def __init__(
+        self, folder: Path, delay_s: float = 0.0, rate: float = math.inf, stuck_s: float | None = None
+    ) -> None:
+        self._stuck_s = stuck_s
         self.what: Callable[[int], str] = lambda number: ""
         self.delay_s, self._rate = delay_s, rate
         self._free_at = 0.0  # when all that was served before has gone, at this rate
@@ -93,7 +99,7 @@ class HttpFiles:
             self.num_broken += bool(what)
         time.sleep(self.delay_s)
         if what == "stall":
-            self._ended.wait()
+            self._ended.wait(self._stuck_s)
         path = folder / answer.path.partition("?")[0].lstrip("/")
         if what.isdigit() or not path.is_file() or what == "stall":
             answer.close_connection = True
@@ -131,7 +137,7 @@ class HttpFiles:
         is_halved = what in ("cut", "stick")
         self._send(answer, content[: len(content) // 2] if is_halved else content)
         if what == "stick":
-            self._ended.wait()
+            self._ended.wait(self._stuck_s)
         answer.close_connection = is_halved or what == "flow"
         return None
 
@@ -146,9 +152,17 @@ class HttpFiles:
             answer.wfile.write(piece)
 
 
+def by_chance(faults: Mapping[str, float]) -> Callable[[int], str]:
+    """What becomes of requests, of each kind of fault its share."""
+    kinds, shares = ["", *faults], [1 - sum(faults.values()), *faults.values()]
+    return lambda number: random.Random(number).choices(kinds, shares)[0]
+
+
 if __name__ == "__main__":
-    files = HttpFiles(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+    folder, delay_s, rate, faults, stuck_s = (*sys.argv[1:], *("{}", "60")[len(sys.argv) - 4 :])
+    files = HttpFiles(Path(folder), float(delay_s), float(rate), float(stuck_s))
+    files.what = by_chance(json.loads(faults))
     print(files.url, flush=True)
     for _ in sys.stdin:
-        print(files.num_requests, files.num_sent, flush=True)
+        print(files.num_requests, files.num_sent, files.num_broken, flush=True)
     files.close()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,8 +34,11 @@ WARM_UP_S = 3.0
 class Server:
     """A folder behind a URL."""
 
-    def __init__(self, folder: Path, delay_s: float, rate: float) -> None:
-        command = [sys.executable, "-m", "tests.http_files", str(folder), str(delay_s), str(rate)]
+    def __init__(
+        self, folder: Path, delay_s: float, rate: float, faults: Mapping[str, float] = {}, stuck_s: float = 60.0
+    ) -> None:
+        told = [str(folder), str(delay_s), str(rate), json.dumps(faults), str(stuck_s)]
+        command = [sys.executable, "-m", "tests.http_files", *told]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._asked, self._answered = self._process.stdin, self._process.stdout
         assert self._asked is not None
@@ -44,10 +48,18 @@ class Server:
     @property
     def counts(self) -> tuple[int, int]:
         """Requests and bytes that were sent."""
+        return self._told()[:2]
+
+    @property
+    def num_broken(self) -> int:
+        """Requests that failed."""
+        return self._told()[2]
+
+    def _told(self) -> tuple[int, int, int]:
         self._asked.write("\n")
         self._asked.flush()
-        requests, nbytes = self._answered.readline().split()
-        return int(requests), int(nbytes)
+        requests, nbytes, broken = self._answered.readline().split()
+        return int(requests), int(nbytes), int(broken)
 
     @property
     def sent(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.benchmarks import (
     ingest,
     one,
     parquet,
+    peers,
+    remote_faults,
     remote_files,
     remote_parquet,
     shuffle_quality,
@@ -133,6 +136,24 @@ def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> No
     assert block["requests"] <= (8 + 12) / 8
     assert first["requests"] <= 1
     assert later["requests"] <= 12 / 600
+
+
+@pytest.mark.slow  # three kinds of files, each read twice
+def test_streams_over_requests_that_fail_are_compared_and_their_waits_told() -> None:
+    found = remote_faults.main(["--records", "4000", "--repeats", "1", "--delay-ms", "0"])
+    assert [line["what"] for line in found] == [what for what, _, _ in remote_faults.WORKLOADS]
+    assert all(line["longest_s"] > 0 for line in found)
+    assert sum(line["failed"] for line in found) > 0
+
+
+def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(peers.KINDS, "tiny", (64, 16, 600))
+    found = peers.measured("ours", "tiny", str(tmp_path / "ours"), seconds=0.01, warmup=0)
+    assert found["rate"] > 0
+    for peer in ("streaming", "litdata"):
+        if importlib.util.find_spec(peer) is None:
+            with pytest.raises(ImportError):
+                peers.measured(peer, "tiny", str(tmp_path / peer), seconds=0.01, warmup=0)
 
 
 @pytest.mark.slow  # likewise
