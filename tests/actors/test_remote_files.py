@@ -19,6 +19,7 @@ from flax import nnx
 from datarax_ray import Pipeline, RaySource, index_files
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.formats import array_record
+from datarax_ray.read.formats.parquet import footers
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -198,4 +199,33 @@ def test_actors_look_up_what_files_hold_and_the_program_opens_none_of_them(
     monkeypatch.setenv("DATARAX_RAY_CACHE", "")
     with pytest.raises(ValueError, match="DATARAX_RAY_CACHE is empty, so what is found would be kept nowhere"):
         index_files(urls)
+    served.close()
+
+
+def test_actors_look_up_row_groups_too_for_the_columns_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATARAX_RAY_CACHE", str(tmp_path / "index"))
+    (tmp_path / "data").mkdir()
+    paths = write_tables(tmp_path / "data", [7, 0, 3] * 4, row_group=4)
+    served = HttpFiles(tmp_path / "data")
+    urls = [f"{served.url}/{path.name}" for path in paths]
+    with monkeypatch.context() as here:
+        here.setattr(footers._ByRanges, "_looked_at", lambda *_: 1 / 0)
+        assert index_files([*urls, urls[1]], columns=["index"], num_actors=5, num_cpus=0.2) == 12
+        served.count()
+        config = ParquetSourceConfig(num_epochs=1)
+        source = ParquetSource(config, urls, columns=["index"])
+        requests, _ = served.count()
+        assert requests <= len(urls) + 3  # each for its version, and the first for its columns and first rows
+        with pytest.raises(ZeroDivisionError):  # of others nothing is known
+            ParquetSource(config, urls, columns=["pair"])
+    source.set_state(ParquetSource(config, paths, columns=["index"]).get_state())  # the same files
+    assert len(source.get_batch(40)["index"]) == 40
+    with pytest.raises(
+        ValueError, match=r"is named as Parquet is, and .*array_record is not; call index_files for each"
+    ):
+        index_files([*urls, f"{served.url}/x.array_record"])
+    with pytest.raises(ValueError, match="columns and exclude_columns are of Parquet, and .* is not named so"):
+        index_files(f"{served.url}/x.array_record", columns=["index"])
     served.close()

@@ -28,7 +28,7 @@ from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
 
-_SUFFIXES = (".parquet", ".parq", ".pq")
+SUFFIXES = (".parquet", ".parq", ".pq")
 _TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
 _REMOTE = Remote()
@@ -85,13 +85,23 @@ def read_footers(
     Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
     differ, for names that are no field, and where there is no row in all files together.
     """
+    found = look_up(paths, columns, exclude, filesystem, remote)
+    if not sum(file.num_rows for file in found.files):
+        raise ValueError(
+            f"there are 0 rows in {found.files[0].path}"
+            + (f" and {len(found.files) - 1} more files" if len(found.files) > 1 else "")
+            + "; a stream needs at least one."
+        )
+    return found
+
+
+def look_up(
+    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = _REMOTE
+) -> Footers:
+    """As read_footers, where there may be no row."""
     paths = kept(paths)  # they are looked at twice
     columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
-    client = client_by_ranges(paths) if filesystem is None else None
-    filesystem, found = retried(
-        lambda: find_on(paths, filesystem if client is None else client, _SUFFIXES, unseen=client is not None),
-        f"{for_people(paths)} while it was looked up",
-    )
+    filesystem, found, is_by_ranges = _found(paths, filesystem)
 
     def choose(schema: Any) -> tuple[str, ...]:
         return select(schema, found[0], columns, exclude)
@@ -101,7 +111,7 @@ def read_footers(
     leaves: tuple[str, ...] | None = None
     types: dict[str, str] = {}
     try:
-        if client is not None:
+        if is_by_ranges:
             try:
                 far = _ByRanges(filesystem.handler, remote, digest([columns, *exclude]))
                 leaves, types = far.chosen(found[0], choose)
@@ -123,14 +133,37 @@ def read_footers(
 
     files = tuple(inspect_all(inspect, found))
     place.close()
-    if not sum(file.num_rows for file in files):
-        raise ValueError(
-            f"there are 0 rows in {found[0]}"
-            + (f" and {len(found) - 1} more files" if len(found) > 1 else "")
-            + "; a stream needs at least one."
-        )
     assert leaves is not None
     return Footers(filesystem, files, leaves, types)
+
+
+def urls_of(paths: Any) -> tuple[str, ...]:
+    """The URLs of all files that `paths` names, of a storage that is read by ranges; () for those of others."""
+    filesystem, found, is_by_ranges = _found(kept(paths), None)
+    return tuple(map(filesystem.handler.url_of, found)) if is_by_ranges else ()
+
+
+def keep(footers: Footers, columns: Iterable[str] | None, exclude: Sequence[str], index: Index) -> None:
+    """Add to an index what was found of files that are read by ranges, for these arguments of look_up."""
+    what = digest([None if columns is None else tuple(columns), *exclude])
+    for file in footers.files:
+        if file.version:
+            _add(index, what, file, footers.leaves, footers.types)
+
+
+def _add(index: Index, what: str, file: FileFooter, leaves: Sequence[str], types: dict[str, str]) -> None:
+    told = {name: value for name, value in asdict(file).items() if name not in ("path", "url")}
+    index.add(file.url, {"version": file.version, "leaves": list(leaves), "types": types, "file": told}, what)
+
+
+def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
+    """The filesystem, the files on it, and whether they are read by ranges."""
+    client = client_by_ranges(paths) if filesystem is None else None
+    filesystem, found = retried(
+        lambda: find_on(paths, filesystem if client is None else client, SUFFIXES, unseen=client is not None),
+        f"{for_people(paths)} while it was looked up",
+    )
+    return filesystem, found, client is not None
 
 
 class _OnFilesystem:
@@ -198,8 +231,7 @@ class _ByRanges:
             if leaves is None:
                 return found, {}
             types = _types(opened, leaves)
-        file = {name: value for name, value in asdict(found).items() if name not in ("path", "url")}
-        self._index.add(url, {"version": version, "leaves": list(leaves), "types": types, "file": file}, self._columns)
+        _add(self._index, self._columns, found, leaves, types)
         return found, types
 
     def close(self) -> None:
