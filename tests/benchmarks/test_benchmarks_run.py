@@ -116,6 +116,7 @@ def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> N
     assert said == ["one process, 20 files", "one process, 40 files", "one process"]
 
 
+@pytest.mark.slow  # four processes, each with Ray
 def test_a_start_is_measured_where_files_are_known_and_far_behind_the_first_position() -> None:
     found = start.main(["--files", "120", "--records", "2400", "--actors", "0", "--repeats", "1", "--settle", "0"])
     assert [line["what"] for line in found] == [what for what, _, _ in start.STARTS]
