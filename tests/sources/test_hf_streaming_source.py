@@ -22,9 +22,11 @@ from typing import Any
 import datasets
 import numpy as np
 import PIL.Image
+import pyarrow as pa
 import pytest
 from datasets.distributed import split_dataset_by_node
 from flax import nnx
+from pyarrow import parquet as pq
 
 from datarax_ray import Pipeline, RaySource, sources
 from datarax_ray.feed.stream import StreamOptions
@@ -625,3 +627,17 @@ def numbered(shards: list[int]) -> datasets.IterableDataset:
 def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
     for shard in shards:
         yield from ({"n": 100 * shard + each} for each in range([7, 33, 1][shard]))
+
+
+def test_a_file_replaced_between_epochs_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": list(range(8))}), path)
+    config = HFStreamingConfig(
+        name="parquet", split="train", streaming=True, num_epochs=2, download_kwargs={"data_files": str(path)}
+    )
+    source = HFStreamingSource(config)
+    assert source.get_batch(8)["x"].tolist() == list(range(8))
+    pq.write_table(pa.table({"x": list(range(500, 508))}), tmp_path / "b")
+    (tmp_path / "b").replace(path)
+    with pytest.raises(ValueError, match=r"a.parquet changed since it was first read: its inode was"):
+        source.get_batch(8)

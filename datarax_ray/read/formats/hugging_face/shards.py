@@ -27,6 +27,7 @@ from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
 from datarax_ray.read.formats.hugging_face import iterable_tree
+from datarax_ray.read.identity.contents import difference, stamp
 from datarax_ray.read.retry import RetriedRun, retried
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
@@ -83,6 +84,7 @@ class HFShards:
             self.decode, self._dataset = _Decoder(dataset), dataset.decode(False).with_format(None)
         iterable_tree.check_resumable(self._dataset)
         self._name = name
+        self._stamps = {path: stamp(path) for path in iterable_tree.files_of(dataset) if os.path.isfile(path)}
         self.num_shards = int(dataset.num_shards)
         if by_shard := iterable_tree.done_by_shard(self._dataset):
             logger.warning(
@@ -130,11 +132,20 @@ class HFShards:
     def _open(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> Any:
         """The shard's part of the dataset, an object for each run: its state is of what it was last iterated for."""
         dataset = self._dataset.shard(self.num_shards, shard)
+        for path in filter(os.path.isfile, iterable_tree.files_of(dataset)):
+            if (seen := self._stamps.setdefault(path, now := stamp(path))) != now:
+                raise ValueError(
+                    f"{path} changed since it was first read: {difference(seen, now)}; reading on would mix two "
+                    "datasets. Put the original back and go on from the last state, or make a new source"
+                )
         dataset = dataset.with_format("arrow") if self._types is not None else _without_tables(dataset)
         dataset.set_epoch(epoch)
         if state is not None:
             dataset.load_state_dict(state)
         return dataset
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_stamps": {}}  # other hosts have other inodes
 
     def loose(self, columns: Columns) -> dict[str, Any]:
         """Of columns, those that are no columns yet: what is to be decoded, arrays, and objects of one's own."""
