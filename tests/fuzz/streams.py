@@ -210,9 +210,11 @@ def check(case: Case, directory: Path, where: Any) -> None:
                 for pipeline in pipelines:
                     pipeline.set_state(json.loads(states[-1]))
             elif case.skip or case.reweighted is not None:
-                for pipeline in pipelines:
-                    weights = None if case.reweighted is None else NEW_WEIGHTS
-                    pipeline.amend(skip=case.skip, weights=weights, at=case.reweighted)
+                stop = pipelines[0].source.describe().stop
+                skip = [(a, b if stop is None else min(b, stop)) for a, b in case.skip if stop is None or a < stop]
+                weights = None if case.reweighted is None else NEW_WEIGHTS
+                for pipeline in pipelines if skip or weights else ():  # what is behind the end is refused
+                    pipeline.amend(skip=skip, weights=weights, at=case.reweighted)
             taken, is_over = _run_leg(case, leg, want, taken, sources, pipelines, where, rng, stack)
             if is_over and want.failed_at is not None:
                 return
