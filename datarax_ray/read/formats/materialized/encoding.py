@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
 import numpy as np
 
 from datarax_ray.read.elements.columns import Columns, Path, is_host_only, is_ragged_row, ragged_row
@@ -522,11 +521,15 @@ _COMPOSED: dict[str, Callable[..., Decoder]] = {
 
 
 def _packed(value: Any) -> bytes:
+    import msgpack  # in here, as of the decoders: an actor that reads none of this does without
+
     found: bytes = msgpack.packb(value, unicode_errors="surrogatepass")
     return found
 
 
 def _unpacked(data: bytes) -> Any:
+    import msgpack
+
     return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
 
 
