@@ -23,6 +23,9 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Destination = Annotated[
+    Path, typer.Argument(metavar="DST", help="A folder, empty or new, that all hosts see.", show_default=False)
+]
 Seed = Annotated[int, typer.Option(metavar="N", help="Of the order and of random transforms; 32 bits.")]
 
 
@@ -344,9 +347,7 @@ def convert(
             show_default=False,
         ),
     ],
-    destination: Annotated[
-        Path, typer.Argument(metavar="DST", help="A folder, empty or new, that all hosts see.", show_default=False)
-    ],
+    destination: Destination,
     to: Annotated[str, typer.Option("--format", metavar="FORMAT", help="array_record or parquet.")] = "array_record",
     group_size: Annotated[
         str,
@@ -433,9 +434,7 @@ def preprocess(
             show_default=False,
         ),
     ],
-    destination: Annotated[
-        Path, typer.Argument(metavar="DST", help="A folder, empty or new, that all hosts see.", show_default=False)
-    ],
+    destination: Destination,
     num_transforms: Annotated[
         int | None,
         typer.Option(

@@ -31,6 +31,13 @@ def stopped_by(end: BaseException) -> tuple[str, int]:
     raise end
 
 
+def tell_stopped(end: BaseException, console: Console) -> int:
+    """Say what ended the program, with the notes of what was done by then. Returns and raises: as stopped_by."""
+    cause, status = stopped_by(end)
+    console.print("; ".join([f"stopped by {cause}", *getattr(end, "__notes__", ())]), soft_wrap=True)
+    return status
+
+
 @contextmanager
 def told(console: Console) -> Iterator[None]:
     """Turn what the world can cause (files, records, memory, a cluster) into a message and exit status 1.
@@ -43,9 +50,7 @@ def told(console: Console) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as end:
-        cause, status = stopped_by(end)
-        console.print(f"stopped by {cause}")
-        raise typer.Exit(status) from None
+        raise typer.Exit(tell_stopped(end, console)) from None
     except (OSError, ValueError, RuntimeError, ImportError, MemoryError) as error:
         console.print(_message(error), style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from datarax_ray.cli.screen import stopped_by
+from datarax_ray.cli.screen import tell_stopped
 from datarax_ray.cli.target import source_of
 from datarax_ray.write.materialize import REPORT, Component, Materialized, materialize
 from datarax_ray.write.statistics_page import summary
@@ -45,9 +45,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
             console=err,
         )
     except (KeyboardInterrupt, SystemExit) as end:
-        cause, status = stopped_by(end)
-        err.print(f"stopped by {cause}; {' '.join(getattr(end, '__notes__', ()))}", soft_wrap=True)
-        return status
+        return tell_stopped(end, err)
     if as_json:
         out.print_json(json.dumps(done.to_json() | {"elapsed_s": round(time.perf_counter() - begin, 3)}))
     else:
