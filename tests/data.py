@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from array_record.python.array_record_module import ArrayRecordWriter
+from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
 
 def write_file(path: Path, records: Iterable[bytes], group_size: int = 1, compression: str = "zstd") -> Path:
@@ -27,6 +27,16 @@ def write_files(directory: Path, counts: Sequence[int], group_size: int = 4) -> 
         paths.append(write_file(path, map(record, range(start, start + count)), group_size))
         start += count
     return paths
+
+
+def records_of(folder: Path) -> list[bytes]:
+    """Those of all files in it, by array_record's own reader."""
+    found: list[bytes] = []
+    for path in sorted(folder.glob("*.array_record")):
+        reader = ArrayRecordReader(str(path))
+        found += reader.read_all()
+        reader.close()
+    return found
 
 
 def record(index: int) -> bytes:

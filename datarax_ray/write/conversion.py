@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.read.elements.columns import ColumnError, nbytes_of, stack
+from datarax_ray.read.elements.columns import ColumnError, stack
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.write.arrow import schema_of
 from datarax_ray.write.encoding import EncodeMsgpack
@@ -21,11 +21,9 @@ from datarax_ray.write.formats import (
     row_group_size_for,
 )
 from datarax_ray.write.reading import NameRecord, ReadRecords, ReadTables
-from datarax_ray.write.shards import ReadRun
+from datarax_ray.write.shards import FIRST, ReadRun, mean_nbytes_of
 
 To = Literal["array_record", "parquet"]
-
-_FIRST = 256  # elements that decide what columns are, and how large a record is
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,9 @@ def conversion_of(
         encoder = EncodeMsgpack() if to == "array_record" else None
         read = ReadTables(reader, schema, on_error, encoder)
     else:
-        first = list(islice(ReadRecords(stream)(0, min(_FIRST, reader.num_records)), _FIRST))
+        first = list(islice(ReadRecords(stream)(0, min(FIRST, reader.num_records)), FIRST))
         if not first:
-            raise ValueError(f"none of the first {_FIRST} records can be read; nothing tells what they are")
+            raise ValueError(f"none of the first {FIRST} records can be read; nothing tells what they are")
         is_bytes = isinstance(first[0], bytes)
         if to == "array_record" and not is_bytes:
             encoder = EncodeMsgpack()
@@ -88,7 +86,7 @@ def conversion_of(
                 first = [name.map(each) for each in first]
             schema = schema_of(_stacked(first))
         read = ReadRecords(stream, schema, encoder)
-    mean = _mean_nbytes(read, reader.num_records)
+    mean = mean_nbytes_of(read, reader.num_records)
     format: Format = ArrayRecordFormat(group_size or group_size_for(mean))
     if to == "parquet":
         format = ParquetFormat(schema, group_size or row_group_size_for(mean))
@@ -122,12 +120,3 @@ def _stacked(elements: list[Any]) -> Any:
         if not error.index:
             raise
         return _stacked(elements[: error.index])
-
-
-def _mean_nbytes(read: ReadRun, num_records: int) -> float:
-    """Of the first records, as they are written."""
-    sizes: list[float] = []
-    for item in read(0, min(_FIRST, num_records)):
-        rows = getattr(item, "num_rows", None)
-        sizes += [nbytes_of(item)] if rows is None else [item.nbytes / max(1, rows)] * rows
-    return sum(sizes) / max(1, len(sizes))

@@ -7,7 +7,6 @@ import operator
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.materializing import Materializing, leading
-from datarax_ray.write.shards import num_shards_for, write_dataset
+from datarax_ray.write.shards import folder_of, mean_nbytes_of, num_shards_for, write_dataset
 from datarax_ray.write.statistics import Statistics
 from datarax_ray.write.statistics_page import page
 
 REPORT = "report.html"
-_FIRST = 256  # records that tell how large one is as it is written
 
 
 @dataclass(frozen=True)
@@ -133,6 +131,7 @@ def materialize(
     ...     MaterializedSource(source, folder).get_batch(3)
     {'y': array([0, 1, 4])}
     """
+    folder_of(path)
     stream = _described(source)
     write = functools.partial(
         _write,
@@ -200,14 +199,15 @@ def _write(
 ) -> Component:
     count = leading(stream, num_transforms)
     run = Materializing.of(stream, count)
-    first = [len(record) for record in islice(run(0, min(_FIRST, run.num_records)), _FIRST)]
+    if not num_shards:
+        num_shards = num_shards_for(run.num_records, mean_nbytes_of(run, run.num_records))
     manifest = write_dataset(
         run,
         run.num_records,
         Path(path),
         ArrayRecordFormat(group_size),
         made_from={KEY: run.written().to_json()},
-        num_shards=num_shards or num_shards_for(run.num_records, sum(first) / len(first)),
+        num_shards=num_shards,
         num_actors=num_actors,
         overwrite=overwrite,
         console=console,

@@ -21,12 +21,14 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from datarax_ray.plan.arguments import whole
+from datarax_ray.read.elements.columns import nbytes_of
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.write.formats import Format, synced
 from datarax_ray.write.manifest import Manifest, Shard, Unfinished, unfinished
 
 SHARD_NBYTES = 256 * 2**20
+FIRST = 256  # records that tell how large one is, and what columns are
 _TELL_S = 0.5  # between two words of one shard on how far it is
 
 Tell = Callable[[int], None]
@@ -61,6 +63,25 @@ def num_shards_for(num_records: int, mean_nbytes: float) -> int:
     16
     """
     return max(1, -int(-num_records * mean_nbytes // SHARD_NBYTES))
+
+
+def folder_of(destination: str | os.PathLike[str]) -> Path:
+    """The folder to write to, absolute. Raises: ValueError for a URL, also for one that Path has shortened."""
+    named = os.fspath(destination)
+    if "://" in named or ":/" in named:
+        raise ValueError(
+            f"{named} is a URL, and datasets are written to folders: write to one, and copy it, or mount the bucket"
+        )
+    return Path(named).absolute()
+
+
+def mean_nbytes_of(read: ReadRun, num_records: int) -> float:
+    """The size of a record as it is written, before compression, by the first ones that are read."""
+    sizes: list[float] = []
+    for item in read(0, min(FIRST, num_records)):
+        rows = getattr(item, "num_rows", None)
+        sizes += [nbytes_of(item)] if rows is None else [item.nbytes / max(1, rows)] * rows
+    return sum(sizes) / max(1, len(sizes))
 
 
 @dataclass(frozen=True)
@@ -109,12 +130,7 @@ def write_dataset(
     Raises: ValueError for a folder that holds something else, with what differs; OSError where it cannot be written,
     at once; what reading raises. What is finished by then stays, and the same call goes on from it.
     """
-    if "://" in os.fspath(destination):
-        raise ValueError(
-            f"{os.fspath(destination)} is a URL, and datasets are written to folders; write to one, and copy it, or "
-            "mount the bucket"
-        )
-    folder = Path(destination).absolute()
+    folder = folder_of(destination)
     if num_actors is not None:
         whole("num_actors", num_actors, least=0)
     cuts = cuts_for(num_records, whole("num_shards", num_shards, least=1))

@@ -197,7 +197,7 @@ def test_a_reader_that_is_dropped_leaves_nothing_in_use(served, cache):
     assert not any(kept.is_in_use for kept in kept_in(cache))
 
 
-def test_another_version_is_another_file(tmp_path, served, cache):
+def assert_read_anew_once_replaced(tmp_path, served, cache):
     reader = reader_of(served, cache)
     epoch(reader)
     reader.close()
@@ -205,19 +205,17 @@ def test_another_version_is_another_file(tmp_path, served, cache):
     again = reader_of(served, cache)
     assert again.read(np.arange(0, 1000, 9)) == [noise(7000 + i if i < 500 else i) for i in range(0, 1000, 9)]
     again.close()
+
+
+def test_another_version_is_another_file(tmp_path, served, cache):
+    assert_read_anew_once_replaced(tmp_path, served, cache)
     assert len(kept_in(cache)) == 3
 
 
 @pytest.mark.parametrize("etag", ['W/"1"', '""'])
 def test_what_an_etag_does_not_tell_for_sure_is_not_kept(tmp_path, served, cache, etag):
     served.what = lambda number: etag
-    reader = reader_of(served, cache)
-    epoch(reader)
-    reader.close()
-    write_file(tmp_path / "data" / "0.array_record", (noise(7000 + i) for i in range(500)))
-    again = reader_of(served, cache)
-    assert again.read(np.arange(0, 1000, 9)) == [noise(7000 + i if i < 500 else i) for i in range(0, 1000, 9)]
-    again.close()
+    assert_read_anew_once_replaced(tmp_path, served, cache)
     assert not cache.exists() or list(cache.iterdir()) == []
 
 

@@ -17,12 +17,11 @@ import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from array_record.python.array_record_module import ArrayRecordReader
 from rich.console import Console
 
 from datarax_ray import DecodeFields, DecodeMsgpack, load
 from datarax_ray.cli.writing.convert import Request, run
-from tests.data import write_file
+from tests.data import records_of, write_file
 from tests.tars import write_tar
 from tests.tfrecords import write_tfrecord
 
@@ -127,15 +126,6 @@ def convert(source: str, destination: Path, to: str = "array_record", **given: A
     out, err = Console(file=io.StringIO(), width=300), Console(file=io.StringIO(), width=300)
     assert run(Request(source, destination, to, **options | given), True, out, err) == 0
     return json.loads(out.file.getvalue()), err.file.getvalue()  # type: ignore[attr-defined]
-
-
-def records_of(folder: Path) -> list[bytes]:
-    found: list[bytes] = []
-    for path in sorted(folder.glob("*.array_record")):
-        reader = ArrayRecordReader(str(path))
-        found += reader.read_all()
-        reader.close()
-    return found
 
 
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)

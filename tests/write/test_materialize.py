@@ -242,6 +242,14 @@ def test_what_cannot_be_run_once_is_refused_by_name(files: list[Path], tmp_path:
     assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / "out")), every=9)
 
 
+def test_a_url_is_refused_and_no_folder_of_its_name_made(files: list[Path], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("gs://bucket/data", Path("gs://bucket/data")):
+        with pytest.raises(ValueError, match=r"gs:/+bucket/data is a URL.*mount the bucket"):
+            materialize(live(files, [decode]), path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_value_that_would_not_come_back_is_refused_before_a_file_is_named(tmp_path: Path) -> None:
     source = RandomAccessSource(
         RandomAccessSourceConfig(), {"x": np.arange(4)}, transforms=[lambda element: {"x": Path("a")}]

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from array_record.python.array_record_module import ArrayRecordReader
 
 from datarax_ray.write.formats import ArrayRecordFormat, ParquetFormat
 from datarax_ray.write.manifest import FINISHED, UNFINISHED
 from datarax_ray.write.shards import write_dataset
+from tests.data import records_of
 
 MADE_FROM = {"files": {"digest": "abc"}}
 N = 103
@@ -57,16 +57,6 @@ def write(folder: Path, read: Any = Records(), **given: Any) -> Any:
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def records_of(folder: Path) -> list[bytes]:
-    """By array_record's own reader, file by file."""
-    found: list[bytes] = []
-    for path in sorted(folder.glob("*.array_record")):
-        reader = ArrayRecordReader(str(path))
-        found += reader.read_all()
-        reader.close()
-    return found
 
 
 def test_the_records_are_there_in_order_and_the_manifest_says_what_they_are(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from rich.console import Console
 
 from datarax_ray import load
-from datarax_ray.cli.screen import stopped_by
+from datarax_ray.cli.screen import tell_stopped
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.identity.sampled_rows import spread
@@ -20,7 +20,7 @@ from datarax_ray.sources import from_hf
 from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.manifest import Manifest
 from datarax_ray.write.reading import EncodedImages
-from datarax_ray.write.shards import num_shards_for, write_dataset
+from datarax_ray.write.shards import folder_of, num_shards_for, write_dataset
 
 _MAX_LOOKED_AT = 1000  # records whose files are looked up
 
@@ -44,11 +44,7 @@ class Request:
 def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
     """Write, with the progress on `err`, then print what was written on `out`. Returns the exit status."""
     begin = time.perf_counter()
-    if "://" in str(request.destination) or ":/" in str(request.destination):  # which Path makes of a URL
-        raise ValueError(
-            f"{request.destination} is a URL, and datasets are written to folders: write to one, and copy it, or mount "
-            "the bucket"
-        )
+    folder_of(request.destination)  # before anything is opened
     reader, about = _reader_of(request)
     with contextlib.closing(reader):
         _check_apart(reader, request.destination)
@@ -76,9 +72,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
                 title="convert",
             )
         except (KeyboardInterrupt, SystemExit) as end:
-            cause, status = stopped_by(end)
-            err.print(f"stopped by {cause}; {' '.join(getattr(end, '__notes__', ()))}", soft_wrap=True)
-            return status
+            return tell_stopped(end, err)
     _report(request, written, found.encoding, time.perf_counter() - begin, as_json, out)
     return 0
 
