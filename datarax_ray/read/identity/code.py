@@ -38,7 +38,6 @@ from datarax_ray.read.identity.referenced_globals import (
     PLACES,
     SETTINGS,
     asked,
-    bound,
     cells,
     config_of,
     inner,
@@ -72,8 +71,8 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
-    object. "settings": so for what read_later says, "places" for the paths and times among it, of which a warning
-    tells. "bound": so for what that function says. "each": so for the transforms, where there are several.
+    object. "settings": so for what read_later says first, "places" for the paths and times among it, of which a warning
+    tells. "bound": so for what read_later says second. "each": so for the transforms, where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -316,13 +315,14 @@ class _Telling:
             if name not in self.used:
                 self.used[name] = ""  # what a closure holds may use the same again
                 self.used[name] = digest(self.value(lasting(self._as_told(value)), 1))
-        for name, value in read_later(code):
+        settings, bound = read_later(code)
+        for name, value in settings:
             for part, each in {name: value, **_places_in(name, value)}.items():
                 into = self.places if isinstance(each, PLACES) else self.settings
                 if part not in self.used and part not in into:
                     into[part] = ""  # as above
                     into[part] = digest(_anywhere(self._setting(each), part.partition(".")[0]))
-        for name, value in bound(code):
+        for name, value in bound:
             if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
                 said = _source(value) if isinstance(value, types.FunctionType) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound

@@ -87,32 +87,19 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
 
-def read_later(root: Any) -> list[tuple[str, Any]]:
-    """(name, value) of what neither `reached` nor `read_beside` tells, as states of earlier releases have those.
+def read_later(root: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Two lists of (name, value), sorted by name, of what `reached` and `read_beside` do not tell, as states of earlier
+    releases have those.
 
-    Settings that are no plain data (patterns, decimals, dates, paths, members of enums), and objects of users' frozen
-    dataclasses that are handed on whole; and plain attributes of classes that their own methods read (`self.SCALE`).
+    The first: settings that are no plain data (patterns, decimals, dates, paths, members of enums), and objects of
+    users' frozen dataclasses that are handed on whole; and plain attributes of classes that their own methods read
+    (`self.SCALE`). The second: what module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of
+    more types; the methods of users' objects at module level that the code calls (`tokenizer.encode`), and the plain
+    attributes that these read; the functions in np.vectorize and functools.singledispatch.
     """
     read = _read(root, for_actors=False)
-    return [(name, read.settings[name]) for name in sorted(read.settings.keys() - read.written)]
-
-
-def bound(root: Any) -> list[tuple[str, Any]]:
-    """(name, value) of what none of the three above tells, as states of earlier releases have it not, sorted by name.
-
-    What module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of more types; the methods of
-    users' objects at module level that the code calls (`tokenizer.encode`), and the plain attributes that these read;
-    the functions in np.vectorize and functools.singledispatch.
-    """
-    found: dict[str, Any] = {}
-    written: set[str] = set()
-    for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
-        package = _package(part)
-        for function in map(inspect.unwrap, _walk(part, {}, package)):
-            written.update(_as_read(function, name) for name in _written(function))
-            for load in _loads(function, package):
-                found |= {} if load.is_far else _bound(load)
-    return [(name, found[name]) for name in sorted(found.keys() - written)]
+    settings, bound = ([(name, each[name]) for name in sorted(each.keys() - read.written)] for each in read[2:4])
+    return settings, bound
 
 
 def _bound(load: _Load) -> dict[str, Any]:
@@ -149,26 +136,32 @@ def _plainly(value: Any) -> Any:
 
 
 class _Read(NamedTuple):
-    """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings: as read_later says.
-    put: methods that were put into classes. written: names of what its functions write to.
+    """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as read_later
+    says, the latter for fingerprints alone. put: methods that were put into classes. written: names of what its
+    functions write to.
     """
 
     used: dict[str, Any]
     attributes: dict[str, Any]
     settings: dict[str, Any]
+    bound: dict[str, Any]
     put: set[str]
     written: set[str]
 
 
 def _read(root: Any, *, for_actors: bool) -> _Read:
-    read, loaded = _Read({}, {}, {}, set(), set()), set[str]()
+    read, loaded = _Read({}, {}, {}, {}, set(), set()), set[str]()
     package = None if for_actors else _package(root)
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
-        for function in map(inspect.unwrap, _walk(part, read.used, None if for_actors else _package(part))):
+        own_package = None if for_actors else _package(part)
+        for function in map(inspect.unwrap, _walk(part, read.used, own_package)):
             read.written.update(_as_read(function, name) for name in _written(function))
             loads = [*_loads(function, package)]
             if for_actors:
                 read.attributes.update(_attributes(loads, package, read.written))
+            else:
+                for load in _loads(function, own_package):
+                    read.bound.update({} if load.is_far else _bound(load))
             read.settings.update(_settings(loads))
             loaded |= _loaded_names(function)
     if for_actors and len(read.used) >= _MAX_FOUND:
