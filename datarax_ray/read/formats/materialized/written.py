@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.formats.array_record import ArrayRecordReader
-from datarax_ray.read.formats.remote.ranges import Remote, is_url, read_tail, shown
+from datarax_ray.read.formats.remote.ranges import is_url, read_small, shown
 
 logger = logging.getLogger("datarax_ray")
 
@@ -160,11 +160,7 @@ def _told(path: str) -> Mapping[str, Any]:
     """What dataset.json says."""
     name = f"{path.rstrip('/')}/{_MANIFEST}"
     try:
-        if is_url(path):
-            found = json.loads(read_tail(name, _MAX_NBYTES, Remote()).data)
-        else:
-            with open(name, "rb") as file:
-                found = json.load(file)
+        found = json.loads(read_small(name, _MAX_NBYTES))
     except FileNotFoundError:
         begun = not is_url(path) and os.path.exists(f"{name}.unfinished")
         why = "it was not written to its end: call materialize again, which goes on" if begun else "nothing was written"

@@ -147,6 +147,20 @@ def read_tail(url: str, nbytes: int, remote: Remote) -> Answer:
     return Asked(_asked(url, None, nbytes, remote)).result()
 
 
+def read_small(path: str, most_nbytes: int) -> bytes:
+    """All that a small file holds, on a disk or behind a URL.
+
+    Raises: as opening it; ValueError for one behind a URL that has more bytes than expected.
+    """
+    if not is_url(path):
+        with open(path, "rb") as file:
+            return file.read()
+    found = read_tail(path, most_nbytes, Remote())
+    if found.nbytes > most_nbytes:
+        raise ValueError(f"{shown(path)} has {found.nbytes:,} bytes, where at most {most_nbytes:,} were expected")
+    return found.data
+
+
 class Asked(Generic[T]):
     """What was asked for, and comes while the thread does other things."""
 

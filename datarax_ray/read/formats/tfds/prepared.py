@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read.formats.remote.ranges import Remote, filesystem_of, is_url, listing, read_tail, shown
+from datarax_ray.read.formats.remote.ranges import Remote, filesystem_of, is_url, listing, read_small, shown
 from datarax_ray.read.formats.tfds.splits import shard_parts
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _NAME = re.compile(r"(?P<name>[\w-]+)(/(?P<config>[\w.-]+))?(:(?P<version>[\d.*]+))?")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
-_REMOTE = Remote()
 _MAX_NBYTES = 2**26  # of a file of JSON behind a URL; of datasets with thousands of shards and labels they have one MB
 
 
@@ -161,7 +160,7 @@ def _folders(path: str) -> list[str] | None:
         client.invalidate_cache()  # kept for the process, and most keep listings without an end
         try:
             found = listing(
-                path, lambda: client.ls(client._strip_protocol(path).rstrip("/") + "/", detail=True), _REMOTE
+                path, lambda: client.ls(client._strip_protocol(path).rstrip("/") + "/", detail=True), Remote()
             )
         except FileNotFoundError:
             return None
@@ -191,9 +190,6 @@ def _read(directory: str, name: str) -> dict[str, Any]:
 def _stored(path: str) -> bytes | None:
     """What a small file holds; None where there is none."""
     try:
-        if is_url(path):
-            return read_tail(path, _MAX_NBYTES, _REMOTE).data
-        with open(path, "rb") as file:
-            return file.read()
+        return read_small(path, _MAX_NBYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
