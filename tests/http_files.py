@@ -67,6 +67,7 @@ class HttpFiles:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or bodies wait 40 ms for an ACK of their headers, on a kept connection
 
             def log_message(self, *args: Any) -> None:
                 pass
