@@ -35,7 +35,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 # Servers of tests come back at the same port: what is kept of files behind URLs is tested by itself.
 os.environ["DATARAX_RAY_CACHE"] = ""
-# Tests run in two processes (pytest-xdist), each with a Ray of its own, and none may find the other's as "auto".
+# Tests run in several processes (pytest-xdist), each with a Ray of its own, and none may find the other's as "auto".
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets there
     atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
