@@ -34,6 +34,8 @@ from .sources import HFStreamingSource as HFStreamingSource
 from .sources import JSONLinesSource as JSONLinesSource
 from .sources import JSONLinesSourceConfig as JSONLinesSourceConfig
 from .sources import MaterializedSource as MaterializedSource
+from .sources import MDSSource as MDSSource
+from .sources import MDSSourceConfig as MDSSourceConfig
 from .sources import MixtureSource as MixtureSource
 from .sources import ParquetSource as ParquetSource
 from .sources import ParquetSourceConfig as ParquetSourceConfig

@@ -31,6 +31,8 @@ from datarax_ray.sources import (
     CSVSourceConfig,
     JSONLinesSource,
     JSONLinesSourceConfig,
+    MDSSource,
+    MDSSourceConfig,
     ParquetSource,
     ParquetSourceConfig,
     RandomAccessSource,
@@ -52,6 +54,7 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
     "Parquet": (ParquetSource, ParquetSourceConfig),
     "tar": (WebDatasetSource, WebDatasetSourceConfig),
     "TFRecord": (TFRecordSource, TFRecordSourceConfig),
+    "MDS": (MDSSource, MDSSourceConfig),
     "CSV": (CSVSource, CSVSourceConfig),
     "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
 }
@@ -78,11 +81,12 @@ def load(
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
 
     paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, TFRecord, WebDataset's tar, CSV
-    or JSON lines; or a folder that `materialize` wrote; or "hf:NAME", a dataset of the Hugging Face hub, of which
-    `split` is read ("train" by default); or a folder of `save_to_disk`, with or without "hf:"; or "imagefolder:DIR", a
-    folder of images for each class (ImageFolder has their names). Of a directory the source takes files of its format's
-    names, and warns of others that look like them; of ArrayRecord those in the directory itself. URLs and slices named
-    like ArrayRecord ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen.
+    or JSON lines; or a folder of MDS shards with their index.json; or a folder that `materialize` wrote; or "hf:NAME",
+    a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or a folder of `save_to_disk`,
+    with or without "hf:"; or "imagefolder:DIR", a folder of images for each class (ImageFolder has their names). Of a
+    directory the source takes files of its format's names, and warns of others that look like them; of ArrayRecord
+    those in the directory itself. URLs and slices named like ArrayRecord ("s3://b/x.array_record",
+    "x.array_record[:9]") are taken for it unseen.
     shuffle, seed, transforms: as of the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to
     read in this process, a number for a RaySource with so many actors. What else can be said, the source's own config
     says.

@@ -399,6 +399,7 @@ def convert(
     \b
     Examples:
       datarax-ray convert 'tf/train-*.tfrecord' /data/train
+      datarax-ray convert s3://bucket/mds/train /data/train --format parquet
       datarax-ray convert hf:ylecun/mnist /data/mnist --format parquet
       datarax-ray convert imagefolder:photos /data/photos --on-error skip
     """

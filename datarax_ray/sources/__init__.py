@@ -5,6 +5,7 @@ from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 from datarax_ray.sources.hugging_face import from_hf
 from datarax_ray.sources.materialized_source import MaterializedSource
+from datarax_ray.sources.mds_source import MDSSource, MDSSourceConfig
 from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.parquet_source import ParquetSource, ParquetSourceConfig
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
@@ -24,6 +25,8 @@ __all__ = [
     "HFStreamingSource",
     "JSONLinesSource",
     "JSONLinesSourceConfig",
+    "MDSSource",
+    "MDSSourceConfig",
     "MaterializedSource",
     "MixtureSource",
     "ParquetSource",

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from tests.data import write_file
+from tests.mds import write_mds
 from tests.tars import write_tar
 from tests.tfrecords import write_tfrecord
 
@@ -37,6 +38,8 @@ def write(data: Path) -> None:
         write_tar(data / f"shard-{part:03d}.tar", members)
     examples = (bytes.fromhex(f"0a130a110a05696d61676512081a060a04{i:02x}020304") for i in range(40))
     write_tfrecord(data / "train.tfrecord", examples)  # of one feature, image: four int64
+    samples = [{"image": png(i), "label": i % 3, "text": f"row {i}"} for i in range(40)]
+    write_mds(data / "mds", {"image": "png", "label": "int", "text": "str"}, samples, 16)
     write_file(data / "text.array_record", (msgpack.packb({"tokens": [1] * (i + 1)}) for i in range(50)))
     write_file(data / "lines.array_record", (json.dumps({"text": "a" * i}).encode() for i in range(20)))
     visits = "Aarhus;2026-05-01;120;0.5;0800\nCork;2026-05-02;95;;T12\n" * 20
@@ -51,7 +54,11 @@ def write(data: Path) -> None:
     )
 
 
-def picture(seed: int) -> bytes:
+def png(seed: int) -> bytes:
+    return picture(seed, "PNG")
+
+
+def picture(seed: int, kind: str = "JPEG") -> bytes:
     out = io.BytesIO()
-    Image.fromarray(np.random.default_rng(seed).integers(0, 255, (48, 64, 3), np.uint8)).save(out, "JPEG")
+    Image.fromarray(np.random.default_rng(seed).integers(0, 255, (48, 64, 3), np.uint8)).save(out, kind)
     return out.getvalue()

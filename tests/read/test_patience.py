@@ -30,6 +30,7 @@ from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.arrow.dataset import DatasetReader, UndecodableError
 from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.mds.reader import MDSReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.formats.text.reader import TextReader
@@ -40,6 +41,7 @@ from datarax_ray.read.retry import is_transient, retried
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_files
 from tests.http_files import HttpFiles
+from tests.mds import write_mds
 from tests.tables import write_tables
 from tests.tars import write_tars
 from tests.tfrecords import write_tfrecord
@@ -468,6 +470,9 @@ def reader_of(kind: str, folder: Path, root: str) -> Any:
         case "tfrecord":
             path = write_tfrecord(folder / "a.tfrecord", (record(i) for i in range(50)))
             return TFRecordReader.of(f"{root}/{path.name}")
+        case "mds":
+            write_mds(folder, {"x": "int"}, [{"x": i} for i in range(50)], 50)
+            return MDSReader.of(root)
         case "tar":
             return WebDatasetReader.of(f"{root}/{write_tars(folder, [50])[0].name}")
         case _:
@@ -488,7 +493,7 @@ def http(tmp_path: Path) -> Iterator[HttpFiles]:
     server.close()
 
 
-@pytest.mark.parametrize("kind", ["tfrecord", "tar", "csv"])  # Parquet: test_remote_parquet.py
+@pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
 def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(
     kind: str, tmp_path: Path, http: HttpFiles, waited: list[float]
 ) -> None:
@@ -502,7 +507,7 @@ def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(
     reader.close()
 
 
-@pytest.mark.parametrize("kind", ["tfrecord", "tar", "csv"])  # Parquet: test_remote_parquet.py
+@pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
 def test_a_server_that_always_gives_less_is_no_broken_record(kind: str, tmp_path: Path, http: HttpFiles) -> None:
     reader = reader_of(kind, tmp_path, http.url)
     reader.read(np.array([3]))
@@ -513,13 +518,13 @@ def test_a_server_that_always_gives_less_is_no_broken_record(kind: str, tmp_path
     reader.close()
 
 
-@pytest.mark.parametrize("kind", ["tfrecord", "tar", "csv"])  # Parquet: test_remote_parquet.py
+@pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
 def test_a_file_behind_a_url_that_is_replaced_by_one_of_its_size_is_told(
     kind: str, tmp_path: Path, http: HttpFiles
 ) -> None:
     reader = reader_of(kind, tmp_path, http.url)
     reader.read(np.array([3]))
-    (path,) = tmp_path.iterdir()
+    path = next(path for path in tmp_path.iterdir() if path.name != "index.json")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)

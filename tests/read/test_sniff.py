@@ -30,6 +30,7 @@ from datarax_ray.read.formats.sniff import (
     record_format,
 )
 from tests.data import record, write_files
+from tests.mds import write_mds
 
 TABLE = pa.table({"x": [1, 2, 3], "text": ["a", "b", "c"]})
 
@@ -63,6 +64,11 @@ def array(path: Path) -> None:
         np.save(file, np.arange(3))
 
 
+def mds(path: Path, name: str, num_samples: int = 3) -> None:
+    folder = write_mds(path.parent / "mds", {"x": "int"}, [{"x": i} for i in range(num_samples)], num_samples)
+    (folder / name).rename(path)
+
+
 def image(extension: str) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         import cv2
@@ -85,6 +91,10 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
     ("bzip2", lambda path: path.write_bytes(bz2.compress(b"hello"))),
     ("JSON lines", lambda path: path.write_text('{"text": "hé"}\n' * 2000)),
     ("JSON lines", lambda path: path.write_text(json.dumps({"text": "é" * 9000}))),
+    ("MDS", lambda path: mds(path, "index.json")),
+    ("MDS", lambda path: mds(path, "shard.00000.mds")),
+    ("MDS", lambda path: mds(path, "shard.00000.mds", 2000)),  # of a header longer than what is looked at
+    ("JSON lines", lambda path: path.write_text(json.dumps({"shards": [{"a": [1, 2]}]}))),
     ("JSON", lambda path: path.write_text(json.dumps({"a": [1, 2]}, indent=1))),
     ("JSON", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),
     ("CSV", comma_separated),

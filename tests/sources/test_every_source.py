@@ -36,6 +36,8 @@ from datarax_ray.sources import (
     HFStreamingSource,
     JSONLinesSource,
     JSONLinesSourceConfig,
+    MDSSource,
+    MDSSourceConfig,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
@@ -48,6 +50,7 @@ from datarax_ray.sources import (
 )
 from tests import oracle
 from tests.data import Squares, decode, stored_index, write_files
+from tests.mds import write_mds
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 from tests.tables import write_tables
 from tests.tars import indexed_square, write_tars
@@ -117,6 +120,16 @@ def tfrecord(directory: Path, **config: Any) -> TFRecordSource:
     return TFRecordSource(TFRecordSourceConfig(**config), directory, transforms=[from_bytes])
 
 
+def mds(compression: str | None) -> Callable[..., MDSSource]:
+    def make(directory: Path, **config: Any) -> MDSSource:
+        if not (directory / "index.json").exists():
+            samples = [{"index": i, "square": i * i} for i in range(N)]
+            write_mds(directory, {"index": "int", "square": "int"}, samples, 8, compression)
+        return MDSSource(MDSSourceConfig(**config), directory)
+
+    return make
+
+
 def from_bytes(record: bytes) -> dict[str, Any]:
     return numbers(int.from_bytes(record, "little"))
 
@@ -179,6 +192,8 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "parquet, every row by itself": parquet(lambda directory: write_tables(directory, (20, 33)), shuffle_block_size=1),
     "parquet by datasets": parquet(by_datasets),
     "tfrecord": tfrecord,
+    "mds": mds(None),
+    "mds, packed": mds("zstd"),
     "webdataset": webdataset,
     "webdataset in blocks": webdataset_in_blocks,
     "csv": csv_files,
@@ -197,7 +212,7 @@ SOURCES: dict[str, Callable[..., Any]] = {
 }
 # Those of which another one reaches shared actors in the same way.
 ALIKE = {
-    *("array_record", "parquet", "webdataset", "csv", "grain range", "own class", "hf eager in memory"),
+    *("array_record", "parquet", "webdataset", "mds", "csv", "grain range", "own class", "hf eager in memory"),
     *("hf eager mapped", "numpy arrays"),
 }
 

@@ -22,6 +22,7 @@ from rich.console import Console
 from datarax_ray import DecodeFields, DecodeMsgpack, load
 from datarax_ray.cli.writing.convert import Request, run
 from tests.data import records_of, write_file
+from tests.mds import write_mds
 from tests.tars import write_tar
 from tests.tfrecords import write_tfrecord
 
@@ -75,6 +76,12 @@ def tar(folder: Path) -> tuple[str, list[Any]]:
     return str(folder), samples
 
 
+def mds(folder: Path) -> tuple[str, list[Any]]:
+    rows = [{"x": i, "s": f"s{i}", "picture": png(i), "t": [i, i + 1]} for i in range(N)]
+    write_mds(folder, {"x": "int", "s": "str", "picture": "png", "t": "ndarray"}, rows, compression="zstd")
+    return str(folder), rows
+
+
 def images(folder: Path) -> tuple[str, list[Any]]:
     rows = []
     for label, name in enumerate(("cat", "dog")):
@@ -107,6 +114,7 @@ SOURCES: list[Callable[[Path], tuple[str, list[Any]]]] = [
     csv,
     json_lines,
     tar,
+    mds,
     images,
     hugging_face,
 ]

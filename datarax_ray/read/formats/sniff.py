@@ -5,9 +5,11 @@ A guess for people: what reads a file decides by itself whether it is one of its
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -39,6 +41,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xfe", _NO_UTF_8),  # the byte order mark of UTF-16, as Excel writes text
     (0, b"\xfe\xff", _NO_UTF_8),
 )
+_MDS_JSON = b'{"column_encodings"'  # as its writer sorts it
+_MDS_INDEX = re.compile(rb"\s*\{[^{]{0,40}\"shards\":\s*\[\s*" + re.escape(_MDS_JSON))
 # What to do with a file of a format. PATH is the file's.
 _BY_DATASETS = 'from_hf("%s", data_files="PATH") reads it'
 _READERS = {
@@ -51,6 +55,7 @@ _READERS = {
     "text": _BY_DATASETS % "text",
     _NO_UTF_8: "write it anew in UTF-8, by iconv -f UTF-16 (or LATIN1, ...) -t UTF-8 PATH",
     "Arrow": _BY_DATASETS % "arrow",
+    "MDS": "MDSSource reads its folder",
     "TFRecord": "TFRecordSource reads it, with DecodeExample() for tf.train.Example",
     **dict.fromkeys(("PNG", "JPEG"), 'load("imagefolder:DIR") reads folders of them, one for each class'),
     **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
@@ -84,7 +89,7 @@ def file_format(head: bytes, tail: bytes = b"") -> str | None:
         return "Parquet"
     if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(_crc32c(head[:8])):
         return "TFRecord"
-    return _text_format(head)
+    return "MDS" if _MDS_INDEX.match(head) or _is_mds_shard(head) else _text_format(head)
 
 
 def record_format(record: bytes) -> str | None:
@@ -97,7 +102,7 @@ def record_format(record: bytes) -> str | None:
     """
     found = file_format(record)
     if found is not None:
-        return "JSON" if found == "JSON lines" else None if found == "CSV" else found
+        return "JSON" if found == "JSON lines" else None if found in ("CSV", "MDS") else found
     if _is_example(record):
         return "tf.train.Example"
     return "msgpack" if _is_msgpack_map(record) else None
@@ -165,7 +170,7 @@ def how_to_read(found: str | None, path: str) -> str:
     """
     if found is None:
         return ""
-    kind = found if found == _NO_UTF_8 else f"{'an' if found[0] in 'AH' else 'a'} {found} file"
+    kind = found if found == _NO_UTF_8 else f"{'an' if found[0] in 'AHM' else 'a'} {found} file"
     return f" It looks like {kind}: {_READERS[found].replace('PATH', path)}."
 
 
@@ -215,6 +220,15 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _is_mds_shard(head: bytes) -> bool:
+    """Whether a number of samples comes first, then where each of them begins, behind these numbers and some JSON."""
+    begin = 4 * (int.from_bytes(head[:4], "little") + 2)
+    if begin + len(_MDS_JSON) <= len(head):
+        return head[begin:].startswith(_MDS_JSON)
+    bounds = struct.unpack(f"<{HEAD_NBYTES // 4 - 1}I", head[4:]) if len(head) == HEAD_NBYTES else ()
+    return bool(bounds) and bounds[0] > begin and all(first <= last for first, last in itertools.pairwise(bounds))
 
 
 def _is_example(record: bytes) -> bool:

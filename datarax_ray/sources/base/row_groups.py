@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -50,7 +50,20 @@ class RowGroupsConfig(IndexedSourceConfig):
             )
 
 
-def in_row_groups(config: RowGroupsConfig, reader: Any) -> tuple[Any, dict[str, Any]]:
+class GroupsShuffled(Protocol):
+    """What a config says of the shuffle of groups; see RowGroupsConfig."""
+
+    @property
+    def shuffle(self) -> bool: ...
+
+    @property
+    def shuffle_window(self) -> int | None: ...
+
+    @property
+    def shuffle_block_size(self) -> int | None: ...
+
+
+def in_row_groups(config: GroupsShuffled, reader: Any) -> tuple[Any, dict[str, Any]]:
     """The reader, with room for two windows of its row groups, and the order that the config names.
 
     reader: of read.formats.parquet, or one like it. The order is in arguments of IndexedSourceModule.

@@ -1,0 +1,240 @@
+"""Reads samples of MDS shards by global index: of each run of them in a file, the bytes at once."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datarax_ray.plan.arguments import nearest
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.decoded_groups import (
+    DEFAULT_MAX_NBYTES,
+    BrokenRowGroupError,
+    DecodedGroups,
+    read_together,
+)
+from datarax_ray.read.formats.file_spans import FileSpans
+from datarax_ray.read.formats.mds.encodings import Decode, decoder_of, is_pickle
+from datarax_ray.read.formats.mds.shards import INDEX, MDSShard, bounds_of, find_shards
+
+
+class BrokenSampleError(BrokenRowGroupError):
+    """The bytes of a sample are there, and its columns are not what their encodings say."""
+
+
+class MDSReader:
+    """The samples of many shards under one index, [0, num_records), in the order of the shards.
+
+    A packed shard is unpacked when one of its samples is first asked for, and kept as DecodedGroups does. columns: to
+    read, None for all. pickles_as_bytes: whether columns of pickles are read at all. Pickles: the index travels, so
+    that only the first reader looks at all files. Several threads may read, and close.
+    """
+
+    broken: type[Exception] = BrokenRowGroupError
+
+    def __init__(
+        self,
+        filesystem: Any,
+        shards: Sequence[MDSShard],
+        columns: tuple[str, ...] | None = None,
+        pickles_as_bytes: bool = False,
+        max_nbytes: int = DEFAULT_MAX_NBYTES,
+    ) -> None:
+        self.shards = tuple(shards)
+        self._given = {"filesystem": filesystem, "shards": self.shards, "columns": columns}
+        self._given |= {"pickles_as_bytes": pickles_as_bytes, "max_nbytes": max_nbytes}
+        self._layouts = {
+            shard.columns: _Layout.of(shard, columns, pickles_as_bytes)
+            for shard in {shard.columns: shard for shard in self.shards}.values()
+        }
+        self._shard_groups = RecordGroups(shard.num_samples for shard in self.shards)
+        self._starts = self._shard_groups.starts
+        self._files = FileSpans(filesystem, self.shards)
+        self._unpacked = DecodedGroups(self._shard_groups, max_nbytes)
+        self._lock = ThreadLock()  # of what is unpacked; pipelines over one source read in threads of their own
+
+    @classmethod
+    def of(
+        cls, paths: Any, *, filesystem: Any = None, columns: Iterable[str] | None = None, pickles_as_bytes: bool = False
+    ) -> MDSReader:
+        """Look at all shards that `paths` names, in parallel; see shards.find_shards."""
+        return cls(*find_shards(paths, filesystem), None if columns is None else tuple(columns), pickles_as_bytes)
+
+    @property
+    def num_records(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def mean_nbytes(self) -> int:
+        """Bytes of an unpacked sample, on average."""
+        return sum(shard.raw_nbytes for shard in self.shards) // self.num_records
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether a shard is packed, so that its samples are best read together."""
+        return any(shard.codec for shard in self.shards)
+
+    @property
+    def groups(self) -> RecordGroups:
+        """Samples that are best read together, where shards are packed: those of a shard, small ones with the next."""
+        return read_together(self._shard_groups, [shard.raw_nbytes for shard in self.shards])
+
+    def with_room_for(self, nbytes: int) -> MDSReader:
+        """A reader of the same samples that keeps at least so many bytes of unpacked shards."""
+        return MDSReader(**self._given | {"max_nbytes": max(self._given["max_nbytes"], nbytes)})
+
+    def read(self, records: Indices) -> list[dict[str, Any]]:
+        """The sample at each index, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Raises: BrokenSampleError; BrokenRowGroupError for a packed shard that does not unpack; OSError where a file is
+        gone or its storage fails; ValueError where it is no longer the file that was looked at.
+        """
+        wanted, where = np.unique(records, return_inverse=True)
+        stored: list[tuple[_Layout, bytes]] = []
+        cuts = np.searchsorted(wanted, self._starts)
+        for index in np.flatnonzero(np.diff(cuts)).tolist():
+            layout = self._layouts[self.shards[index].columns]
+            stored += [(layout, part) for part in self._stored(index, wanted[cuts[index] : cuts[index + 1]])]
+        found = []
+        for place in where.tolist():
+            layout, part = stored[place]
+            try:
+                found.append(layout.sample(part))
+            except ValueError as error:
+                raise BrokenSampleError(str(error)) from error
+        return found
+
+    def locate(self, record: int) -> str:
+        """Where a sample is, for people: "path[number in the shard]"."""
+        index = int(np.searchsorted(self._starts, record, side="right")) - 1
+        return f"{self.shards[index].path}[{record - int(self._starts[index])}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data: names without directories, sizes, counts, columns, and some bytes of each file."""
+        each = [[os.path.basename(s.path), s.nbytes, s.num_samples, _digest_of(s.bounds)] for s in self.shards]
+        return {
+            "num_files": len(self.shards),
+            "num_records": self.num_records,
+            "nbytes": sum(shard.nbytes for shard in self.shards),
+            "digest": digest(each),
+            "content": digest([shard.content for shard in self.shards]),
+            "columns": digest([part[:2] for part in self._layouts[self.shards[0].columns].parts if part[3]]),
+        }
+
+    def close(self) -> None:
+        """Close every open file, and forget what was unpacked. Reading again opens them again."""
+        with self._lock:
+            self._unpacked.clear()
+        self._files.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._given
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _stored(self, index: int, records: Indices) -> list[bytes]:
+        """The bytes of samples of one shard, ascending."""
+        bounds = self.shards[index].bounds
+        if bounds is None:
+            with self._lock:
+                return list(self._unpacked.read(records, self._unpack)["sample"])
+        numbers = records - self._starts[index]
+        return self._files.read(index, np.stack([bounds[numbers], bounds[numbers + 1]], axis=1))
+
+    def _unpack(self, index: int) -> dict[str, np.ndarray]:
+        shard = self.shards[index]
+        (packed,) = self._files.read(index, np.array([[0, shard.nbytes]]))
+        try:
+            data = _unpacked(packed, shard.codec, shard.raw_nbytes)
+            bounds = bounds_of(data, shard.num_samples, len(data)).tolist()
+        except ValueError as error:
+            raise BrokenRowGroupError(f"its shard cannot be read: {error}") from error
+        samples = np.empty(shard.num_samples, object)
+        samples[:] = [data[first:last] for first, last in itertools.pairwise(bounds)]
+        return {"sample": samples}
+
+
+class _Layout(NamedTuple):
+    """How samples of these columns are taken apart. parts: name, encoding, size and decoder of each; no decoder of
+    those that are not read.
+    """
+
+    sizes: struct.Struct
+    parts: tuple[tuple[str, str, int | None, Decode | None], ...]
+
+    @classmethod
+    def of(cls, shard: MDSShard, columns: tuple[str, ...] | None, pickles_as_bytes: bool) -> _Layout:
+        """Raises: ValueError for columns that are not there, and for those that are not to be read."""
+        names = [column.name for column in shard.columns]
+        if missing := [name for name in columns or () if name not in names]:
+            raise ValueError(f"columns names {missing}, and {shard.path} has {names}.{nearest(missing, names)}")
+        parts = []
+        for name, encoding, size in shard.columns:
+            is_read = columns is None or name in columns
+            decode = decoder_of(encoding)
+            others = [other for other in columns or names if other != name]
+            if is_read and decode is None:
+                raise ValueError(
+                    f"{shard.path}: column {name!r} is stored as {encoding!r}, which is not known here; "
+                    f"columns={others} leaves it out"
+                )
+            if is_read and is_pickle(encoding) and not pickles_as_bytes:
+                raise ValueError(
+                    f"{shard.path}: column {name!r} holds pickles, which run what code whoever wrote them put there. "
+                    f"columns={others} leaves it out; MDSSourceConfig(pickles_as_bytes=True) gives their bytes, for a "
+                    "transform of your own that loads them"
+                )
+            parts.append((name, encoding, size, decode if is_read else None))
+        return cls(struct.Struct(f"<{sum(column.size is None for column in shard.columns)}I"), tuple(parts))
+
+    def sample(self, stored: bytes) -> dict[str, Any]:
+        """Raises: ValueError for other bytes than the columns have."""
+        own = iter(self.sizes.unpack_from(stored) if len(stored) >= self.sizes.size else ())
+        sizes = [next(own, 0) if size is None else size for _, _, size, _ in self.parts]
+        at = self.sizes.size
+        if (nbytes := at + sum(sizes)) != len(stored):
+            raise ValueError(f"it has {len(stored):,} bytes, and its columns {nbytes:,}: it is damaged")
+        found = {}
+        for (name, encoding, _, decode), size in zip(self.parts, sizes, strict=True):
+            if decode is not None:
+                value = stored[at : at + size]
+                try:
+                    found[name] = decode(value)
+                except ValueError as error:
+                    raise ValueError(
+                        f"column {name!r}, {size:,} bytes that begin {value[:16]!r}, is no {encoding}: {error}"
+                    ) from error
+            at += size
+        return found
+
+
+def _unpacked(packed: bytes, codec: str | None, nbytes: int) -> bytes:
+    """A packed shard of so many bytes. Raises: ValueError where it is damaged, or has others."""
+    import pyarrow as pa
+
+    try:
+        if codec == "snappy":  # of which pyarrow has no stream
+            found: bytes = pa.decompress(packed, decompressed_size=nbytes, codec=codec, asbytes=True)
+        else:
+            with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
+                found = stream.read(nbytes + 1)  # no more than that, whatever it unpacks to
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"it does not unpack: {error}; copy it again") from error
+    if len(found) != nbytes:
+        more = "or more " if len(found) > nbytes else ""
+        raise ValueError(f"it unpacks to {len(found):,} bytes {more}and its {INDEX} says {nbytes:,}; copy it again")
+    return found
+
+
+def _digest_of(bounds: Indices | None) -> str:
+    return "" if bounds is None else hashlib.sha256(bounds.astype("<i8").tobytes()).hexdigest()[:16]

@@ -1,0 +1,182 @@
+"""Folders of MDS shards: what their index.json says, checked against the files that are there."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.formats.file_spans import content_of
+from datarax_ray.read.formats.filesystems import find_on, read_whole
+from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.paths import for_people
+from datarax_ray.read.retry import retried
+
+INDEX = "index.json"
+_VERSION = 2
+# MosaicML's names of what packs shards, and pyarrow's.
+CODECS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
+
+
+class Column(NamedTuple):
+    """size: bytes of each value, None where each has its own."""
+
+    name: str
+    encoding: str
+    size: int | None
+
+
+@dataclass(frozen=True)
+class MDSShard:
+    """One shard. path, nbytes: of the file that is read. codec: what it is packed with, None for nothing.
+
+    raw_nbytes: once it is unpacked. bounds: int64 (num_samples + 1,), where each sample begins in it, and the last one
+    ends; None of a packed one, which is unpacked as a whole. content: of some of the file's bytes (content_of).
+    """
+
+    path: str
+    nbytes: int
+    num_samples: int
+    columns: tuple[Column, ...]
+    raw_nbytes: int
+    codec: str | None
+    bounds: Indices | None = field(compare=False)
+    content: str
+
+
+def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[MDSShard, ...]]:
+    """The filesystem, and the shards with a sample of everything that `paths` names, each looked at.
+
+    paths: folders with an index.json, or that file, as filesystems.find_on takes them.
+
+    Raises: FileNotFoundError; ValueError for an index.json that is none of MDS, for shards of other sizes than it says
+    (all are listed), for columns that differ, and where there is no sample in all shards together.
+    """
+    filesystem, found = _indexes(paths, filesystem)
+
+    def listed(path: str) -> list[tuple[str, Mapping[str, Any]]]:
+        return retried(lambda: _listed(filesystem, path), f"{path} while it was read")
+
+    def inspect(entry: tuple[str, Mapping[str, Any]]) -> MDSShard:
+        return retried(lambda: _inspect(filesystem, *entry), f"{entry[0]}, a shard of it, while it was looked at")
+
+    entries = [entry for entries in inspect_all(listed, found) for entry in entries if entry[1]["samples"]]
+    if not entries:
+        raise ValueError(f"there are 0 samples in {', '.join(map(str, found[:3]))}; a stream needs at least one")
+    shards = tuple(inspect_all(inspect, entries))
+    names = [column.name for column in shards[0].columns]
+    odd = next((shard for shard in shards if [column.name for column in shard.columns] != names), None)
+    if odd is not None:
+        raise ValueError(
+            f"{shards[0].path} has the columns {names}, and {odd.path} has {[column.name for column in odd.columns]}; "
+            "a source reads shards of the same columns"
+        )
+    return filesystem, shards
+
+
+def bounds_of(data: Any, num_samples: int, nbytes: int) -> Indices:
+    """Where each sample of a shard begins, and the last one ends: int64 (num_samples + 1,).
+
+    data: its first 4 * (num_samples + 2) bytes, at least. nbytes: of the shard. Raises: ValueError for no such shard.
+    """
+    begin = 4 * (num_samples + 2)
+    if nbytes < begin or (count := int.from_bytes(data[:4], "little")) != num_samples:
+        count = count if nbytes >= begin else 0
+        raise ValueError(f"it has {count:,} samples, and its {INDEX} says {num_samples:,}")
+    bounds = np.frombuffer(data, "<u4", num_samples + 1, 4).astype(np.int64)
+    if bounds[0] < begin or bounds[-1] != nbytes or (np.diff(bounds) < 0).any():
+        raise ValueError("its samples do not lie one behind the other, up to its end: it is damaged, or no MDS shard")
+    return bounds
+
+
+def _indexes(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...]]:
+    """The filesystem, and the path of each index.json."""
+    named: Any = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if isinstance(named, Sequence) and all(isinstance(path, str | os.PathLike) for path in named):
+        named = [_index_of(os.fspath(path)) for path in named]
+    try:
+        return retried(lambda: find_on(named, filesystem, (INDEX,)), f"{for_people(paths)} while it was looked up")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error}. MDS shards are found by the {INDEX} beside them; of a folder of splits, name one: DIR/train"
+        ) from error
+
+
+def _index_of(path: str) -> str:
+    if ".mds" in posixpath.basename(path):
+        raise ValueError(f"{for_people(path)} is a shard, which is read by the {INDEX} beside it: name its folder")
+    return path if path.endswith(".json") else f"{path.rstrip('/')}/{INDEX}"
+
+
+def _listed(filesystem: Any, path: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The folder, and what the index says of each shard."""
+    with filesystem.open_input_file(path) as file:
+        text = file.read()
+    try:
+        told = json.loads(text)
+        entries = [_checked(entry) for entry in told["shards"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} is no index of MDS shards: {said}") from error
+    return [(posixpath.dirname(path), entry) for entry in entries]
+
+
+def _checked(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the index says of a shard. Raises: ValueError, KeyError, TypeError for what is none."""
+    if entry["format"] != "mds":
+        raise ValueError(
+            f"its shards are of the format {entry['format']!r}: JSONLinesSource reads those of json, CSVSource those "
+            "of csv and tsv"
+        )
+    if entry["version"] != _VERSION:
+        raise ValueError(f"it is of version {entry['version']!r}, and {_VERSION} is read")
+    columns = entry["column_names"], entry["column_encodings"], entry["column_sizes"]
+    if len({len(each) for each in columns}) != 1 or not all(isinstance(x, str) for each in columns[:2] for x in each):
+        raise ValueError("it has not one name, one encoding and one size for each column")
+    counts = [entry["samples"], *(size for size in columns[2] if size is not None)]
+    for file in (entry["raw_data"], *filter(None, [entry.get("zip_data")])):
+        counts.append(file["bytes"])
+        parts = file["basename"].split("/")
+        if ".." in parts or not all(parts) or "\\" in file["basename"]:  # it could be any file of this host
+            raise ValueError(f"a shard's file is named {file['basename']!r}, which is not below it")
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError(f"a number of samples or bytes is none: {counts}")
+    if entry.get("zip_data") is not None and (entry["compression"] or "").partition(":")[0] not in CODECS:
+        raise ValueError(f"its shards are packed with {entry['compression']!r}; those known are {', '.join(CODECS)}")
+    return entry
+
+
+def _inspect(filesystem: Any, folder: str, entry: Mapping[str, Any]) -> MDSShard:
+    """The shard, as it is, or packed where it is not there unpacked."""
+    from pyarrow.fs import FileType
+
+    raw, packed, codec = entry["raw_data"], entry.get("zip_data"), None
+    told = raw
+    path = f"{folder}/{raw['basename']}"
+    if packed is not None and filesystem.get_file_info(path).type is not FileType.File:
+        told, path, codec = packed, f"{folder}/{packed['basename']}", CODECS[entry["compression"].partition(":")[0]]
+    columns = zip(entry["column_names"], entry["column_encodings"], entry["column_sizes"], strict=True)
+    bounds = None
+    with filesystem.open_input_file(path) as file:
+        nbytes = file.size()
+        if nbytes != told["bytes"]:
+            raise ValueError(
+                f"{path} has {nbytes:,} bytes, and its {INDEX} says {told['bytes']:,}: it was cut, or is of another "
+                "dataset. Copy it again"
+            )
+        if codec is None:
+            try:
+                head = read_whole(file, 0, min(nbytes, 4 * (entry["samples"] + 2)))
+                bounds = bounds_of(head, entry["samples"], nbytes)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
+        content = content_of(file, nbytes)
+    return MDSShard(
+        path, nbytes, entry["samples"], tuple(Column(*each) for each in columns), raw["bytes"], codec, bounds, content
+    )

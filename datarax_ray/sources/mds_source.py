@@ -1,0 +1,88 @@
+"""MDS, the shards of MosaicML Streaming, as an NNX source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from flax import nnx
+
+from datarax_ray.plan.arguments import names
+from datarax_ray.read.formats.mds.reader import MDSReader
+from datarax_ray.read.formats.paths import kept
+from datarax_ray.sources.base.config import check_shuffled
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.row_groups import in_row_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class MDSSourceConfig(IndexedSourceConfig):
+    """How MDS shards are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
+
+    shuffle: one permutation over all samples in every epoch. Compressed shards are unpacked as a whole: they come in a
+    new order in every epoch, with samples mixed within windows of them.
+    shuffle_window: compressed shards in a window; None for as many as 256 MiB unpacked, at least 1 and at most 64. A
+    window is in memory at once, over all actors. shuffle_block_size: shuffle blocks of this many consecutive samples,
+    then samples within windows of 64 blocks; each block is one read, which pays where files are far away. 1 is one
+    permutation of all samples, of compressed shards too, and slow there.
+    pickles_as_bytes: give columns of pickles as their bytes, for a transform of your own that loads them, where you
+    trust who wrote them; else they are refused.
+
+    >>> MDSSourceConfig(shuffle=True, num_epochs=3).pickles_as_bytes
+    False
+    """
+
+    shuffle: bool = False
+    shuffle_window: int | None = None
+    shuffle_block_size: int | None = None
+    pickles_as_bytes: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shuffled(self, "shuffle_window", "shuffle_block_size")
+        if self.shuffle_window is not None and self.shuffle_block_size is not None:
+            raise ValueError("shuffle_window counts shards, which shuffle_block_size leaves aside; give one of them")
+
+
+class MDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+    """The samples of MDS shards, as dicts of their columns, in an order that is a pure function of the position.
+
+    paths: a folder with an index.json, that file, a glob of these, a URL (s3://, gs://, hf://, whatever pyarrow or
+    fsspec opens), a pathlib.Path, or a list of these, on one filesystem. columns: to read, None for all. filesystem: a
+    pyarrow or fsspec filesystem that paths are on. transforms: applied in this order.
+
+    A column is what its encoding says: text, Python's int and Decimal, NumPy's scalars and arrays, what was JSON. Files
+    of pictures (jpeg, png) stay bytes, for DecodeImage(field=...); a pil becomes the array that it stores. Shards that
+    are there both compressed and not are read as they are not.
+
+    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, shards of other sizes or samples
+    than their index.json says, and columns that are unknown or hold pickles; RecordError from reading, for a sample or
+    a compressed shard that is damaged, or a transform that raises; ValueError for a file that was replaced or is
+    changed while it is read.
+    """
+
+    config_type = MDSSourceConfig
+
+    def __init__(
+        self,
+        config: MDSSourceConfig,
+        paths: Any,
+        *,
+        transforms: Any = (),
+        columns: Iterable[str] | None = None,
+        filesystem: Any = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.paths = paths = kept(paths)
+        self.columns = columns = None if columns is None else names("columns", columns)
+        self.filesystem = filesystem
+        reader = MDSReader.of(paths, filesystem=filesystem, columns=columns, pickles_as_bytes=config.pickles_as_bytes)
+        order: dict[str, Any] = {"shuffle": config.shuffle, "block_size": config.shuffle_block_size}
+        if reader.keeps_groups:
+            reader, order = in_row_groups(config, reader)
+        elif config.shuffle_window is not None:
+            raise ValueError("shuffle_window counts compressed shards, and none is; leave it out")
+        given = {"paths": paths, "columns": columns, "filesystem": filesystem}
+        super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
