@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
@@ -12,6 +13,14 @@ from tests.waiting import until
 # For a head: no test asks its dashboard, wants it to grow, or looks at what other processes print. Each is a process,
 # and half a second of CPU or more.
 BARE = {"include_dashboard": False, "no_monitor": True, "include_log_monitor": False}
+
+
+def looks_often() -> dict[str, Any]:
+    """For a head: a node that is killed is known to be gone after 2.5 s, not 15. One that hangs has as long as ever.
+
+    Not a constant: Ray writes into the dict where this cluster spills objects to.
+    """
+    return {"_system_config": {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}}
 
 
 class LocalRay:

@@ -25,7 +25,7 @@ from datarax_ray import RaySource, files_on_nodes
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.clusters import BARE
+from tests.clusters import BARE, looks_often
 from tests.data import AddNoise, DropThirds, decode, write_files
 from tests.waiting import until, until_all_run
 
@@ -55,7 +55,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
     if subprocess.run([*covered, root / "a", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespaces here")
     with contextlib.ExitStack() as stack:
-        head = {"num_cpus": 0, "object_store_memory": STORE_NBYTES} | BARE
+        head = {"num_cpus": 0, "object_store_memory": STORE_NBYTES} | BARE | looks_often()
         cluster = Cluster(initialize_head=True, head_node_args=head)
         stack.callback(cluster.shutdown)
         ray.init(cluster.address, log_to_driver=False, namespace="disks")

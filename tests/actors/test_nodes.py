@@ -19,7 +19,7 @@ from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.clusters import BARE
+from tests.clusters import BARE, looks_often
 from tests.data import write_file
 from tests.waiting import until, until_all_run
 
@@ -29,7 +29,7 @@ STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 @pytest.fixture(scope="module")
 def cluster(by_value: None) -> Iterator[Cluster]:
     """A head for the driver alone, and one node for two actors."""
-    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
+    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE | looks_often()
     cluster = Cluster(initialize_head=True, head_node_args=head)
     add_node(cluster)
     ray.init(cluster.address, log_to_driver=False)
