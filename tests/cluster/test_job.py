@@ -293,28 +293,31 @@ def test_what_makes_no_job_is_refused(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("begun", [0, pytest.param(100, marks=pytest.mark.slow)])  # by one more submission
 def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupted_one(
-    head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]]
+    head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]], begun: int
 ) -> None:
     # 12 epochs are 1,500 steps and 3 s or more: long enough to be stopped half-way.
     expected = plain_stream(digits_writer(tmp_path / "data", (400, 333, 267)), 12)
-    run = Run(tmp_path / "data", tmp_path)
+    run, said = Run(tmp_path / "data", tmp_path), ""
+    if begun:
+        ended = head.submit(*run.arguments(num_epochs=12, num_actors=2, steps=begun))
+        assert ended.returncode == 0, ended.stdout
+        assert "stopped after --steps 100 at step 100 (position 800); step 100 is saved" in ended.stdout
+        said += ended.stdout
 
-    ended = head.submit(*run.arguments(num_epochs=12, num_actors=2, steps=100, actor_label="role=cpu"))
-    assert ended.returncode == 0, ended.stdout
-    assert "stopped after --steps 100 at step 100 (position 800); step 100 is saved" in ended.stdout
-
-    stopped = head.submit("--no-wait", "--submission-id", "stopped", *run.arguments(num_epochs=12, num_actors=3))
+    name = f"stopped-{begun}"
+    stopped = head.submit("--no-wait", "--submission-id", name, *run.arguments(num_epochs=12, num_actors=3))
     assert stopped.returncode == 0, stopped.stdout
-    head.until(lambda: run.log.read_bytes().count(b"\n") > 110, "step 110 of the second submission")
-    head.request("/api/jobs/stopped/stop", token=head.token, method="POST")
-    head.until(lambda: _status(head, "stopped") == "STOPPED", "the end of the stopped job")
-    stopped_logs = head.request("/api/jobs/stopped/logs", token=head.token)["logs"]
+    head.until(lambda: run.log.exists() and run.log.read_bytes().count(b"\n") > begun + 10, "ten steps of it")
+    head.request(f"/api/jobs/{name}/stop", token=head.token, method="POST")
+    head.until_told(lambda: _status(head, name) == "STOPPED", "the end of the stopped job")
+    stopped_logs = head.request(f"/api/jobs/{name}/logs", token=head.token)["logs"]
     step = len(lines(run.log))
-    assert 110 < step < len(expected), "stopped half-way"
+    assert begun + 10 < step < len(expected), "stopped half-way"
     assert f"stopped by SIGTERM at step {step} (position {8 * step}); step {step} is saved" in stopped_logs
 
-    completed = head.submit(*run.arguments(num_epochs=12, num_actors=1))
+    completed = head.submit(*run.arguments(num_epochs=12, num_actors=1, actor_label="role=cpu"))
     assert completed.returncode == 0, completed.stdout
     assert f"resumed from step {step} (position {8 * step})" in completed.stdout
     assert f"complete at step {len(expected)} (position 12000)" in completed.stdout
@@ -322,7 +325,7 @@ def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupte
     assert [(line["step"], line["stop"], line["sha256"]) for line in lines(run.log)] == expected
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert head.token.encode() not in b"".join([*written, stopped_logs.encode()])
-    assert head.token not in ended.stdout + stopped.stdout + completed.stdout
+    assert head.token not in said + stopped.stdout + completed.stdout
 
 
 @pytest.mark.parametrize("num_trainers", [None, pytest.param(2, marks=pytest.mark.slow)])
@@ -340,9 +343,9 @@ def test_a_stop_ends_the_wait_for_readers_that_never_come(
     def said() -> Any:
         return head.request(f"/api/jobs/{name}/logs", token=head.token)["logs"]
 
-    head.until(lambda: "resumed from step 2 " in said(), "the start of the job")
+    head.until_told(lambda: "resumed from step 2 " in said(), "the start of the job")
     head.request(f"/api/jobs/{name}/stop", token=head.token, method="POST")
-    head.until(lambda: _status(head, name) == "STOPPED", "the end of the stopped job")
+    head.until_told(lambda: _status(head, name) == "STOPPED", "the end of the stopped job")
     assert re.search(r"stopped by SIGTERM.* at step 2 \(position 16\); step 2 is saved", said()), said()
     run()
     assert [(line["step"], line["stop"], line["sha256"]) for line in lines(run.log)] == plain_stream(records, 2)
@@ -370,7 +373,7 @@ def test_trainers_come_back_after_one_is_killed_and_their_rows_are_those_of_the_
     trainers = [each for each in actors if each["class_name"] == "Trainer" and each["state"] == "ALIVE"]
     assert len(trainers) == num_trainers
     os.kill(trainers[-1]["pid"], signal.SIGKILL)
-    head.until(lambda: _status(head, name) in ("SUCCEEDED", "FAILED"), "the end of the job")
+    head.until_told(lambda: _status(head, name) in ("SUCCEEDED", "FAILED"), "the end of the job")
 
     said = head.request(f"/api/jobs/{name}/logs", token=head.token)["logs"]
     assert "job.py ended with exit status 1; restart 1 of 1, from the newest checkpoint" in said, said[-4000:]
