@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import ObjectLostError
 
+from datarax_ray.read.identity.held_values import held_values
 from datarax_ray.read.identity.module_values import TooLargeError, module_values, script_values
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
@@ -45,7 +46,8 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
             pickler.imported, pickler.carried, by_value, lambda value, most: _pickled(value, modules, most)[1]
         )
         imports = dict.fromkeys(map(module_of, pickler.imported))
-        code = code_of(modules, values, tuple(imports), script_values(pickler.carried, by_value))
+        script = script_values(pickler.carried, by_value)
+        code = code_of(modules, values, tuple(imports), script, held_values(pickler.owners))
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code
         return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code
@@ -113,7 +115,8 @@ class _Bounded(io.BytesIO):
 class _Pickler(ray.cloudpickle.CloudPickler):
     """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import.
 
-    imported: what of users' it names, for the actors to import; carried: what travels by value.
+    imported: what of users' it names, for the actors to import; carried: what travels by value; owners: objects of
+    users' classes, and functions that travel by value.
     """
 
     def __init__(self, file: io.BytesIO, modules: set[str]) -> None:
@@ -121,6 +124,7 @@ class _Pickler(ray.cloudpickle.CloudPickler):
         self.modules = modules
         self.imported: list[Any] = []
         self.carried: list[Any] = []
+        self.owners: list[Any] = []
 
     def reducer_override(self, value: Any) -> Any:
         found = super().reducer_override(value)
@@ -128,6 +132,10 @@ class _Pickler(ray.cloudpickle.CloudPickler):
             self.modules.add(module_of(value))
             if is_users(value):
                 (self.imported if found is NotImplemented else self.carried).append(value)
+                if isinstance(value, types.FunctionType) and found is not NotImplemented:
+                    self.owners.append(value)
+        elif is_users(type(value)):
+            self.owners.append(value)
         if isinstance(value, types.FunctionType):  # of the script, say, which travels without what it imports
             self.modules.update(imported_in(value))
         return found

@@ -93,7 +93,7 @@ class RayPool(Pool):
         settings = description.settings()
         identity = digest([settings, self._code.digests])
         makings = Makings.of(settings, self._code.read, self._code.looks) if options.name is not None else None
-        sent = replace(self._code, script={})
+        sent = replace(self._code, script={}, held=())
         sent = sent if sent.nbytes <= _MAX_SENT_NBYTES else ray.put(sent)
         self._set = ActorSet(num_actors, options, identity, sent, is_managed=description.is_managed)
         self._lock = self._set.lock

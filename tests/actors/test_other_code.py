@@ -378,6 +378,62 @@ def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(users: 
         code.check_unchanged(set())
 
 
+HELD = """
+import numpy as np
+
+class Scale:
+    def __init__(self, by, table, array):
+        self.by, self.table, self.array, self.seen, self.inner = by, table, array, 0, Inner()
+    def set_by(self, by):
+        self._by = by
+    def map(self, x):
+        self.seen += 1
+        self.inner.count += 1
+        return x * self.by
+
+class Inner:
+    def __init__(self):
+        self.count = self.size = 1
+
+def scaled(by):
+    def scale(x):
+        return x * by
+    def change(to):
+        nonlocal by
+        by = to
+    return scale, change
+"""
+
+
+def test_so_is_what_a_transform_holds_that_is_set_behind_it(users: Users) -> None:
+    module = users("users_held", HELD)
+    scale = module.Scale(2, {"k": 1}, np.zeros(2))
+    code, told = sent(scale), set[str]()
+    scale.seen, scale.inner.count = 17, 18  # which its own code writes to
+    code.check_unchanged(told)
+    assert not told
+    scale.table["k"], scale.array[:] = 2, 1  # a cache, or a buffer, perhaps
+    code.check_unchanged(told)
+    assert sorted(said.partition(" was ")[0] for said in told) == ["array of a Scale", "table of a Scale"]
+    for owner, name, was in ((scale, "by", 2), (scale.inner, "size", 1)):
+        setattr(owner, name, 7)
+        with pytest.raises(ValueError, match=rf"{name} of a \w+ was {was} when the RaySource was made.* 7 now"):
+            code.check_unchanged(told)
+        setattr(owner, name, was)
+    scale.array = np.ones(2)
+    with pytest.raises(ValueError, match="array of a Scale was .* when the RaySource was made"):
+        code.check_unchanged(told)
+
+
+def test_so_is_what_a_function_closes_over(users: Users) -> None:
+    scale, change = users("users_closed", HELD).scaled(2)
+    code = sent(scale)
+    code.check_unchanged(set())
+    change(7)
+    with pytest.raises(ValueError, match="by, which scaled.<locals>.scale uses, was 2 when the RaySource was made"):
+        code.check_unchanged(set())
+
+
 def test_so_is_what_a_script_sets_behind_it_which_travels_by_value(users: Users) -> None:
     text = "SCALE, table = 1, {'k': 1}\n\ndef scale(x):\n    return x * SCALE * table['k']\n"
     script = users("users_by_value", text)

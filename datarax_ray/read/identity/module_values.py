@@ -26,7 +26,13 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import PARSING, folder_of, read_digests
-from datarax_ray.read.identity.referenced_globals import config_of, holds_code, is_data, read_of_modules, shortened
+from datarax_ray.read.identity.referenced_globals import (
+    config_of,
+    holds_code,
+    is_data,
+    read_of_modules,
+    shortened,
+)
 
 # A transform that holds more sends it once for all actors of a node; this goes to each, and is kept by the driver.
 _MAX_NBYTES = 16 * 2**20
@@ -129,15 +135,24 @@ def module_values(
 
 
 @dataclass(frozen=True)
-class ScriptValue:
-    """Data of the script that functions of the script read. look: for people. is_table: it may be a cache."""
+class DataValue:
+    """Plain data as it was when it travelled. look: for people. is_table: it may be a cache."""
 
     digest: str
     look: str
     is_table: bool
 
+    @classmethod
+    def of(cls, value: Any, module: str, most: int) -> DataValue | None:
+        """None for what is no data, or takes more than so many bytes."""
+        with PARSING:
+            if not is_data(value) or getattr(value, "nbytes", 0) > most or holds_code(value):
+                return None
+            is_table = isinstance(value, Mapping | list | set)
+            return cls(read_digests(value, module)[0], shown(shortened(value)), is_table)
 
-def script_values(carried: Iterable[Any], by_value: Collection[str]) -> dict[tuple[str, str], ScriptValue]:
+
+def script_values(carried: Iterable[Any], by_value: Collection[str]) -> dict[tuple[str, str], DataValue]:
     """The data that travels with code of the script, by module and name; of large arrays nothing.
 
     carried, by_value: see module_values.
@@ -148,14 +163,9 @@ def script_values(carried: Iterable[Any], by_value: Collection[str]) -> dict[tup
     return {place: value for place, value in found.items() if value is not None}
 
 
-def script_value(module: str, name: str, most: int = _MAX_NBYTES) -> ScriptValue | None:
+def script_value(module: str, name: str, most: int = _MAX_NBYTES) -> DataValue | None:
     """What is there; None for what is no data, or takes more than so many bytes."""
-    value = _held(module, name)
-    with PARSING:
-        if not is_data(value) or getattr(value, "nbytes", 0) > most or holds_code(value):
-            return None
-        is_table = isinstance(value, Mapping | list | set)
-        return ScriptValue(read_digests(value, module)[0], shown(shortened(value)), is_table)
+    return DataValue.of(_held(module, name), module, most)
 
 
 def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterator[tuple[ModuleValue, str]]:

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import datarax_ray
 from datarax_ray.read.identity.code import imported_names, source_digest
-from datarax_ray.read.identity.module_values import ModuleValue, ScriptValue, script_value, set_values
+from datarax_ray.read.identity.held_values import HeldValue
+from datarax_ray.read.identity.module_values import DataValue, ModuleValue, script_value, set_values
 from datarax_ray.read.identity.referenced_globals import asked, is_users_file
 
 logger = logging.getLogger("datarax_ray")
@@ -40,13 +41,14 @@ class Code:
     """What a description imports. each: digest and file of this package, of the users' modules that the description
     names, and of those that these import, by name. values: what its code reads there, as the driver has it. imports:
     what unpickling it imports, in turn. script: data of the script that travels with its functions, by module and name,
-    to say in what two programs differ, and what was set since.
+    to say in what two programs differ, and what was set since. held: data of objects that travel, for the latter.
     """
 
     each: dict[str, tuple[str, str]]
     values: tuple[ModuleValue, ...] = ()
     imports: tuple[str, ...] = ()
-    script: dict[tuple[str, str], ScriptValue] = field(default_factory=dict)
+    script: dict[tuple[str, str], DataValue] = field(default_factory=dict)
+    held: tuple[HeldValue, ...] = ()
 
     @property
     def digests(self) -> dict[str, str]:
@@ -107,6 +109,9 @@ class Code:
             here = script_value(module, name, _MAX_LOOKED_AT_NBYTES)
             if here is not None and here.digest != value.digest:
                 changed[f"{module}.{name}"] = value.look, here.look, here.is_table
+        for held in self.held:
+            if (here := held.here) is not None and here.digest != held.was.digest:
+                changed[held.label] = held.was.look, here.look, held.may_be_scratch
         for name, (look, look_here, may_be_cache) in changed.items():
             said = (
                 f"{name} was {look} when the RaySource was made, and its actors have "
@@ -143,7 +148,8 @@ def code_of(
     names: Iterable[str],
     values: tuple[ModuleValue, ...] = (),
     imports: tuple[str, ...] = (),
-    script: dict[tuple[str, str], ScriptValue] | None = None,
+    script: dict[tuple[str, str], DataValue] | None = None,
+    held: tuple[HeldValue, ...] = (),
 ) -> Code:
     """The code of this package, of the users' modules among these, and of those of users' that they import."""
     own = _find(_OWN)
@@ -159,7 +165,9 @@ def code_of(
         if is_users_file(module.file):
             found[name] = module
             waiting += imported_names(module.text, module.package)
-    return Code({name: (module.digest, module.file) for name, module in found.items()}, values, imports, script or {})
+    return Code(
+        {name: (module.digest, module.file) for name, module in found.items()}, values, imports, script or {}, held
+    )
 
 
 def _find(name: str) -> _Module | None:
