@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_RAGGED = "; of varying length, a tf.train.Example has it as a list by --decoder 'example:NAME=int64:*'"
+
+
 class UnfitError(ValueError):
     """A value that has no place in what is written. index: of the row among those that were given."""
 
@@ -61,7 +64,8 @@ def _type(column: Any, name: str) -> pa.DataType:
         ) from error
     if _says_nothing(kind):
         raise UnfitError(
-            f"field {name!r} is {column[0]!r} in the first {len(column)} elements, which tells no type; leave it out"
+            f"field {name!r} is {column[0]!r} in the first {len(column)} elements, which tells no type; write "
+            "ArrayRecord, which needs none"
         )
     if column.ndim == 2:
         return pa.list_(kind, column.shape[1])
@@ -90,7 +94,8 @@ def _array(column: Any, kind: Any, name: str) -> Any:
         if column.dtype == object:
             return pa.array(column.tolist(), kind)
         if (found := _type(column, name)) != kind:
-            raise UnfitError(f"field {name!r} is {found}, and {kind} in the first elements")
+            ragged = column.ndim == 2 and pa.types.is_fixed_size_list(kind) and found.value_type == kind.value_type
+            raise UnfitError(f"field {name!r} is {found}, and {kind} in the first elements{_RAGGED if ragged else ''}")
         if column.ndim == 1:
             return pa.array(column, kind)
         if column.ndim == 2:

@@ -84,7 +84,7 @@ def conversion_of(
             if is_bytes:
                 stream = replace(stream, transforms=(*transforms, name := NameRecord()))
                 first = [name.map(each) for each in first]
-            schema = schema_of(_stacked(first))
+            schema = schema_of(_columns(first))
         read = ReadRecords(stream, schema, encoder)
     mean = mean_nbytes_of(read, reader.num_records)
     format: Format = ArrayRecordFormat(group_size or group_size_for(mean))
@@ -112,11 +112,17 @@ def _schema_of(reader: Any) -> Any:
     raise broken
 
 
-def _stacked(elements: list[Any]) -> Any:
-    """Their columns; of those before the first that differs, which is told of when it is read."""
+def _columns(values: list[Any]) -> Any:
+    """Their columns; of each field, of the values that are not None, before the first that differs: that one is told of
+    when it is read.
+    """
+    told = [value for value in values if value is not None] or values
+    if isinstance(told[0], Mapping):
+        maps = [each for each in told if isinstance(each, Mapping)]
+        return {name: _columns([each.get(name) for each in maps]) for name in sorted(told[0])}
     try:
-        return stack(elements)
+        return stack([{"": value} for value in told])[""]
     except ColumnError as error:
         if not error.index:
             raise
-        return _stacked(elements[: error.index])
+        return _columns(told[: error.index])

@@ -194,6 +194,26 @@ def test_a_decoder_makes_columns_of_records(tmp_path: Path) -> None:
             assert (one["v"].dtype, one["v"].tolist()) == (other["v"].dtype, other["v"].tolist())
 
 
+def test_a_field_is_of_the_type_of_its_first_values_that_are_not_none(tmp_path: Path) -> None:
+    rows = [{"n": None, "of": {"k": 1}}, {"n": 2, "of": None}, {"n": 3, "of": {"k": None}}]
+    source = write_file(tmp_path / "a.array_record", [msgpack.packb(row) for row in rows])
+    convert(str(source), tmp_path / "to", "parquet", transforms=(DecodeMsgpack(),), num_shards=1)
+    found = pq.read_table(tmp_path / "to" / "data-00000-of-00001.parquet")
+    assert found.schema.equals(pa.schema({"n": pa.int64(), "of": pa.struct({"k": pa.int64()})}))
+    assert found.to_pylist() == rows
+
+
+def test_what_tells_no_type_or_another_length_says_what_to_do(tmp_path: Path) -> None:
+    nothing = write_file(tmp_path / "a.array_record", [msgpack.packb({"n": None})])
+    with pytest.raises(ValueError, match="'n' is None in the first 1 elements, which tells no type; write ArrayRecord"):
+        convert(str(nothing), tmp_path / "to", "parquet", transforms=(DecodeMsgpack(),))
+    ragged = write_file(tmp_path / "b.array_record", [msgpack.packb({"n": [1] * size}) for size in (2, 3)])
+    with pytest.raises(
+        ValueError, match=r"b.array_record\[1\].*field 'n' is .*\[3\], and .*\[2\].*; of varying length"
+    ):
+        convert(str(ragged), tmp_path / "to", "parquet", transforms=(DecodeMsgpack({"n": "int64"}),))
+
+
 def test_samples_with_other_members_are_refused_by_name_or_left_out_and_counted(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [("a.txt", b"1"), ("b.txt", b"2"), ("b.json", b"{}"), ("c.txt", b"3")])
     with pytest.raises(ValueError, match=r"a\.tar\[1\]"):
