@@ -66,7 +66,15 @@ def unboxed(box: Boxed) -> Any:
             box = ray.get(box)
         except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
             raise DescriptionLostError(str(error)) from None
-    return pickle.loads(box) if isinstance(box, bytes) else box
+    try:
+        return pickle.loads(box) if isinstance(box, bytes) else box
+    except ModuleNotFoundError as error:
+        error.add_note(
+            "The program imports it, and the actors do not find it: install it on all nodes, or send it with "
+            "ray.init(runtime_env={'working_dir': '...'}) or py_modules. A relative folder in sys.path is another one "
+            "there; give it as an absolute one"
+        )
+        raise
 
 
 def pickled(box: Boxed, code: Code) -> bytes:

@@ -16,6 +16,7 @@ from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
 from datarax_ray.actors.outside.sizing import actor_name
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.start_quorum import Vacancy, has_labels, room
+from datarax_ray.plan.arguments import positive, whole
 from datarax_ray.read.identity.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
@@ -41,7 +42,7 @@ class ActorOptions:
     nodes: ids of those that have the data, where these are some: actor i runs on number i % len(nodes), while that is
     there, so that each has one.
 
-    Raises: ValueError for a timeout that is not positive, or linger_s without a name.
+    Raises: ValueError for a timeout that is not positive, or linger_s without a name; TypeError for what is no number.
     """
 
     num_cpus: float = 1.0
@@ -58,8 +59,14 @@ class ActorOptions:
 
     def __post_init__(self) -> None:
         for name in ("start_timeout_s", "request_timeout_s", "linger_s"):
-            if (value := getattr(self, name)) is not None and not value > 0:
-                raise ValueError(f"{name} must be more than 0, got {value}")
+            if (value := getattr(self, name)) is not None:
+                positive(name, value)
+        if self.num_cpus != 0:
+            positive("num_cpus", self.num_cpus)
+        if self.memory is not None:
+            whole("memory", self.memory, ", in bytes", least=0)
+        if self.name is not None and not isinstance(self.name, str):
+            raise TypeError(f"name is a text, by which other drivers find the actors, got {self.name!r}")
         if self.linger_s is not None and self.name is None:
             raise ValueError(
                 f"linger_s={self.linger_s:g} keeps the actors for drivers that come later, who find them by their "

@@ -38,7 +38,10 @@ def locate(
     """Print the file and record of every row of a batch, or of one row. checkpoint, run: see _counted_from."""
     with pipeline_of(target) as pipeline:
         state = _counted_from(pipeline, checkpoint, run)
-        found = [origin for origin in pipeline.locate(step, state) if row in (None, origin.row)]
+        try:
+            found = [origin for origin in pipeline.locate(step, state) if row in (None, origin.row)]
+        except IndexError as error:
+            raise ValueError(str(error)) from None
     if not found:
         raise ValueError(f"batch {step} has no row {row}")
     if as_json:
@@ -85,6 +88,8 @@ def replay(
     write = _WRITERS.get(output.suffix)
     if write is None:
         raise ValueError(f"{output} ends with none of {', '.join(_WRITERS)}, which say how to write it")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to; make it before")
     scratch = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         with pipeline_of(target) as pipeline:
@@ -92,6 +97,8 @@ def replay(
             found = ((first + i, batch) for i, batch in enumerate(pipeline.replay(first, stop, state)))
             count = write(scratch, found)
         scratch.replace(output)
+    except IndexError as error:
+        raise ValueError(str(error)) from None
     finally:
         scratch.unlink(missing_ok=True)
     if as_json:

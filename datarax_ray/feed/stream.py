@@ -35,7 +35,7 @@ from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.amendments import Amendments, yields_from
-from datarax_ray.plan.arguments import flag, whole
+from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.requests import ANY_NUMBER, Sharing, Wanted
@@ -103,10 +103,8 @@ class StreamOptions:
         object.__setattr__(self, "rows", rows)
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
-        if self.max_nbytes < 1:
-            raise ValueError(f"max_nbytes must be at least 1, got {self.max_nbytes}")
-        if not self.stall_after_s > 0:
-            raise ValueError(f"stall_after_s must be more than 0, got {self.stall_after_s}")
+        whole("max_nbytes", self.max_nbytes, ", in bytes", least=1)
+        positive("stall_after_s", self.stall_after_s)
 
     @property
     def is_cancelled(self) -> bool:

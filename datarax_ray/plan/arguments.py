@@ -32,6 +32,17 @@ def whole(name: str, value: Any, remedy: str = "", *, least: int | None = None) 
     return found
 
 
+def positive(name: str, value: Any) -> None:
+    """Raise TypeError for what is no number, as text from a file of settings; ValueError unless it is more than 0.
+
+    >>> positive("timeout_s", 0.5)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} is a number, got {value!r}")
+    if not value > 0:
+        raise ValueError(f"{name} must be more than 0, got {value}")
+
+
 def names(name: str, value: Any) -> tuple[str, ...]:
     """The names as a tuple. Raises: TypeError for what is no list of them, as one name alone: its letters are no names.
 

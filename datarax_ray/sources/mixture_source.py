@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -96,6 +97,8 @@ def _component(source: Any, index: int) -> AnyStream:
     description = describe() if callable(describe) else None
     if isinstance(source, PositionedSourceModule) and isinstance(description, IndexedStream | MixtureStream):
         return description
+    if isinstance(source, str | os.PathLike):
+        raise TypeError(f"source {index} of the mixture is a path, {str(source)!r}; give load({str(source)!r})")
     raise TypeError(
         f"source {index} of the mixture is {type(source).__name__}, and a mixture takes indexed sources "
         "(ArrayRecordSourceModule, RandomAccessSource, another MixtureSource): a stream has no position to go to. To "

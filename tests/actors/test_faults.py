@@ -190,6 +190,23 @@ def test_timeouts_out_of_range_are_refused(files: list[Path], option: str, value
         RaySource(make(files), **{option: value})
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("num_cpus", "1", "num_cpus is a number, got '1'"),
+        ("request_timeout_s", "10", "request_timeout_s is a number, got '10'"),
+        ("max_nbytes", "1GB", "max_nbytes is a whole number, got '1GB', in bytes"),
+        ("memory", "1GB", "memory is a whole number, got '1GB', in bytes"),
+        ("name", 3, "name is a text, .* got 3"),
+    ],
+)
+def test_what_is_no_number_or_name_is_refused_by_its_own(
+    files: list[Path], option: str, value: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        RaySource(make(files), **{option: value})
+
+
 class FullDisk(ReaderActor):
     def __init__(self, index: int, code: Code, linger_s: float | None, lease_s: float) -> None:
         raise OSError("there is no space left on this host")

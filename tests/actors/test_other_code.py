@@ -1199,3 +1199,17 @@ def test_code_that_a_function_of_the_script_imports_is_compared(tmp_path: Path, 
     exec("def scale(x):\n    from later_of import FACTOR\n    return x * FACTOR\n", script)
     code = sent(script["scale"])
     assert "later_of" in code.each
+
+
+def test_a_module_that_an_actor_does_not_find_says_where_it_looks(users: Users) -> None:
+    module = users("users_absent", "def scale(x):\n    return x\n")
+    box, _ = boxed([module.scale])  # type: ignore[arg-type]
+    del sys.modules["users_absent"]
+    importlib.invalidate_caches()
+    path, sys.path[:] = [*sys.path], [each for each in sys.path if not Path(each, "users_absent.py").exists()]
+    try:
+        with pytest.raises(ModuleNotFoundError, match="users_absent") as found:
+            unboxed(box)
+    finally:
+        sys.path[:] = path
+    assert "install it on all nodes" in found.value.__notes__[0]

@@ -163,8 +163,12 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: P
         replay(f"{train}:packed", 0, 1, tmp_path / "a.png", None, console())
     with pytest.raises(ValueError, match="has columns step and row of its own"):
         replay(f"{train}:named", 0, 1, tmp_path / "a.parquet", None, console())
-    with pytest.raises(IndexError, match="there is no batch 99"):
+    with pytest.raises(ValueError, match="there is no batch 99"):
         replay(f"{train}:make", 99, 100, tmp_path / "a.parquet", None, console())
+    with pytest.raises(ValueError, match="there is no batch 99"):
+        locate(f"{train}:make", 99, None, None, False, console())
+    with pytest.raises(FileNotFoundError, match="there is no folder .*absent to write a.npz to; make it before"):
+        replay(f"{train}:make", 0, 1, tmp_path / "absent" / "a.npz", None, console())
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["own_train.py"]
 
 

@@ -378,6 +378,7 @@ class TestErrors:
                 TypeError,
                 "source 0 of the mixture is list_iterator, and a mixture takes",
             ),
+            (["a.parquet"], {}, TypeError, r"source 0 of the mixture is a path, 'a.parquet'; give load\('a.parquet'\)"),
             ([component(0, 7)], {"weights": [1, 2]}, ValueError, "got 1 components and 2 weights"),
             ([], {}, ValueError, "weights must be|got 0 components"),
             ([component(0, 7)], {"length": 0}, ValueError, "length must be at least 1"),
