@@ -221,6 +221,17 @@ def test_what_is_kept_stays_below_its_limit_and_costs_no_request_again(tmp_path,
     large.close()
 
 
+def test_what_is_here_between_two_others_does_not_part_their_request(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=2**20))
+    reader.read(np.array([320]))
+    served.count()
+    wanted = np.array([314, 324])
+    assert reader.read(wanted) == [noise(i) for i in wanted.tolist()]
+    assert served.count()[0] == 1
+    reader.close()
+
+
 def test_pages_are_kept_in_the_order_of_their_use(tmp_path, served):
     write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)))
     reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=400_000))

@@ -12,6 +12,7 @@ import pytest
 from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
@@ -321,3 +322,26 @@ def test_a_stream_in_one_process_reads_ahead_and_is_that_of_the_local_files(tmp_
     assert rows(remote, LocalPool(remote), 300) == rows(local, LocalPool(local), 300)
     local.close()
     remote.close()
+
+
+def test_what_a_read_ahead_counts_on_stays_until_it_is_read(tmp_path, served):
+    write_file(tmp_path / "a.array_record", map(noise, range(1000)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=16 * 4096, gap_nbytes=0))
+    reads = [np.array([600, 700]), np.array([0]), np.array([800, 900])]
+    for number in range(0, 500, 100):  # with those, more than there is room for; the first longest ago
+        reader.read(np.array([number]))
+    served.count()
+    for records in reads:
+        reader.expect(records)
+    for records in reads:
+        assert reader.read(records) == all_of(records)
+    assert served.count()[0] == 4
+    reader.close()
+
+
+@pytest.mark.parametrize("nbytes", [2**20, 0])
+def test_nobody_else_is_asked_for_what_is_on_its_way(tmp_path, served, nbytes):
+    write_file(tmp_path / "a.array_record", map(noise, range(100)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=nbytes))
+    stream = IndexedStream(reader, order_of(100, 1, "global"), 1)
+    assert stream.scheduler(StreamState(), None, Wanted()).limits.is_anywhere == (not nbytes)

@@ -58,6 +58,22 @@ def on_disk(cache):
     return sum(path.stat().st_blocks * 512 for path in cache.iterdir())
 
 
+@pytest.mark.parametrize("where", ["disk", "memory"])
+def test_what_stays_comes_with_what_lies_around_it_and_each_byte_once(tmp_path, served, cache, where):
+    size = sum(path.stat().st_size for path in (tmp_path / "data").iterdir())
+    remote = Remote(nbytes=2 * size)
+    if where == "disk":
+        remote = Remote(nbytes=2**20, cache_dir=str(cache), cache_nbytes=PLENTY)
+    reader = ArrayRecordReader.of([f"{served.url}/{number}.array_record" for number in range(2)], remote=remote)
+    served.count()
+    for record in np.random.default_rng(0).permutation(1000).tolist():
+        assert reader.read(np.array([record])) == [noise(record)]
+    requests, nbytes = served.count()
+    assert requests <= size / remote.gap_nbytes + 4
+    assert nbytes <= 1.1 * size  # with the ends of the files
+    reader.close()
+
+
 def test_each_byte_is_asked_for_once_by_all_epochs_and_starts(tmp_path, served, cache):
     size = sum(path.stat().st_size for path in (tmp_path / "data").iterdir())
     first = reader_of(served, cache)

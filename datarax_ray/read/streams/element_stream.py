@@ -62,12 +62,13 @@ class ElementStream:
 
     @property
     def is_kept(self) -> bool:
-        """Whether who reads keeps what it has decoded for later reads, so that nobody else should decode it too.
+        """Whether who reads keeps what it has decoded for later reads, or has its bytes on their way from afar before
+        it reads, so that nobody else should do that too.
 
         Groups only where these are shuffled: a request in file order is for some in a row, and cuts at most two.
         """
         keeps_groups = self.order.is_shuffled and getattr(self.reader, "keeps_groups", False)
-        return keeps_groups or getattr(self.reader, "keeps_records", False)
+        return keeps_groups or getattr(self.reader, "keeps_records", False) or self.reads_ahead
 
     def counts(self) -> dict[str, int]:
         """What is kept in memory in this process, and how often it was of use; {} where nothing is (cacheable=True)."""

@@ -33,7 +33,7 @@ class RowGroupRanges:
     def __init__(self, footers: Footers, remote: Remote) -> None:
         self._footers = footers
         files = [_Url(file.url, file.nbytes, file.version, file.footer) for file in footers.files]
-        self.mirrors = Mirrors(files, remote, partial(RowGroupSpans.of_footer, footers.leaves))
+        self.mirrors = Mirrors(files, remote, partial(RowGroupSpans.of_footer, footers.leaves), is_whole=False)
         self._open: OrderedDict[int, Any] = OrderedDict()
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:

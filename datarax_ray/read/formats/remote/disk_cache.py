@@ -92,6 +92,10 @@ class DiskCache:
                 return pages[np.frombuffer(marks, np.uint8)[pages - first] != 0]
         return pages[:0]
 
+    def takes(self, file: _File) -> bool:
+        """Whether there was room of late for what is read of it."""
+        return not self._has_failed and is_lasting(file.version) and time.monotonic() >= self._full_until
+
     def read(self, file: _File, runs: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of these runs of pages (the first, the last), which are there; b"" of one that is damaged, which
         is not there from now on.

@@ -13,7 +13,7 @@ import ctypes
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -135,14 +135,22 @@ class Mirrors:
     ever saves a wait: what it does not bring is asked for when it is wanted.
 
     layout: of a file, by its bytes from its footer on and the offset of these; raises ValueError for what is no footer.
+    is_whole: whether all of the files is wanted sooner or later, so that what lies around may come along.
     """
 
     def __init__(
-        self, files: Sequence[RemoteFile], remote: Remote, layout: Callable[[bytes, int], Layout] = chunks
+        self,
+        files: Sequence[RemoteFile],
+        remote: Remote,
+        layout: Callable[[bytes, int], Layout] = chunks,
+        *,
+        is_whole: bool = True,
     ) -> None:
         self._files = files
         self._remote = remote
         self._layout = layout
+        self._is_whole = is_whole
+        self._fits = 2 * sum(file.nbytes for file in files if file.version) <= remote.nbytes  # what is ahead has half
         self._open: dict[int, _Mirror] = {}
         self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
         self._ahead: dict[int, Ahead] = {}  # by id
@@ -252,12 +260,8 @@ class Mirrors:
             if not self._ends[index].has_come:
                 return True
             opened[index] = self._layout_of(index, self._ends[index].result()[0])
-        needed = _needed(ahead.wanted, opened)
-        with self._lock:
-            keys = {key for key in needed if key not in self._pages and key not in self._beside}
-        keys = keys.difference(_pages_in(self._on_disk(keys)))
-        with self._lock:
-            runs = list(_runs(keys, self._remote.gap_nbytes // PAGE, self._pages, self._beside))
+        missing_pages = self._held(_needed(ahead.wanted, opened)) - self._beside
+        runs = self._to_ask(missing_pages.difference(_pages_in(self._on_disk(missing_pages))))
         nbytes = PAGE * _num_pages(runs)
         if not self._has_room_ahead(nbytes):
             return False
@@ -310,9 +314,7 @@ class Mirrors:
             self._make_room(_num_pages(kept), keep=len(needed) - len(missing))
             self._fill(kept)
             missing = self._held(needed)
-        with self._lock:
-            runs = list(_runs(missing, self._remote.gap_nbytes // PAGE, self._pages))
-        if runs:
+        if runs := self._to_ask(missing):
             self._make_room(_num_pages(runs), keep=len(needed) - len(missing))
             with lap("storage"):
                 found = read_ranges([self._span(run) for run in runs], self._remote)
@@ -345,6 +347,32 @@ class Mirrors:
             self.shut(index)
         if self._disk is not None:
             self._disk.close()
+
+    def _to_ask(self, missing: set[tuple[int, int]]) -> list[Run]:
+        """What to ask for, to have these pages.
+
+        Of a file whose pages stay, what lies around each as well, and nothing that is here. Of others what lies between
+        two, where that is cheaper than another request, whether it is here or not.
+        """
+        gap, runs = self._remote.gap_nbytes // PAGE, list[Run]()
+        room = self._remote.nbytes // 4 // PAGE
+        for index, keys in itertools.groupby(sorted(missing), key=lambda key: key[0]):
+            if not self._stays(index):
+                runs += _runs(keys, gap)
+                continue
+            pages = np.array([page for _, page in keys], np.int64)
+            around = _around(pages, gap, room, self._run_of_end(index)[1])
+            room -= len(around)
+            with self._lock:
+                more = [key for page in around.tolist() if (key := (index, page)) not in self._pages]
+            others = set(more).difference(self._beside, missing)
+            others.difference_update(_pages_in(self._on_disk(others)))
+            runs += _runs([*others, *((index, page) for page in pages.tolist())], 0)
+        return runs
+
+    def _stays(self, index: int) -> bool:
+        """Whether what is asked for of a file now is still here when its neighbours are wanted."""
+        return self._is_whole and (self._fits or (self._disk is not None and self._disk.takes(self._files[index])))
 
     def _come(self, ahead: Ahead, wanted: set[int]) -> dict[Run, bytes]:
         """What came of these files, which it holds no more."""
@@ -477,23 +505,33 @@ def _pages_in(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
     return ((index, page) for index, first, last in runs for page in range(first, last + 1))
 
 
-def _runs(keys: Iterable[tuple[int, int]], gap: int, *held: Container[tuple[int, int]]) -> Iterator[Run]:
-    """(file, first, last) of pages that stand in a row, or with at most so many between, which are not held already.
+def _around(pages: Indices, count: int, most: int, stop: int) -> Indices:
+    """The pages of a file that lie in the same `count` as one of these, at multiples of that, and before `stop`.
+
+    most: of them, about; of these alone otherwise. pages: ascending.
+
+    >>> _around(np.array([1, 9, 10, 23]), 4, 100, 22).tolist(), _around(np.array([1, 9]), 4, 4, 22).tolist()
+    ([0, 1, 2, 3, 8, 9, 10, 11, 20, 21], [0, 1, 2, 3])
+    """
+    if count < 1:
+        return pages[:0]
+    firsts = np.unique(pages // count)[: most // count] * count
+    found: Indices = (firsts[:, None] + np.arange(count)).reshape(-1)
+    return found[found < stop]
+
+
+def _runs(keys: Iterable[tuple[int, int]], gap: int) -> Iterator[Run]:
+    """(file, first, last) of pages that stand in a row, or with at most so many between.
 
     >>> list(_runs([(0, 1), (0, 2), (0, 4), (1, 5)], 1))
     [(0, 1, 4), (1, 5, 5)]
     """
     run: Run | None = None
     for index, page in sorted(keys):
+        if run is not None and index == run[0] and page - run[2] - 1 <= gap:
+            run = (index, run[1], page)
+            continue
         if run is not None:
-            between = range(run[2] + 1, page)
-            if (
-                index == run[0]
-                and len(between) <= gap
-                and not any((index, other) in some for other in between for some in held)
-            ):
-                run = (index, run[1], page)
-                continue
             yield run
         run = (index, page, page)
     if run is not None:
