@@ -193,6 +193,11 @@ def test_actors_look_up_what_files_hold_and_the_program_opens_none_of_them(
     assert served.count() == (40, 40)  # each for its version
     assert [file.content for file in source._files] == want
     assert source.get_batch(280)["index"].tolist() == list(range(280))
+    write_file(tmp_path / "data" / "new.array_record", [b"x"])
+    with pytest.raises(
+        TimeoutError, match=r"1 files of .*new\.array_record were not looked up within 0\.5 s by 2 tasks"
+    ):
+        index_files(f"{served.url}/new.array_record", num_actors=2, num_cpus=1000, timeout_s=0.5)  # nowhere is room
     (tmp_path / "data" / "bad.array_record").write_bytes(b"x" * 100_000)
     with pytest.raises(ValueError, match=r"bad\.array_record is not a complete ArrayRecord file"):
         index_files(f"{served.url}/bad.array_record", num_actors=1, num_cpus=0.5)

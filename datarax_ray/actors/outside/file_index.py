@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError
-
-from datarax_ray.actors.connecting import connect
-from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
+from datarax_ray.actors.outside.tasks import on_hosts
 from datarax_ray.plan.arguments import named_arguments, whole
 from datarax_ray.read.formats.array_record import RecordFile, counted_parts, known_of
 from datarax_ray.read.formats.parquet import footers
 from datarax_ray.read.formats.paths import FileSlice, find, for_people, kept
 from datarax_ray.read.formats.remote.index import Index, cache_directory
 from datarax_ray.read.formats.remote.ranges import is_url, shown
+
+_SHARE_FILES = 256  # what is lost with a host is looked up again
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Some of the files, as a look at them takes them."""
+
+    files: list[Any]
+
+    def __str__(self) -> str:
+        first = self.files[0]
+        return f"{len(self.files)} files, {shown(getattr(first, 'path', first))} the first"
 
 
 @named_arguments
@@ -43,7 +54,7 @@ def index_files(
     how many files were looked up.
 
     Raises: ValueError where what was found could be kept nowhere, for what is no whole file of its format, and for
-    files of both; TimeoutError where they take longer; what listing raises.
+    files of both; TimeoutError where they take longer; what listing raises. What was found by then is kept.
     """
     count = whole("num_actors", num_actors)
     if count < 1:
@@ -54,44 +65,53 @@ def index_files(
         )
     paths, index = kept(paths), Index()
     columns, exclude = None if columns is None else tuple(columns), tuple(exclude_columns)
-    parts: Sequence[Any]
-    if _is_parquet(paths):
-        parts = list(dict.fromkeys(footers.urls_of(paths)))
-        for found in _asked(partial(_look_at_footers, columns, exclude), parts, paths, count, num_cpus, timeout_s):
-            footers.keep(found, columns, exclude, index)
+    is_parquet = _is_parquet(paths)
+    if not is_parquet and (columns is not None or exclude):
+        raise ValueError(f"columns and exclude_columns are of Parquet, and {for_people(paths)} is not named so")
+    files: Sequence[Any]
+    if is_parquet:
+        look: Callable[[Any], Any] = partial(_look_at_footers, columns, exclude)
+        files = list(dict.fromkeys(footers.urls_of(paths)))
     else:
-        if columns is not None or exclude:
-            raise ValueError(f"columns and exclude_columns are of Parquet, and {for_people(paths)} is not named so")
-        unknown = {part.path: part for part in find(paths) if is_url(part.path) and not _is_known(part, index)}
-        parts = list(unknown.values())
-        for files in _asked(_look, parts, paths, count, num_cpus, timeout_s):
-            for file in files:
-                index.add(file.path, known_of(file))
-    index.save()
-    return len(parts)
+        look, unknown = _look, [part for part in find(paths) if is_url(part.path) and not _is_known(part, index)]
+        files = list({part.path: part for part in unknown}.values())
+    try:
+        for found in _asked(look, files, paths, count, num_cpus, timeout_s):
+            if is_parquet:
+                footers.keep(found, columns, exclude, index)
+            else:
+                for file in found:
+                    index.add(file.path, known_of(file))
+    finally:
+        index.save()
+    return len(files)
 
 
 def _asked(
-    look: Callable[[Any], Any], parts: Sequence[Any], paths: Any, count: int, num_cpus: float, timeout_s: float
-) -> list[Any]:
-    """What tasks find of each share of these."""
-    if not parts:
-        return []
-    check_can_connect()
-    with RAY_LOCK:
-        _, each_cpus = connect(count, num_cpus)
-        task = ray.remote(num_cpus=each_cpus)(lambda share: look(share))
-        asked = [task.remote(parts[number::count]) for number in range(min(count, len(parts)))]
-    try:
-        found: list[Any] = ray.get(asked, timeout=timeout_s)
-    except GetTimeoutError:
-        for ref in asked:
-            ray.cancel(ref, force=True)
-        raise TimeoutError(
-            f"{len(parts)} files of {for_people(paths)} were not looked up within {timeout_s:g} s by {len(asked)} "
-            "tasks; give more actors, or a longer timeout_s"
-        ) from None
-    return found
+    look: Callable[[Any], Any], files: Sequence[Any], paths: Any, count: int, num_cpus: float, timeout_s: float
+) -> Iterator[Any]:
+    """What tasks find of each share of these, as it comes."""
+    if not files:
+        return
+    num_shares = max(min(count, len(files)), -(-len(files) // _SHARE_FILES))
+    shares = [_Share(list(files[number::num_shares])) for number in range(num_shares)]
+    end_at = time.monotonic() + timeout_s
+
+    def look_at_clock(_: Mapping[int, int]) -> None:
+        if time.monotonic() > end_at:
+            raise TimeoutError(
+                f"{len(files)} files of {for_people(paths)} were not looked up within {timeout_s:g} s by {count} "
+                "tasks; give more actors, or a longer timeout_s"
+            )
+
+    with contextlib.closing(on_hosts(partial(_looked_at, look), shares, count, look_at_clock, num_cpus)) as found:
+        for _, each in found:
+            yield each
+
+
+def _looked_at(look: Callable[[Any], Any], share: _Share, tell: Callable[[int], None]) -> Any:
+    """In a task."""
+    return look(share.files)
 
 
 def _is_parquet(paths: Any) -> bool:

@@ -66,19 +66,20 @@ def on_hosts(
     each: Sequence[Any],
     num_actors: int | None,
     told: Callable[[Mapping[int, int]], None],
+    num_cpus: float = 1.0,
 ) -> Generator[tuple[int, Any], None, None]:
     """function(item, tell) for each item, so many at a time: its number and the result, as they come.
 
     The function travels once, and is called again where its process or host is lost, so it is one whose result is the
     same then. num_actors: None for one per CPU of the cluster but one. told: gets what calls have said of how far they
-    are by `tell(count)`, by their numbers, some times a second.
+    are by `tell(count)`, by their numbers, some times a second; {} where that is not known. num_cpus: of each call.
 
-    Raises: what a call raises, an OSError once another host has it too, and the others are ended; RuntimeError for one
-    that is lost again and again.
+    Raises: what a call raises, an OSError once another host has it too, and what told raises, and the others are
+    ended; RuntimeError for one that is lost again and again.
     """
     check_can_connect()
     with RAY_LOCK:
-        limit, num_cpus = connect(num_actors, 1.0)
+        limit, num_cpus = connect(num_actors, num_cpus)
         connection = Connection()
         shared = ray.put(function)
         counts = ray.remote(num_cpus=0, max_restarts=-1)(_Counts).remote()
@@ -98,8 +99,10 @@ def on_hosts(
                     pending[there.remote(shared, index, item, counts)] = index
             with connection.waiting():
                 done, _ = ray.wait(list(pending), timeout=_LOOK_S)
+                so_far: Mapping[int, int] = {}
                 with contextlib.suppress(RayError, GetTimeoutError):  # its node went; it comes back
-                    told(ray.get(counts.all.remote(), timeout=_LOOK_S))
+                    so_far = ray.get(counts.all.remote(), timeout=_LOOK_S)
+            told(so_far)
             for ref in done:
                 index = pending.pop(ref)
                 try:
@@ -108,7 +111,7 @@ def on_hosts(
                 except RayError as error:
                     raise RuntimeError(
                         f"{each[index]}: its process ended {_MAX_RETRIES + 1} times, at last by {first_line(error)}. "
-                        "Where one record ends it, num_actors=0 shows how"
+                        "Where it is the data that ends it, the same in this process alone shows how"
                     ) from None
                 if isinstance(found, _Failed):
                     with connection.held():

@@ -1,0 +1,103 @@
+"""The start of a stream over many files behind URLs: looked up by Ray tasks, then the first batch with that in place.
+
+python -m tests.benchmarks.remote_start [--files 10000] [--delay-ms 20] [--actors 4] [--batch 1024]
+
+The server is a process of its own, which waits before each answer. Each file has records of its own. The start is that
+of a new process; what it was asked for before the first batch came is told, and the CPU of that process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline, index_files
+from tests.benchmarks.remote_files import Server
+from tests.data import write_file
+
+_RECORDS, _RECORD_NBYTES = 20, 64
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def first_batch(urls: Sequence[str], batch_size: int, cache_dir: str) -> dict[str, float]:
+    """Seconds and CPU until the source is made, and then until its first shuffled batch."""
+    began, cpu_s = time.perf_counter(), _cpu_s()
+    config = ArrayRecordSourceConfig(shuffle=True, seed=7, cache_dir=cache_dir, cache_nbytes=2**32)
+    decode = DecodeRaw("uint8", (_RECORD_NBYTES,), "x")
+    source = ArrayRecordSourceModule(config, list(urls), transforms=[decode])
+    made_s = time.perf_counter() - began
+    with Pipeline(source=source, batch_size=batch_size, on_host=True) as pipeline:
+        next(iter(pipeline))
+    return {"made_s": made_s, "first_s": time.perf_counter() - began, "cpu_s": _cpu_s() - cpu_s}
+
+
+def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """A line for the look at the files, then for two starts: without their ends on the disk, and with them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--delay-ms", type=float, default=20)
+    parser.add_argument("--actors", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=1024)
+    options = parser.parse_args(arguments)
+    found: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "data").mkdir()
+        for number in range(options.files):
+            rng = np.random.default_rng(number)
+            write_file(
+                folder / "data" / f"{number:05}.array_record", (rng.bytes(_RECORD_NBYTES) for _ in range(_RECORDS))
+            )
+        server = Server(folder / "data", options.delay_ms / 1000, 1e9)
+        stack.callback(server.close)
+        os.environ["DATARAX_RAY_CACHE"] = str(folder / "index")
+        urls = [f"{server.url}/{number:05}.array_record" for number in range(options.files)]
+        if not ray.is_initialized():
+            ray.init(num_cpus=4, include_dashboard=False, object_store_memory=2**29, log_to_driver=False)
+            stack.callback(ray.shutdown)
+        before, began, cpu_s = server.counts[0], time.perf_counter(), _cpu_s()
+        index_files(urls, num_actors=options.actors, num_cpus=0.5)
+        line = {"what": "look", "seconds": time.perf_counter() - began, "cpu_s": _cpu_s() - cpu_s}
+        found.append(line | {"requests": server.counts[0] - before})
+        print(
+            f"{options.files:,} files looked up by {options.actors} tasks: {line['seconds']:.1f} s, "
+            f"{line['cpu_s']:.1f} s of CPU of the program, {found[-1]['requests']:,} requests",
+            flush=True,
+        )
+        for what in ("the first start", "a later start"):
+            before = server.counts[0]
+            told = json.dumps([urls, options.batch, str(folder / "disk")])
+            command = [sys.executable, "-m", "tests.benchmarks.remote_start", "--child"]
+            said = subprocess.run(command, input=told, capture_output=True, text=True, check=True).stdout
+            line = json.loads(said.splitlines()[-1])
+            found.append({"what": what} | line | {"requests": server.counts[0] - before})
+            print(
+                f"{what}: the source after {line['made_s']:.1f} s, its first batch after {line['first_s']:.1f}, "
+                f"{line['cpu_s']:.1f} s of CPU; {found[-1]['requests']:,} requests",
+                flush=True,
+            )
+    return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--child"]:
+        print(json.dumps(first_batch(*json.load(sys.stdin))))
+    else:
+        main()
