@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.read.streams.indexed import run_of
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceModule
-from datarax_ray.sources.base.remote import RemoteFilesConfig
+from datarax_ray.sources.base.remote import FEW_RECORDS, RemoteFilesConfig
 
 logger = logging.getLogger("datarax_ray")
 
@@ -30,7 +29,6 @@ _ROOM_NBYTES = 64 * 2**20
 _SMALL_GROUPS = 16
 # More is said. A true permutation of single records is worth some time; blocks are there to save it.
 _MAX_TIMES, _MAX_TIMES_SHUFFLED = 1.25, 16
-_FEW_RECORDS = 2**16  # two parts of a chunk: of what is read at once each group is decoded once
 
 
 @documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")
@@ -111,7 +109,7 @@ def _in_groups(config: ArrayRecordSourceConfig, reader: ArrayRecordReader) -> tu
 def _warn_of_waste(reader: ArrayRecordReader, block_size: int | None) -> None:
     """Say so where an epoch decodes groups again and again; not of what is read within a chunk or two."""
     times = reader.groups.times_decoded(block_size or 1)
-    if reader.num_records <= _FEW_RECORDS or times < (_MAX_TIMES_SHUFFLED if block_size is None else _MAX_TIMES):
+    if reader.num_records <= FEW_RECORDS or times < (_MAX_TIMES_SHUFFLED if block_size is None else _MAX_TIMES):
         return
     logger.warning(
         "shuffle_block_size=%s decodes up to %.3g x the data in an epoch: the files store records in groups of %d, "
@@ -120,33 +118,6 @@ def _warn_of_waste(reader: ArrayRecordReader, block_size: int | None) -> None:
         block_size,
         times,
         reader.group_size,
-    )
-
-
-def requests_of(
-    files: Sequence[RecordFile], kept_nbytes: int, *, by_group: bool, is_shuffled: bool
-) -> tuple[bool, str] | None:
-    """What files behind URLs are asked for in an epoch, and whether that is a warning; None where none are there.
-
-    kept_nbytes: of memory and disk of a host. by_group: whether the order reads each group at once.
-    """
-    far = [file for file in files if file.version]
-    if not far:
-        return None
-    nbytes, num_records = sum(file.nbytes for file in far), sum(file.take for file in far)
-    num_groups = sum(-(-file.take // file.group_size) for file in far)
-    where = f"{len(far):,} files behind URLs ({far[0].name} the first), {nbytes / 1e9:,.1f} GB"
-    kept = f"{kept_nbytes / 1e9:,.1f} GB of them are kept on each host"
-    each = f"{nbytes / max(1, num_groups) / 1e3:,.1f} KB"
-    if by_group or kept_nbytes >= nbytes or num_records <= _FEW_RECORDS:
-        order = "in block order" if is_shuffled and by_group else "shuffled" if is_shuffled else "in file order"
-        return False, f"{where}, {order}: up to {num_groups:,} groups of some {each} in an epoch; {kept}"
-    return True, (
-        f"{where}, in an order of single records: up to {num_records:,} requests of some {each} in every epoch, since "
-        f"{kept}. At 20 ms a request, 32 at once, an actor gets 1,600 of them a second. "
-        'shuffle_block_size="auto" asks for whole groups, of files that were written with group_size=256, say (another '
-        "order, which no state of this one fits); cache_dir= with cache_nbytes= keeps them on a disk of each host; "
-        "more actors ask for more at once."
     )
 
 
@@ -175,11 +146,8 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         name: str | None = None,
     ) -> None:
         reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=config.remote))
-        kept_nbytes = config.remote_nbytes + (config.cache_nbytes or 0)
         is_blocked = order["groups"] is not None or (order["block_size"] or 1) >= reader.group_size > 1
-        by_group = is_blocked or not config.shuffle
-        if told := requests_of(reader.files, kept_nbytes, by_group=by_group, is_shuffled=config.shuffle):
-            logger.log(logging.WARNING if told[0] else logging.INFO, told[1])
+        config.tell_requests(reader.files, by_group=is_blocked or not config.shuffle, is_shuffled=config.shuffle)
         super().__init__(
             config,
             {"paths": paths},

@@ -60,10 +60,12 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         skip_decoding = tuple(skip_decoding)
         prepared = find_prepared(name_or_builder, data_dir)
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
+        reader = ArrayRecordReader.of(prepared.files(split), remote=config.remote)
+        config.tell_requests(reader.files, by_group=not config.shuffle, is_shuffled=config.shuffle, has_blocks=False)
         super().__init__(
             config,
             {"name_or_builder": prepared.directory, "split": split, "skip_decoding": skip_decoding},
-            ArrayRecordReader.of(prepared.files(split), remote=config.remote),
+            reader,
             shuffle=config.shuffle,
             decoders=(decode,),
             transforms=transforms,

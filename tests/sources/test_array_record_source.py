@@ -18,7 +18,7 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.formats.array_record import RecordFile
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from datarax_ray.sources.array_record_source import requests_of
+from datarax_ray.sources.base.remote import requests_of
 from tests import oracle
 from tests.data import DropThirds, FailAt, decode, record, write_file, write_files
 
@@ -74,10 +74,12 @@ class TestRequests:
     """What is said of files behind URLs: 1,000 of 64 MB, with 16,000 records of 4 KB each."""
 
     @staticmethod
-    def said(kept_nbytes: int, group_size: int = 1, *, by_group: bool = False, num_files: int = 1000) -> Any:
+    def said(
+        kept_nbytes: int, group_size: int = 1, *, by_group: bool = False, num_files: int = 1000, **how: Any
+    ) -> Any:
         urls = [f"https://me:secret@host/{number}" for number in range(num_files)]
         files = [RecordFile(url, 16_000, 64_000_000, group_size, 0, 16_000, version='"v"') for url in urls]
-        return requests_of(files, kept_nbytes, by_group=by_group, is_shuffled=True)
+        return requests_of(files, kept_nbytes, by_group=by_group, is_shuffled=True, **how)
 
     def test_single_records_of_more_than_is_kept_are_warned_of_with_the_remedy(self) -> None:
         is_warning, text = self.said(256 * 2**20)
@@ -88,6 +90,7 @@ class TestRequests:
         )
         assert 'shuffle_block_size="auto"' in text
         assert "cache_dir=" in text
+        assert "shuffle_block_size" not in self.said(256 * 2**20, has_blocks=False)[1]
 
     def test_groups_and_what_is_kept_are_told_in_one_line(self) -> None:
         assert self.said(0, 250, by_group=True) == (

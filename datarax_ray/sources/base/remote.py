@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datarax_ray.plan.arguments import whole
+from datarax_ray.read.formats.array_record import RecordFile
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.sources.base.indexed import IndexedSourceConfig
+
+logger = logging.getLogger("datarax_ray")
+
+FEW_RECORDS = 2**16  # two parts of a chunk: of what is read at once each group is decoded once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +58,44 @@ class RemoteFilesConfig(IndexedSourceConfig):
         """How files behind URLs are read."""
         folder, nbytes = os.fspath(self.cache_dir or ""), self.cache_nbytes or 0
         return Remote(self.remote_nbytes, cache_dir=folder, cache_nbytes=nbytes)
+
+    def tell_requests(
+        self, files: Sequence[RecordFile], *, by_group: bool, is_shuffled: bool, has_blocks: bool = True
+    ) -> None:
+        """Log what of these is behind URLs, and how many requests an epoch takes; see requests_of."""
+        kept_nbytes = self.remote_nbytes + (self.cache_nbytes or 0)
+        told = requests_of(files, kept_nbytes, by_group=by_group, is_shuffled=is_shuffled, has_blocks=has_blocks)
+        if told is not None:
+            logger.log(logging.WARNING if told[0] else logging.INFO, told[1])
+
+
+def requests_of(
+    files: Sequence[RecordFile], kept_nbytes: int, *, by_group: bool, is_shuffled: bool, has_blocks: bool = True
+) -> tuple[bool, str] | None:
+    """What files behind URLs are asked for in an epoch, and whether that is a warning; None where none are there.
+
+    kept_nbytes: of memory and disk of a host. by_group: whether the order reads each group at once. has_blocks: whether
+    the source has an order by blocks.
+    """
+    far = [file for file in files if file.version]
+    if not far:
+        return None
+    nbytes, num_records = sum(file.nbytes for file in far), sum(file.take for file in far)
+    num_groups = sum(-(-file.take // file.group_size) for file in far)
+    where = f"{len(far):,} files behind URLs ({far[0].name} the first), {nbytes / 1e9:,.1f} GB"
+    kept = f"{kept_nbytes / 1e9:,.1f} GB of them are kept on each host"
+    each = f"{nbytes / max(1, num_groups) / 1e3:,.1f} KB"
+    if by_group or kept_nbytes >= nbytes or num_records <= FEW_RECORDS:
+        order = "in block order" if is_shuffled and by_group else "shuffled" if is_shuffled else "in file order"
+        return False, f"{where}, {order}: up to {num_groups:,} groups of some {each} in an epoch; {kept}"
+    blocks = (
+        'shuffle_block_size="auto" asks for whole groups, of files that were written with group_size=256, say (another '
+        "order, which no state of this one fits); "
+        if has_blocks
+        else ""
+    )
+    return True, (
+        f"{where}, in an order of single records: up to {num_records:,} requests of some {each} in every epoch, since "
+        f"{kept}. At 20 ms a request, 32 at once, an actor gets 1,600 of them a second. {blocks}cache_dir= with "
+        "cache_nbytes= keeps them on a disk of each host; more actors ask for more at once."
+    )
