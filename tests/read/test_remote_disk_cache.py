@@ -91,6 +91,26 @@ def test_each_byte_is_asked_for_once_by_all_epochs_and_starts(tmp_path, served, 
     assert {kept.url for kept in kept_in(cache)} == {f"{served.url}/{number}.array_record" for number in range(2)}
 
 
+def test_what_is_kept_is_read_where_it_lies(served, cache):
+    for seed in range(2):
+        reader = reader_of(served, cache)
+        epoch(reader, seed)
+        assert seed == 0 or all(not os.stat(mirror.image.path).st_blocks for mirror in reader._mirrors._open.values())
+        records = np.random.default_rng(2).integers(0, 1000, 300)
+        assert reader.read_rows(records).tolist() == [noise(i) for i in records.tolist()]
+        reader.close()
+
+
+def test_what_is_cut_on_the_disk_while_it_is_read_gives_nothing_else(served, cache):
+    reader = reader_of(served, cache)
+    for seed in range(2):
+        epoch(reader, seed)
+    for path in cache.glob("*.pages"):
+        os.truncate(path, path.stat().st_size // 3)
+    epoch(reader, 2)
+    reader.close()
+
+
 def test_processes_read_for_one_another(served, cache):
     one, other = reader_of(served, cache), reader_of(served, cache)
     one.read(np.arange(0, 1000, 2))

@@ -212,13 +212,14 @@ class ArrayRecordReader:
         self._keep = keep
         self._room = room if self.group_size > 1 else 0
         self._run = run
-        self._is_in_rows = self.group_size == 1 and not self._has_remote
+        self._is_in_rows = self.group_size == 1
         self._decoded: DecodedGroups | None = None  # made with the first read
         self._sizes: set[int] = set()  # of records that are to lie in one array, until there are two
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         # what to take from an index, to have that within the file
         self._offsets = self._starts[:-1] - np.array([file.skip for file in self.files], np.int64)
         self._open: OrderedDict[int, Any] = OrderedDict()
+        self._kept: dict[int, Any] = {}  # of those of these that are read where they are kept on a disk, too
         # of files that were opened, and found to be those that were counted; every read looks whether they still are
         self._seen: dict[int, Stamp] = {}
         self._index_nbytes = 0
@@ -317,31 +318,42 @@ class ArrayRecordReader:
         memory.
         """
         if self._is_in_rows and len(records) and not self._sizes:
-            self._sizes |= set(map(len, self.read(records[:1])))
+            found = self.read(records if self._has_remote else records[:1])  # a request for one alone would be one more
+            self._sizes |= set(map(len, found))
+            if self._has_remote:
+                return found
         sizes = self._sizes.copy()  # as other threads add to it
         if not (self._is_in_rows and len(records) and len(sizes) == 1):
             return self.read(records)
         _THREADS.check()
         (size,) = sizes
-        places, first = np.argsort(records), 0
-        found: list[bytes] = []  # of files that have few of them: copied together
         try:
-            rows = np.empty((len(records), size), np.uint8)
-            for index, chosen in self._by_file(records[places]):
-                is_much = len(chosen) * size >= _CACHED_NBYTES
-                if found and (is_much or len(found) * size >= _CACHED_NBYTES):
-                    _put(rows, places[first : first + len(found)], found)
-                    first, found = first + len(found), []
-                if is_much:
-                    its_places = places[first : first + len(chosen)]
-                    self._read_file(index, chosen, partial(_copy_to, rows, its_places, chosen))
-                    first += len(chosen)
-                else:
-                    found += self._read_file(index, chosen, partial(_read_alone, chosen))
-            _put(rows, places[first:], found)
+            if not self._has_remote:
+                return self._read_rows(records, size)
+            with self._decoding, self._ahead.reading(records):
+                self._fetch(list(self._by_file(np.unique(records))))
+                return self._read_rows(records, size)
         except (_UnevenError, MemoryError):  # the first may be a thousand times as large as others
             self._sizes.add(-1)
             return self.read(records)
+
+    def _read_rows(self, records: Indices, size: int) -> FixedRecords:
+        """As read_rows, where all records are of one size. Raises: _UnevenError where they are not."""
+        places, first = np.argsort(records), 0
+        found: list[bytes] = []  # of files that have few of them: copied together
+        rows = np.empty((len(records), size), np.uint8)
+        for index, chosen in self._by_file(records[places]):
+            is_much = len(chosen) * size >= _CACHED_NBYTES
+            if found and (is_much or len(found) * size >= _CACHED_NBYTES):
+                _put(rows, places[first : first + len(found)], found)
+                first, found = first + len(found), []
+            if is_much:
+                its_places = places[first : first + len(chosen)]
+                self._read_file(index, chosen, partial(_copy_to, rows, its_places, chosen))
+                first += len(chosen)
+            else:
+                found += self._read_file(index, chosen, partial(_read_alone, chosen))
+        _put(rows, places[first:], found)
         return FixedRecords(rows)
 
     def locate(self, record: int) -> str:
@@ -389,7 +401,8 @@ class ArrayRecordReader:
     def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
         """What a read of these wants of files behind URLs, as one."""
         parts = self._by_file(self._needed(records))
-        return [{index: chosen for index, chosen in parts if self.files[index].version}]
+        far = {i: chosen for i, chosen in parts if self.files[i].version and not self._mirrors.is_kept(i, chosen)}
+        return [far] if far else []
 
     def _needed(self, records: Indices) -> Indices:
         """The records of which stored bytes are needed to read these, ascending."""
@@ -464,7 +477,8 @@ class ArrayRecordReader:
             with self._lock:
                 for index in indices:
                     self._reader(index)  # at once, so that the ends of few files are in memory at a time
-            self._mirrors.fetch({index: remote[index] for index in indices})
+            kept = {index for index in indices if self._mirrors.is_kept(index, remote[index])}
+            self._mirrors.fetch({index: remote[index] for index in indices if index not in kept})
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
@@ -493,6 +507,13 @@ class ArrayRecordReader:
 
     def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
         file, reader, count = self.files[index], self._reader(index), len(wanted)
+        if (kept := self._kept_reader(index, wanted)) is not None:
+            try:
+                found = read(kept)
+                if self._mirrors.kept_nbytes(index) == file.nbytes:  # of one that was cut there, records are b""
+                    return found
+            except RuntimeError:  # damaged there, perhaps: it comes anew
+                self._mirrors.forget(index, wanted)
         if file.version:
             self._fetch([(index, wanted)])  # again where another thread closed it meanwhile
         try:
@@ -533,6 +554,15 @@ class ArrayRecordReader:
         self._index_nbytes += self.files[index].index_nbytes
         return reader
 
+    def _kept_reader(self, index: int, wanted: Indices) -> Any:
+        """What reads these records where they are kept on a disk; None where they are not."""
+        if not (self.files[index].version and self._mirrors.is_kept(index, wanted)):
+            return None
+        if index not in self._kept and (path := self._mirrors.kept_path(index)):
+            with contextlib.suppress(OSError, ValueError):  # its end is damaged there
+                self._kept[index] = _open(path)
+        return self._kept.get(index)
+
     def _opened(self, index: int) -> Any:
         if not self.files[index].version:
             return _open(self.files[index].path)
@@ -542,6 +572,8 @@ class ArrayRecordReader:
 
     def _shut(self, index: int) -> None:
         self._open.pop(index).close()
+        if (kept := self._kept.pop(index, None)) is not None:
+            kept.close()
         self._mirrors.shut(index)
         self._index_nbytes -= self.files[index].index_nbytes
 
@@ -549,7 +581,7 @@ class ArrayRecordReader:
         """Whether one more file is to be opened only when another was closed."""
         readers = [found for reference in _READERS.valuerefs() if (found := reference()) is not None]
         most = _max_open_readers() if self._keep.most is None else self._keep.most
-        return sum(len(reader._open) + reader._mirrors.num_open for reader in readers) >= most or (
+        return sum(len(reader._open) + len(reader._kept) + reader._mirrors.num_open for reader in readers) >= most or (
             len(self._open) >= self._keep.always and self._index_nbytes >= self._keep.index_nbytes
         )
 

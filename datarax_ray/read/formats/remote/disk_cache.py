@@ -92,6 +92,10 @@ class DiskCache:
                 return pages[np.frombuffer(marks, np.uint8)[pages - first] != 0]
         return pages[:0]
 
+    def path_of(self, file: _File) -> str:
+        """Where its pages are, each at its place. They are not checked there: for formats that do that themselves."""
+        return str(self._pages_of(_name(file)))
+
     def takes(self, file: _File) -> bool:
         """Whether there was room of late for what is read of it."""
         return not self._has_failed and is_lasting(file.version) and time.monotonic() >= self._full_until

@@ -321,6 +321,30 @@ class Mirrors:
             self._fill(dict(zip(runs, found, strict=True)))
             self._keep(dict(zip(runs, found, strict=True)))
 
+    def is_kept(self, index: int, wanted: Indices) -> bool:
+        """Whether all that these parts of a file with an image are decoded from is on the disk. wanted: ascending."""
+        mirror = self._open.get(index)
+        if self._disk is None or mirror is None:
+            return False
+        pages = _pages_of(mirror.layout.of(wanted))
+        return len(self._disk.held(self._files[index], pages)) == len(pages)
+
+    def kept_path(self, index: int) -> str:
+        """Where what is kept of a file is on the disk, at the offsets of the file; "" where its end is not there."""
+        _, first, last = self._run_of_end(index)
+        pages, file = np.arange(first, last + 1), self._files[index]
+        if self._disk is None or len(self._disk.held(file, pages)) < len(pages):
+            return ""
+        return self._disk.path_of(file)
+
+    def kept_nbytes(self, index: int) -> int:
+        """How long the file at kept_path is; -1 for none."""
+        assert self._disk is not None
+        try:
+            return os.path.getsize(self._disk.path_of(self._files[index]))
+        except OSError:
+            return -1
+
     def forget(self, index: int, wanted: Indices) -> None:
         """Have everything of a file fetched again; of what is on disk, what these parts are decoded from."""
         if self._disk is not None:
