@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import ray
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             )
         server = Server(folder / "data", options.delay_ms / 1000, 1e9)
         stack.callback(server.close)
-        os.environ["DATARAX_RAY_CACHE"] = str(folder / "index")
+        stack.enter_context(mock.patch.dict(os.environ, {"DATARAX_RAY_CACHE": str(folder / "index")}))
         urls = [f"{server.url}/{number:05}.array_record" for number in range(options.files)]
         if not ray.is_initialized():
             ray.init(num_cpus=4, include_dashboard=False, object_store_memory=2**29, log_to_driver=False)

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     remote_faults,
     remote_files,
     remote_parquet,
+    remote_start,
     shuffle_quality,
     small_files,
     start,
@@ -145,6 +146,14 @@ def test_streams_over_requests_that_fail_are_compared_and_their_waits_told() -> 
     assert [line["what"] for line in found] == [what for what, _, _ in remote_faults.WORKLOADS]
     assert all(line["longest_s"] > 0 for line in found)
     assert sum(line["failed"] for line in found) > 0
+
+
+@pytest.mark.slow  # two starts in processes of their own
+def test_a_start_over_files_that_were_looked_up_is_measured() -> None:
+    look, first, later = remote_start.main(["--files", "12", "--delay-ms", "0", "--actors", "2", "--batch", "16"])
+    assert look["requests"] == 12
+    assert first["requests"] > later["requests"] >= 12
+    assert all(line["first_s"] > line["made_s"] > 0 for line in (first, later))
 
 
 def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_what_is_kept_is_read_where_it_lies(served, cache):
         epoch(reader, seed)
         assert seed == 0 or all(not os.stat(mirror.image.path).st_blocks for mirror in reader._mirrors._open.values())
         records = np.random.default_rng(2).integers(0, 1000, 300)
-        assert reader.read_rows(records).tolist() == [noise(i) for i in records.tolist()]
+        assert list(reader.read_rows(records)) == [noise(i) for i in records.tolist()]
         reader.close()
 
 

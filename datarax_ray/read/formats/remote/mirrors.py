@@ -113,12 +113,14 @@ class _Mirror:
 class Ahead:
     """What is asked for before it is wanted: of some parts of some files, as `Mirrors.fetch` will be asked for them.
 
-    ends: the files whose ends were asked for with it. runs: of pages; their bytes are `asked`, None until they are
-    asked for, and those that nobody took yet are in come, once they came. nbytes: of all these.
+    ends: the files whose ends were asked for with it. layouts: of the files, as far as they are known by now. runs: of
+    pages; their bytes are `asked`, None until they are asked for, and those that nobody took yet are in come, once they
+    came. nbytes: of all these.
     """
 
     wanted: Mapping[int, Indices]
     ends: list[int] = field(default_factory=list)
+    layouts: dict[int, Layout] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     asked: Asked[list[bytes]] | None = None
     come: dict[Run, bytes] | None = None
@@ -243,10 +245,11 @@ class Mirrors:
         """
         if ahead.asked is not None:
             return True
-        opened = {index: self._open[index].layout for index in ahead.wanted if index in self._open}
-        kept = self._kept_ends(index for index in ahead.wanted if index not in opened and index not in self._ends)
+        opened, unknown = ahead.layouts, [index for index in ahead.wanted if index not in ahead.layouts]
+        opened |= {index: self._open[index].layout for index in unknown if index in self._open}
+        kept = self._kept_ends(index for index in unknown if index not in opened and index not in self._ends)
         opened |= {index: self._layout_of(index, end) for index, end in kept.items()}
-        missing = [index for index in ahead.wanted if index not in opened]
+        missing = [index for index in unknown if index not in opened]
         ends = [index for index in missing if index not in self._ends]
         nbytes = sum(map(self._end_nbytes, ends))
         if not self._has_room_ahead(nbytes):
@@ -530,15 +533,20 @@ def _pages_in(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
 
 
 def _around(pages: Indices, count: int, most: int, stop: int) -> Indices:
-    """The pages of a file that lie in the same `count` as one of these, at multiples of that, and before `stop`.
+    """The pages of a file that lie in the same `count` as one of these, at multiples of that, and before `stop`; not of
+    those of which as many stand in a row, which are worth a request by themselves.
 
-    most: of them, about; of these alone otherwise. pages: ascending.
+    most: of them, about. pages: ascending.
 
     >>> _around(np.array([1, 9, 10, 23]), 4, 100, 22).tolist(), _around(np.array([1, 9]), 4, 4, 22).tolist()
     ([0, 1, 2, 3, 8, 9, 10, 11, 20, 21], [0, 1, 2, 3])
+    >>> _around(np.array([1, 9, 10, 11, 12]), 4, 100, 22).tolist()
+    [0, 1, 2, 3]
     """
     if count < 1:
         return pages[:0]
+    row = np.append(0, np.cumsum(np.diff(pages) > 1))
+    pages = pages[np.bincount(row)[row] < count]
     firsts = np.unique(pages // count)[: most // count] * count
     found: Indices = (firsts[:, None] + np.arange(count)).reshape(-1)
     return found[found < stop]
