@@ -25,7 +25,7 @@ MAPS_NBYTES = 4 * 4096
 PLENTY = 2**30
 
 
-def noise(seed, size=4000):
+def noise(seed, size=10_000):
     """A record that does not compress."""
     return np.random.default_rng(seed).bytes(size)
 
@@ -34,7 +34,7 @@ def noise(seed, size=4000):
 def served(tmp_path):
     (tmp_path / "data").mkdir()
     for number in range(2):
-        write_file(tmp_path / "data" / f"{number}.array_record", (noise(500 * number + i) for i in range(500)))
+        write_file(tmp_path / "data" / f"{number}.array_record", (noise(200 * number + i) for i in range(200)))
     found = HttpFiles(tmp_path / "data")
     yield found
     found.close()
@@ -51,8 +51,8 @@ def reader_of(served, cache, limit=PLENTY, **options):
 
 
 def epoch(reader, seed=0):
-    """Every record, by reads of 50, checked."""
-    for records in np.split(np.random.default_rng(seed).permutation(1000), 20):
+    """Every record, by reads of 20, checked."""
+    for records in np.split(np.random.default_rng(seed).permutation(400), 20):
         assert reader.read(records) == [noise(i) for i in records.tolist()]
 
 
@@ -115,10 +115,10 @@ def test_what_is_cut_on_the_disk_while_it_is_read_gives_nothing_else(served, cac
 
 def test_processes_read_for_one_another(served, cache):
     one, other = reader_of(served, cache), reader_of(served, cache)
-    one.read(np.arange(0, 1000, 2))
-    other.read(np.array([0, 999]))  # has its files open
+    one.read(np.arange(0, 400, 2))
+    other.read(np.array([0, 399]))  # has its files open
     served.count()
-    assert other.read(np.arange(0, 1000, 2)) == [noise(i) for i in range(0, 1000, 2)]
+    assert other.read(np.arange(0, 400, 2)) == [noise(i) for i in range(0, 400, 2)]
     assert served.count() == (0, 0)
     one.close()
     other.close()
@@ -198,17 +198,17 @@ def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, 
     left = reader_of(served, cache)
     epoch(left)
     used = on_disk(cache)
-    write_file(tmp_path / "data" / "2.array_record", (noise(2000 + i) for i in range(500)))
+    write_file(tmp_path / "data" / "2.array_record", (noise(2000 + i) for i in range(200)))
     remote = Remote(nbytes=0, cache_dir=str(cache), cache_nbytes=used + 100_000)
     reader = ArrayRecordReader.of(f"{served.url}/2.array_record", remote=remote)
-    reader.read(np.arange(500))
+    reader.read(np.arange(200))
     assert len(kept_in(cache)) == 3
     assert all(kept.is_in_use for kept in kept_in(cache))
     left.close()
     disk = reader._mirrors._disk
     disk._full_until = 0.0
     reader.close()
-    assert reader.read(np.arange(500)) == [noise(2000 + i) for i in range(500)]
+    assert reader.read(np.arange(200)) == [noise(2000 + i) for i in range(200)]
     assert on_disk(cache) <= used + 100_000
     (mine,) = [kept for kept in kept_in(cache) if kept.is_in_use]
     assert mine.url.endswith("2.array_record")
@@ -228,7 +228,7 @@ def test_a_cache_that_is_full_looks_over_its_folder_once_in_a_while(served, cach
 
 def test_a_reader_that_is_dropped_leaves_nothing_in_use(served, cache):
     reader = reader_of(served, cache)
-    reader.read(np.arange(0, 1000, 9))
+    reader.read(np.arange(0, 400, 9))
     assert all(kept.is_in_use for kept in kept_in(cache))
     del reader
     gc.collect()
@@ -239,9 +239,9 @@ def assert_read_anew_once_replaced(tmp_path, served, cache):
     reader = reader_of(served, cache)
     epoch(reader)
     reader.close()
-    write_file(tmp_path / "data" / "0.array_record", (noise(7000 + i) for i in range(500)))
+    write_file(tmp_path / "data" / "0.array_record", (noise(7000 + i) for i in range(200)))
     again = reader_of(served, cache)
-    assert again.read(np.arange(0, 1000, 9)) == [noise(7000 + i if i < 500 else i) for i in range(0, 1000, 9)]
+    assert again.read(np.arange(0, 400, 9)) == [noise(7000 + i if i < 200 else i) for i in range(0, 400, 9)]
     again.close()
 
 
@@ -296,7 +296,7 @@ def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
 
 def test_what_is_removed_while_it_is_looked_at_is_left_out(served, cache, monkeypatch):
     reader = reader_of(served, cache)
-    reader.read(np.array([0, 999]))
+    reader.read(np.array([0, 399]))
     reader.close()
     by_age = disk_cache._by_age
 
@@ -325,7 +325,7 @@ def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(ser
         "    write(fd, data, start)\n"
         "disk_cache._write = killed\n"
         "remote = Remote(nbytes=0, gap_nbytes=0, cache_dir=sys.argv[2], cache_nbytes=1_500_000)\n"
-        "ArrayRecordReader.of(sys.argv[1], remote=remote).read(np.arange(0, 500, 2))\n"
+        "ArrayRecordReader.of(sys.argv[1], remote=remote).read(np.arange(0, 200, 2))\n"
     )
     for number in (1, 2, 2):
         run = [sys.executable, "-c", script, f"{served.url}/0.array_record", str(cache), str(number)]
@@ -371,10 +371,10 @@ def test_a_disk_that_is_full_or_cannot_be_written_is_told_once_and_nothing_else_
 
 def test_clearing_leaves_what_is_read_and_what_is_not_the_caches(served, cache):
     reader = reader_of(served, cache)
-    reader.read(np.arange(0, 400))
+    reader.read(np.arange(0, 160))
     reader.close()
     cache.joinpath("mine.pages").write_bytes(b"x")
-    reader.read(np.arange(500, 900))  # of the second file
+    reader.read(np.arange(200, 360))  # of the second file
     freed, num_in_use = clear(cache)
     assert freed > 1_500_000
     assert num_in_use == 1
@@ -382,7 +382,7 @@ def test_clearing_leaves_what_is_read_and_what_is_not_the_caches(served, cache):
     (kept,) = kept_in(cache)
     assert kept.is_in_use
     served.count()
-    reader.read(np.arange(500, 900))
+    reader.read(np.arange(200, 360))
     assert served.count() == (0, 0)
     reader.close()
     assert clear(cache)[1] == 0
@@ -397,9 +397,9 @@ def test_reading_ahead_asks_for_nothing_that_is_kept(served, cache):
     reader.close()
     remote = Remote(gap_nbytes=0, cache_dir=str(cache), cache_nbytes=PLENTY)
     again = ArrayRecordReader.of([f"{served.url}/{number}.array_record" for number in range(2)], remote=remote)
-    again.read(np.array([0, 500]))
+    again.read(np.array([0, 200]))
     served.count()
-    reads = np.split(np.random.default_rng(3).permutation(1000), 20)
+    reads = np.split(np.random.default_rng(3).permutation(400), 20)
     for records in reads:
         again.expect(records)
     for records in reads:
@@ -417,7 +417,7 @@ def test_threads_and_readers_share_a_cache_that_is_too_small(served, cache):
         try:
             for turn in range(20):
                 reader = readers[(seed + turn) % 2]
-                records = rng.integers(0, 1000, 40)
+                records = rng.integers(0, 400, 16)
                 assert reader.read(records) == [noise(i) for i in records.tolist()]
                 if turn % 5 == seed:
                     reader.close()
