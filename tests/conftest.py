@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import signal
 import sys
@@ -140,12 +141,16 @@ def ray_local(ray_of_modules: LocalRay, by_value: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the module defines travels to actors by value, as that of a script does.
+    """What the module and those that it imports from define travels to actors by value, as that of a script does.
 
     They would import the module otherwise, and with it JAX: more CPU than all else that an actor of a test needs.
     """
     from ray import cloudpickle
 
-    cloudpickle.register_pickle_by_value(request.module)
+    named = {getattr(value, "__module__", None) for value in vars(request.module).values()}
+    modules = {sys.modules[name] for name in named if name and re.match(r"tests\..*\btest_", name)} | {request.module}
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     yield
-    cloudpickle.unregister_pickle_by_value(request.module)
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)

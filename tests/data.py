@@ -115,3 +115,15 @@ class Called:
         with self.path.open("ab") as file:
             file.write(b".")
         return element
+
+
+class Noted:
+    """Notes each record that is read, whoever reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, element: Any) -> Any:
+        with self.path.open("a") as file:
+            file.write(f"{element['index']}\n")
+        return element

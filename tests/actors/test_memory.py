@@ -32,7 +32,7 @@ MOST_NBYTES = 4 * 2**30
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(by_value: None) -> Iterator[Cluster]:
     head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
     # what does not fit is then made in files on disk, after a wait of 2 s in which there might be room
     no_spilling = {"_system_config": {"automatic_object_spilling_enabled": False}}

@@ -21,6 +21,8 @@ from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import decode, record, write_files
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("by_value")
+
 
 class Fork:
     """Forks a process that sleeps and holds what it has inherited; and then ends, or reads on."""

@@ -1,6 +1,7 @@
 """A stream whose elements take long: every chunk is being read when something happens.
 
 SLOW_STREAM names a file: once it is there, elements take so long that who waits for a chunk waits for minutes.
+Imports no jax: what it does runs in actors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import os
 import time
 from typing import Any
 
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import decode
 
 
@@ -19,5 +19,7 @@ def slowly(stored: bytes) -> dict[str, Any]:
     return {"index": decode(stored)["index"]}
 
 
-def make(paths: Any) -> ArrayRecordSourceModule:
+def make(paths: Any) -> Any:
+    from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(shuffle_files=True), paths, transforms=[slowly])

@@ -20,7 +20,7 @@ from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import decode, write_files
+from tests.data import Noted, decode, write_files
 from tests.resume import assert_equal
 from tests.waiting import until
 
@@ -41,18 +41,6 @@ if sys.argv[5] == "killed":
     time.sleep(1000)
 source.close()
 """
-
-
-class Noted:
-    """Notes each record that is read, whoever reads it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __call__(self, element: Any) -> Any:
-        with self.path.open("a") as file:
-            file.write(f"{element['index']}\n")
-        return element
 
 
 def make(directory: Path) -> ArrayRecordSourceModule:
