@@ -364,22 +364,22 @@ def test_a_long_wait_says_for_whom_and_what(files: list[Path], tmp_path: Path, c
 
 
 SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
 import ray
 if __name__ == "__main__":
     ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     from datarax_ray import RaySource
     from datarax_ray.feed.stream import StreamOptions
     from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=300)
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=60)
     with RaySource(ArrayRecordSourceModule(config, sys.argv[1]), num_actors=2, num_cpus=1, chunk_size=30) as source:
         for number, batch in enumerate(source.batches(0, StreamOptions(4))):
             if number in (5, 300):
                 while len(source._actors.actors()) < 2:
-                    pass
+                    time.sleep(0.02)
                 os.kill(source.stats()[number % 2]["pid"], signal.SIGKILL)
         while len(source._actors.actors()) < 2:
-            pass
+            time.sleep(0.02)
 
     @ray.remote
     def crash():
