@@ -247,7 +247,7 @@ def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[.
     assert [b["square"].tolist() for b in batches] == [(b["index"] ** 2).tolist() for b in batches]
     assert all(len(state.encode()) < 4096 for state in states)
     # a chunk in flight at a time, so that most is read after the kill
-    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=8, max_nbytes=1) as distributed:
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=8, max_nbytes=1) as distributed:
         assert_equal([on_host(b) for b in pipeline(distributed)], batches)
         resumed = pipeline(distributed)
         resumed.set_state(json.loads(states[3]))

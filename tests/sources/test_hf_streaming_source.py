@@ -140,7 +140,8 @@ def test_every_epoch_has_every_element_once_in_another_order(corpus: list[str]) 
 
 
 @pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize("kind", ["plain", "shuffled", "transforms"])
+# of these "transforms" is shuffled as well, and test_every_source.py has a shuffled stream without any
+@pytest.mark.parametrize("kind", ["plain", pytest.param("shuffled", marks=pytest.mark.slow), "transforms"])
 def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpus: list[str], kind: str) -> None:
     dataset = stream(corpus)
     transforms = [LongLines(), Noise()] if kind == "transforms" else []
