@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import ObjectLostError
 
+from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 from datarax_ray.read.identity.held_values import held_values
 from datarax_ray.read.identity.module_values import TooLargeError, module_values, script_values
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
@@ -136,6 +137,8 @@ class _Pickler(ray.cloudpickle.CloudPickler):
 
     def reducer_override(self, value: Any) -> Any:
         found = super().reducer_override(value)
+        if isinstance(value, TEXT):  # before the pickler, which asks for it next, and Ray's of a large description
+            keep_class(type(value))
         if isinstance(value, types.ModuleType | type | types.FunctionType):
             self.modules.add(module_of(value))
             if is_users(value):

@@ -369,6 +369,17 @@ def test_an_object_with_something_of_its_own_in_each_process_is_no_other(users: 
     assert sys.modules["users_own"].scale(1) == 8
 
 
+def test_nuls_at_the_end_of_numpys_text_travel_and_are_seen(users: Users) -> None:
+    text = "import numpy as np\n\nKEY = np.bytes_(b'k')\n\ndef is_key(x):\n    return KEY == x\n"
+    module = users("users_nuls", text)
+    module.KEY = np.bytes_(b"k\0")
+    code = sent(module.is_key)
+    assert pickle.loads(code.values[0].pickled) == b"k\0"
+    assert code.values[0].is_here
+    module.KEY = np.bytes_(b"k")
+    assert not code.values[0].is_here
+
+
 def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(users: Users) -> None:
     module = users("users_late", "SCALE = 1\n\ndef scale(x):\n    return x * SCALE\n")
     code = sent(module.scale)

@@ -34,7 +34,12 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
 from tests import oracle
 from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
@@ -295,6 +300,64 @@ def test_a_transform_that_reuses_its_buffer_gives_the_plain_loops_stream(
     for number, batch in enumerate(got):
         rows = want[12 * number : 12 * number + 12]
         oracle.assert_same(batch.columns, {key: [row[key] for row in rows] for key in rows[0]})
+
+
+STOP = np.bytes_(b"\1\0")
+
+
+class Key(np.bytes_):
+    def number(self) -> int:
+        return int.from_bytes(self[:], "little")
+
+
+class NotStop:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(int(element["n"]).to_bytes(2, "little") != STOP)
+
+
+class Ends:
+    """Makes values that end in NULs, and passes on what it was given."""
+
+    def __init__(self, mark: Any) -> None:
+        self.mark = mark
+        self.table = np.zeros(0)
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        number = np.bytes_(int(element["n"]).to_bytes(3, "little"))
+        return element | {
+            "key": number,
+            "list": [np.str_("ab\0"), {"in": (number, Key(b"k\0"))}],
+            "objects": np.array([np.bytes_(b"z\0\0"), None], object),
+            "records": np.array([(np.bytes_(b"r\0"),)], [("r", object)]),
+            "mark": self.mark,
+            "sizes": [len(STOP), len(self.mark), type(self.mark).__name__],
+        }
+
+
+def exactly(value: Any) -> Any:
+    """The value by type and by all of its bytes or characters."""
+    if isinstance(value, dict):
+        return {name: exactly(part) for name, part in value.items()}
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
+        return type(value).__name__, [exactly(part) for part in value]
+    if isinstance(value, np.void):
+        return [exactly(value[name]) for name in value.dtype.names or ()]
+    return type(value).__name__, [*value] if isinstance(value, bytes | str) else np.asarray(value).tolist()
+
+
+@pytest.mark.parametrize("num_numbers", [0, 2**22], ids=["in the request", "an object of its own"])
+def test_text_of_numpy_that_ends_in_nuls_is_the_same_in_one_process(num_numbers: int) -> None:
+    ends = Ends(Key(b"m\0"))
+    ends.table = np.zeros(num_numbers)  # 32 MiB, which Ray pickles itself
+    stored = [{"n": np.int64(n), "text": np.str_("t\0" * n), "key": np.bytes_(b"")} for n in range(5)]
+    config = RandomAccessSourceConfig(num_epochs=1)
+    alone = RandomAccessSource(config, stored, transforms=[ends, NotStop()])
+    with ray_source(alone, 1) as source, Pipeline(source=source, batch_size=4, on_host=True) as read:
+        got = [exactly(batch) for batch in read]
+    with Pipeline(source=alone, batch_size=4, on_host=True) as read:
+        assert got == [exactly(batch) for batch in read]
+    assert got[0]["n"][1] == [0, 2, 3, 4]
+    assert got[0]["key"][1][1] == ("bytes_", [2, 0, 0])
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.elements.columns import as_ragged, leaves, map_leaves
+from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 
 Path = tuple[Any, ...]
 
@@ -109,7 +110,11 @@ def own_items(held: list[Any]) -> list[Any]:
 def copied(value: Any, path: Path = ()) -> Any:
     """The value with a copy of all that may change in it; raises as own does."""
     kind = type(value)
-    if kind in _CONSTANT or (isinstance(value, np.generic) and not isinstance(value, np.void)):
+    if kind in _CONSTANT:
+        return value
+    if isinstance(value, np.generic) and not isinstance(value, np.void):
+        if isinstance(value, TEXT):
+            keep_class(kind)
         return value
     if kind is dict:
         return {name: copied(item, (*path, name)) for name, item in value.items()}

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.elements.text_scalars import said
 from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.referenced_globals import (
     PLACES,
@@ -246,7 +247,7 @@ class _Telling:
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, float | complex | bytes | np.dtype | slice | range):
-            return repr(value)
+            return said(value)
         if depth > _MAX_DEPTH:
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
@@ -271,9 +272,9 @@ class _Telling:
 
     def _item(self, value: Any, depth: int) -> str:
         """Of a set, whose order is another in every process: by repr, as long as that says no address and no order."""
-        said = repr(value)
-        is_other = (" at 0x" in said or "frozenset(" in said) and not isinstance(value, str | bytes)
-        return digest(self.value(value, depth)) if is_other else said
+        text = said(value)
+        is_other = (" at 0x" in text or "frozenset(" in text) and not isinstance(value, str | bytes)
+        return digest(self.value(value, depth)) if is_other else text
 
     def _code(self, value: Any, depth: int) -> Any:
         if not inspect.isclass(value) and callable(asked(value, "fingerprint")):

@@ -429,6 +429,21 @@ def _scalar(dtype: Any) -> Decoder:
     return first
 
 
+def _whole_scalar(dtype: Any) -> Decoder:
+    """One that was alone: of text, the NULs at its end are its own, where in an array they fill it up."""
+    read, kind = _array(dtype, (1,)), _dtype(dtype)
+    if kind.kind not in "SU":
+        return _scalar(dtype)
+    order = "be" if kind.str[0] == ">" else "le"
+
+    def text(data: bytes, at: int) -> tuple[Any, int]:
+        _, end = read(data, at)
+        stored = data[at:end]
+        return kind.type(stored if kind.kind == "S" else stored.decode(f"utf-32-{order}", "surrogatepass")), end
+
+    return text
+
+
 def _object_array(shape: Any, nodes: Any, is_ragged: bool) -> Decoder:
     read = _several(nodes, list)
 
@@ -509,7 +524,7 @@ _PLAIN: dict[str, Decoder] = {
 _COMPOSED: dict[str, Callable[..., Decoder]] = {
     "a": _array,
     "r": lambda dtype, shape: _array(dtype, shape, True),
-    "g": _scalar,
+    "g": _whole_scalar,
     "o": _object_array,
     "d": lambda keys, nodes: _several(nodes, lambda values: dict(zip(keys, values, strict=True))),
     "l": lambda nodes: _several(nodes, list),
