@@ -5,6 +5,7 @@ A case is plain values, so that one line of JSON brings it back, and a smaller o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from datarax_ray import ConcatThenSplit, FirstFitPack
+from datarax_ray import ConcatThenSplit, FirstFitPack, materialize
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -25,6 +26,7 @@ from datarax_ray.sources import (
     HFEagerSource,
     HFStreamingConfig,
     HFStreamingSource,
+    MaterializedSource,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
@@ -68,7 +70,8 @@ class Case:
     """One stream, and how it is consumed. steps: names in STEPS, in order. reads: of one source, from its beginning.
 
     skip: [start, stop) of positions that the first leg amends it to leave out. reweighted: the position from which on
-    it amends a mixture to have NEW_WEIGHTS.
+    it amends a mixture to have NEW_WEIGHTS. materialized: 0 or 1: every other leg, from the first or the second on, is
+    read from where the first transforms were run once and written; None for no leg.
     """
 
     kind: str
@@ -88,6 +91,7 @@ class Case:
     reads: tuple[Read, ...] = ()
     skip: tuple[tuple[int, int], ...] = ()
     reweighted: int | None = None
+    materialized: int | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -332,8 +336,24 @@ SOURCES: dict[str, Any] = {
 _IN_BLOCKS = ("array_record 1", "array_record 4", "parquet")
 
 
-def make_source(directory: Path, case: Case) -> Any:
-    return SOURCES[case.kind](directory, case)
+def make_source(directory: Path, case: Case, leg: int = 0) -> Any:
+    """The source of a leg: as it is, or as it was materialised, which is to be the same."""
+    source = SOURCES[case.kind](directory, case)
+    if case.materialized is None or leg % 2 != case.materialized or not (count := _num_once(case)):
+        return source
+    its = replace(case, legs=(), reads=(), skip=(), reweighted=None, materialized=None)
+    folder = directory / f"materialized-{hashlib.sha256(its.to_json().encode()).hexdigest()[:16]}"
+    materialize(source, folder, num_transforms=count, num_shards=min(2, case.num_records))
+    return MaterializedSource(source, folder)
+
+
+def _num_once(case: Case) -> int:
+    """How many of the first transforms are the same wherever a record stands; 0 where one of them is to fail."""
+    if case.kind == "hf stream" or ("fail" in case.steps and case.on_error == "raise"):
+        return 0
+    steps = [*case.steps, *([] if case.packing is None else ["tokens"])]
+    count = next((at for at, step in enumerate(steps) if step in ("noise", "where")), len(steps))
+    return count + case.kind.startswith("array_record")  # of a mixture, as many of each component
 
 
 def _common(case: Case) -> dict[str, Any]:
@@ -383,6 +403,7 @@ def draw(rng: random.Random, *, max_actors: int = 6, kinds: Sequence[str] = tupl
         reads=draw_reads(rng),
         skip=draw_skip(rng, num_records),
         reweighted=rng.choice((None, 0, 1, rng.randrange(2 * num_records))) if kind == "mixture" else None,
+        materialized=rng.choice((None, None, 0, 1)),
     )
 
 
@@ -429,6 +450,8 @@ def smaller(case: Case) -> Iterable[Case]:
         yield replace(case, skip=case.skip[:index] + case.skip[index + 1 :])
     if case.reweighted is not None:
         yield replace(case, reweighted=None)
+    if case.materialized is not None:
+        yield replace(case, materialized=None)
     if len(case.legs) > 1:
         yield replace(case, legs=case.legs[-1:])
         yield replace(case, legs=(replace(case.legs[0], num_batches=1), case.legs[-1]))

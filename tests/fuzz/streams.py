@@ -3,7 +3,8 @@
 A case is a source, an order, transforms, packing and a run of legs: so many trainers and actors read on from the last
 state, which went through JSON, until the next save. In one process, actors are copies of the source that answer in any
 order, lose what they were asked and come and go; with --ray they are real ones, killed and joined meanwhile. Beside
-that, one source is read on in batches of other sizes and one by one, and goes back, without another being made.
+that, one source is read on in batches of other sizes and one by one, and goes back, without another being made. Some
+legs are read from where `materialize` wrote what the first transforms make, and go on from a live one's state.
 
 `--case '{...}'` runs one case again; a failing one is made smaller and printed so. The exit code is 1 where any
 differs.
@@ -201,7 +202,8 @@ def check(case: Case, directory: Path, where: Any) -> None:
     for number, leg in enumerate(case.legs):
         rng = random.Random(f"{case.seed} {number}")
         with ExitStack() as stack:
-            sources = where.trainers(case, leg, make, rng.randrange(2**32), stack)
+            its = partial(make_source, directory, case, number)
+            sources = where.trainers(case, leg, its, rng.randrange(2**32), stack)
             pipelines = [
                 stack.enter_context(_pipeline(case, source, rank, leg.num_trainers))
                 for rank, source in enumerate(sources)

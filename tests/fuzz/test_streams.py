@@ -12,6 +12,7 @@ import pytest
 from datarax_ray.plan import partitions
 from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
 from datarax_ray.plan.shard_scheduling import ShardScheduler
+from datarax_ray.write import materializing
 from tests.fuzz import streams
 from tests.fuzz.stream_cases import Case, Leg, Read, draw
 
@@ -92,6 +93,19 @@ def test_the_loop_sees_what_is_left_out_one_position_too_late(tmp_path: Path, mo
     wrong = streams.outcome(case, tmp_path, streams.InProcess())
     assert wrong is not None
     assert "x in row" in wrong
+
+
+@pytest.mark.parametrize("materialized", [0, 1])
+def test_the_loop_sees_what_was_materialised_without_an_element(
+    materialized: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = replace(PLAIN, steps=("copies", "noise"), materialized=materialized)
+    assert streams.outcome(case, tmp_path / "right", streams.InProcess()) is None
+    right = materializing.record_of
+    monkeypatch.setattr(materializing, "record_of", lambda elements, failed: right([*elements][:1], failed))
+    wrong = streams.outcome(case, tmp_path / "wrong", streams.InProcess())
+    assert wrong is not None
+    assert "of batch" in wrong
 
 
 def test_a_case_is_made_smaller_while_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
