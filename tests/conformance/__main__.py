@@ -15,7 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tests.conformance.loaders import LOADERS
+from tests.conformance.loaders import LOADERS, loader_of
 from tests.conformance.run import CASES, Outcome, Size, run
 
 
@@ -30,9 +30,14 @@ def main() -> int:
     cases = [case for case in CASES if any(part in case.name for part in arguments.case or [""])]
     size = Size(arguments.records, arguments.batch_size)
     progress = Console(stderr=True)
+    try:
+        loader_of(arguments.loader)
+    except ImportError as error:
+        progress.print(f"{arguments.loader} is left out: {error}", soft_wrap=True)
+        return 0
     with tempfile.TemporaryDirectory() as directory:
         outcomes = run(
-            arguments.loader, size, Path(directory), cases, lambda outcome: progress.print(f"  {outcome.case}")
+            arguments.loader, size, Path(directory), cases, lambda outcome: progress.print(f"  {_line(outcome)}")
         )
     if arguments.json:
         print(json.dumps([outcome._asdict() | {"difference": _plain(outcome)} for outcome in outcomes]))
@@ -50,6 +55,11 @@ def table(loader: str, outcomes: list[Outcome]) -> Table:
         counts = ["–"] * 4 if outcome.difference is None else map(str, outcome.difference)
         found.add_row(outcome.case, *counts, str(outcome.restarts), outcome.said[:90])
     return found
+
+
+def _line(outcome: Outcome) -> str:
+    found = "the same" if outcome.is_the_same else outcome.said or outcome.difference
+    return f"{outcome.case}: {found}"
 
 
 def _plain(outcome: Outcome) -> dict[str, int] | None:

@@ -143,7 +143,8 @@ def _start(orders: Orders, readers: int, trainers: int, size: Size) -> _Ended:
     folder.mkdir(exist_ok=True)
     running = []
     for trainer in range(trainers):
-        mine = replace(orders, job=replace(orders.job, readers=readers, trainer=trainer, trainers=trainers))
+        its = {"readers": readers, "trainer": trainer, "trainers": trainers, "scratch": str(folder / "scratch")}
+        mine = replace(orders, job=replace(orders.job, **its))
         path = folder / f"orders-{trainer}.json"
         path.write_text(json.dumps(asdict(mine)))
         (folder / f"said-{trainer}.txt").write_text("")

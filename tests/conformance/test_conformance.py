@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conformance.__main__ import main
 from tests.conformance.compare import Difference, compare, joined
 from tests.conformance.run import CASES, ROOT, Case, Outcome, Size, run
 
@@ -104,4 +106,16 @@ def test_a_loader_that_is_not_there_is_answered_with_those_that_are() -> None:
     command = [sys.executable, "-m", "tests.conformance", "--loader", "tfdata"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode
-    assert "--loader is one of ours, grain, grain_elastic, ray_data, or FILE.py:NAME of another" in done.stderr
+    assert "--loader is one of ours, grain, grain_elastic, ray_data, mosaic, litdata, or FILE.py:NAME" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "module"), [("mosaic", "streaming"), ("litdata", "litdata")])
+def test_a_loader_that_is_not_installed_is_left_out_with_a_line(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["conformance", "--loader", name])
+    assert main() == 0
+    said = capsys.readouterr()
+    assert f"{name} is left out: {module} is not installed: pip install" in said.err
+    assert not said.out

@@ -19,12 +19,14 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-# By name: the module here, and what has to be installed.
+# By name: the module here, what it imports, and what has to be installed for that.
 LOADERS = {
-    "ours": ("ours", "datarax_ray"),
-    "grain": ("grain_data_loader", "grain"),
-    "grain_elastic": ("grain_elastic", "grain"),
-    "ray_data": ("ray_data", "ray"),
+    "ours": ("ours", "datarax_ray", "datarax-ray"),
+    "grain": ("grain_data_loader", "grain", "grain"),
+    "grain_elastic": ("grain_elastic", "grain", "grain"),
+    "ray_data": ("ray_data", "ray", "ray[data]"),
+    "mosaic": ("mosaic", "streaming", "mosaicml-streaming"),
+    "litdata": ("lit", "litdata", "litdata"),
 }
 
 
@@ -40,7 +42,7 @@ def loader_of(name: str) -> Any:
         return getattr(module, attribute)
     if name not in LOADERS:
         raise ValueError(f"--loader is one of {', '.join(LOADERS)}, or FILE.py:NAME of another; got {name!r}")
-    module_name, package = LOADERS[name]
+    module_name, package, distribution = LOADERS[name]
     if importlib.util.find_spec(package) is None:
-        raise ImportError(f"{package} is not installed: pip install {package}")
+        raise ImportError(f"{package} is not installed: pip install {distribution}")
     return importlib.import_module(f"tests.conformance.loaders.{module_name}").Loader

@@ -8,7 +8,7 @@ import grain
 import numpy as np
 from absl import flags
 
-from tests.conformance.loaders.work import Job, decode, files, processes_below, write_array_records
+from tests.conformance.loaders.work import Job, decode, files, workers, write_array_records
 
 # Grain's worker processes read absl's flags, which a script without absl.app.run never parses (grain #1355).
 flags.FLAGS.mark_as_parsed()
@@ -21,6 +21,7 @@ class Decode(grain.transforms.Map):
 
 class Loader:
     write = staticmethod(write_array_records)
+    readers = staticmethod(workers)
 
     def __init__(self, job: Job) -> None:
         source = grain.sources.ArrayRecordDataSource(files(job.directory))
@@ -43,14 +44,3 @@ class Loader:
 
     def restore(self, state: bytes) -> None:
         self._iterator.set_state(state)
-
-    def readers(self) -> list[int]:
-        return [pid for pid in processes_below() if "resource_tracker" not in _command(pid)]
-
-
-def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read()
-    except OSError:
-        return "resource_tracker"

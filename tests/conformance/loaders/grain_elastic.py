@@ -14,7 +14,7 @@ from tests.conformance.loaders.work import Job, decode, files, write_array_recor
 
 class Loader:
     write = staticmethod(write_array_records)
-    readers = grain_data_loader.Loader.readers
+    readers = staticmethod(grain_data_loader.workers)
 
     def __init__(self, job: Job) -> None:
         source = grain.sources.ArrayRecordDataSource(files(job.directory))

@@ -17,7 +17,8 @@ _DECODE_S = 0.002
 class Job:
     """What one trainer is to get: one epoch of the directory, shuffled by the seed, in batches of all trainers.
 
-    readers: processes that read for it; 0 for its own. trainer: which of so many trainers.
+    readers: processes that read for it; 0 for its own. trainer: which of so many trainers. scratch: a folder on the
+    disk of this host, of this run alone and of what starts it again.
     """
 
     directory: str
@@ -27,6 +28,7 @@ class Job:
     trainer: int = 0
     trainers: int = 1
     seed: int = 7
+    scratch: str = ""
 
 
 def decode(record: bytes) -> np.ndarray:
@@ -67,3 +69,15 @@ def processes_below(*names: str) -> list[int]:
         todo += children
         found += [pid for pid in children if commands[pid].startswith(names or "")]
     return sorted(found)
+
+
+def workers() -> list[int]:
+    """The ids of processes that multiprocessing started for this one, but for its own helper."""
+    return [pid for pid in processes_below() if "resource_tracker" not in _command(pid)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:  # it has ended
+        return "resource_tracker"
