@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.forked import check_not_forked
-from datarax_ray.read.waits import wait
+from datarax_ray.read.waits import start, wait
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class BackgroundIterator(Generic[T]):
         self._pending: list[_Item[T]] = []
         self._worker = _Worker(items, cancelled or Cancelled())
         _OPEN.add(self._worker)
-        threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True).start()
+        start(threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True))
 
     def begin(self) -> None:
         """Have the first made now, before anybody asks for it."""

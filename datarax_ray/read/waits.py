@@ -70,6 +70,22 @@ def wait(
             _WAITS[thread] = before
 
 
+def start(thread: threading.Thread) -> None:
+    """Start it. An interrupt meanwhile comes out as it was raised.
+
+    threading waits there for the thread with a Condition, which an interrupt may leave without its lock: then it
+    raises "release unlocked lock" in the interrupt's place.
+    """
+    try:
+        thread.start()
+        return
+    except RuntimeError as error:
+        interrupt = error.__context__
+        if interrupt is None or str(error) != "release unlocked lock":
+            raise
+    raise interrupt
+
+
 def _circle(mine: _Wait, thread: int) -> list[_Wait]:
     """The waits from this one on, where they come back to this thread; else none."""
     found = [mine]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from datarax_ray.read.errors import DeadlockError
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.waits import wait
+from datarax_ray.read.waits import start, wait
 
 
 def test_threads_that_take_two_locks_in_another_order_do_not_wait_for_ever() -> None:
@@ -72,3 +75,38 @@ def test_a_long_wait_is_logged_once_with_who_has_what_is_waited_for_and_at_which
     (message,) = caplog.messages
     assert "the lock of Halved, which thread holding has, at " in message
     assert "threading.py:" in message
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])  # a signal's handler may raise anything
+def test_an_interrupt_wherever_a_thread_is_being_started_comes_out_as_it_is(error: type[BaseException]) -> None:
+    def interrupted_at(step: int) -> bool:
+        """Start one, with an interrupt at this step of its waiting. Returns whether there is such a step."""
+        left = step
+
+        def interrupt(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal left
+            if frame.f_code is threading.Condition.wait.__code__:
+                frame.f_trace_opcodes = True
+                left -= event == "opcode"
+                if not left:
+                    left = -1
+                    raise error
+            return interrupt
+
+        go, was = threading.Event(), sys.gettrace()
+        thread = threading.Thread(target=print, daemon=True)
+        thread.run = go.wait  # type: ignore[method-assign]
+        sys.settrace(interrupt)
+        try:
+            start(thread)
+        except error:
+            return True
+        finally:
+            sys.settrace(was)
+            go.set()
+        return False
+
+    assert interrupted_at(1)
+    assert not interrupted_at(10_000)
+    for step in range(1, 200):
+        interrupted_at(step)
