@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.homes import by_home
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning
@@ -118,10 +119,13 @@ class EmptyEpochs:
 
     drops_alike: whether one of them shows that none will (see transforms.drops_alike). Then the stream ends with an
     error, wherever it began and whatever its chunks. Otherwise a later one may give some, so it goes on, and says so.
+    droppers: what may leave all of them out, for people (see transforms.droppers), beside what was amended.
     """
 
-    def __init__(self, drops_alike: bool) -> None:
+    def __init__(self, drops_alike: bool, droppers: Sequence[str], amendments: Amendments = ()) -> None:
         self._drops_alike = drops_alike
+        may_skip = any(each.positions or each.records for each in amendments)
+        self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
         self._next_told = 1
 
     def seen(self, number: int, what: str, is_empty: bool = False) -> str | None:
@@ -133,13 +137,12 @@ class EmptyEpochs:
             self._next_told = 1
         if number < self._next_told:
             return None
-        why = "the filters drop everything (as one does that ends without `return`), or every record is broken"
         if self._drops_alike or is_empty:
-            raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else why}")
+            raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
         self._next_told = 2 * number
         return (
-            f"no element of {what} was kept, nor of {number} epochs in a row: {why}. What drops them is told their "
-            "position, or draws random numbers, so the stream goes on: a later epoch may give some."
+            f"no element of {what} was kept, nor of {number} epochs in a row: {self._why}. In a later epoch "
+            "that may be otherwise, so the stream goes on."
         )
 
 
@@ -147,8 +150,8 @@ class RecordScheduler:
     """Deals positions of an order over records: each actor gets those whose record is in its partitions.
 
     start: a state, or a position. stop: None for an endless stream. wanted: of every position. first_size: see
-    ChunkLimits. drops_alike: see EmptyEpochs. is_kept: whether actors keep what they have decoded for later reads, so
-    that nobody else should decode it too.
+    ChunkLimits. drops_alike, droppers: see EmptyEpochs. is_kept: whether actors keep what they have decoded for later
+    reads, so that nobody else should decode it too.
     """
 
     def __init__(
@@ -161,6 +164,7 @@ class RecordScheduler:
         wanted: Wanted = EVERYTHING,
         first_size: int = 2**62,
         drops_alike: bool = True,
+        droppers: Sequence[str] = (),
         is_kept: bool = False,
     ) -> None:
         start = StreamState.at(start)
@@ -182,7 +186,7 @@ class RecordScheduler:
         self._stop = stop
         self._wanted = wanted
         self._origin = origin
-        self._empty = EmptyEpochs(drops_alike)
+        self._empty = EmptyEpochs(drops_alike, droppers, start.amendments)
 
     def fit(self, num_actors: int) -> None:
         if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are

@@ -64,6 +64,7 @@ class ShardScheduler:
         wanted: Wanted = EVERYTHING,
         max_actors: int | None = None,
         drops_alike: bool = True,
+        droppers: Sequence[str] = (),
     ) -> None:
         start = StreamState.at(start)
         position, known = start.position, start.extra
@@ -83,7 +84,7 @@ class ShardScheduler:
         self._arrived: dict[int, list[ShardEnd]] = {}  # by the start of their chunk
         self._saved = [(position, known)]  # what states say from a position on; ascending
         self._start, self._last = start, order.last_of(start)
-        self._empty = EmptyEpochs(drops_alike)
+        self._empty = EmptyEpochs(drops_alike, droppers, start.amendments)
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
         self._has_elements = position % EPOCH_POSITIONS > 0  # of the epoch being delivered; those before start count
 

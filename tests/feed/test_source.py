@@ -446,6 +446,19 @@ def test_filters_that_drop_a_whole_epoch_are_an_error_and_not_an_endless_wait(se
         list(stream(description, start=3, batch_size=2, chunk_size=chunk_size))
 
 
+class Nothing:
+    def flat_map(self, element):
+        return []
+
+
+def test_a_stream_without_filters_that_gives_nothing_says_what_may_be_so(sets):
+    found = stream(describe(sets[10], transforms=[decode, Nothing()]), batch_size=2)
+    with pytest.raises(
+        RuntimeError, match="no element of the 10 positions from 0 on was kept: flat_map gives nothing$"
+    ):
+        next(found)
+
+
 class Position:
     def map_with_index(self, position, element):
         return {"position": position}

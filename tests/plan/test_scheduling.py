@@ -2,19 +2,21 @@
 
 import pytest
 
+from datarax_ray.plan.amendments import Amendment
 from datarax_ray.plan.scheduling import EmptyEpochs
 
 
 def test_an_epoch_that_shows_that_none_will_give_an_element_ends_the_stream():
-    empty = EmptyEpochs(drops_alike=True)
+    empty = EmptyEpochs(True, ["the filters drop everything", "every document is empty"])
     assert empty.seen(0, "it") is None
-    with pytest.raises(RuntimeError, match="no element of it was kept: the filters drop everything"):
+    with pytest.raises(RuntimeError, match="no element of it was kept: the filters drop everything, or every document"):
         empty.seen(1, "it")
     with pytest.raises(RuntimeError, match="no element of it was kept: the data is empty"):
-        EmptyEpochs(drops_alike=False).seen(1, "it", is_empty=True)
+        EmptyEpochs(False, ["no"]).seen(1, "it", is_empty=True)
 
 
 def test_others_are_told_of_less_and_less_often_until_an_element_comes():
-    empty = EmptyEpochs(drops_alike=False)
+    empty = EmptyEpochs(False, [], amendments=(Amendment(0, positions=((0, 9),)),))
     counts = [*range(20), 50, 0, 1]
     assert [count for count in counts if empty.seen(count, "it")] == [1, 2, 4, 8, 16, 50, 1]
+    assert "all of it was amended away. In a later epoch" in (empty.seen(60, "it") or "")

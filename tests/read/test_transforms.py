@@ -18,7 +18,7 @@ from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.read.elements.transforms import Progress, drops_alike, element_rng, steps
+from datarax_ray.read.elements.transforms import Progress, droppers, drops_alike, element_rng, steps
 from datarax_ray.read.errors import RecordError
 
 
@@ -458,6 +458,20 @@ def test_an_empty_epoch_shows_that_all_are_where_nothing_that_drops_depends_on_t
     transforms, on_error, is_packed, alike
 ):
     assert drops_alike(steps(transforms), on_error, is_packed) == alike
+
+
+@pytest.mark.parametrize(
+    ("transforms", "on_error", "is_packed", "said"),
+    [
+        ([abs], "raise", True, ["document"]),
+        ([Split()], "raise", False, ["flat_map"]),
+        ([GrainFilter(), Split()], "skip", False, ["filters", "flat_map", "record"]),
+    ],
+)
+def test_what_may_leave_nothing_is_what_the_stream_has(transforms, on_error, is_packed, said):
+    found = droppers(steps(transforms), on_error, is_packed)
+    assert len(found) == len(said)
+    assert all(word in what for word, what in zip(said, found, strict=True))
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

@@ -87,6 +87,18 @@ def drops_alike(todo: Sequence[Step], on_error: OnError, is_packed: bool) -> boo
     return not any(step.kind in ("random_map", "map_with_index") for step in todo[: last + 1])
 
 
+def droppers(todo: Sequence[Step], on_error: OnError, is_packed: bool) -> list[str]:
+    """What may leave nothing of a stream, for people; arguments as of drops_alike."""
+    kinds = {step.kind for step in todo}
+    may_be = {
+        "the filters drop everything (as one does that ends without `return`)": "filter" in kinds,
+        "flat_map gives nothing": "flat_map" in kinds,
+        "every document is empty": is_packed,
+        "every record is broken": on_error != "raise",
+    }
+    return [what for what, is_so in may_be.items() if is_so]
+
+
 def _step(transform: Any, index: int) -> Step:
     if inspect.isclass(transform):
         raise TypeError(f"transform {transform.__name__} is a class; pass an instance of it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read.elements.transforms import OnError, Step, drops_alike, steps
+from datarax_ray.read.elements.transforms import OnError, Step, droppers, drops_alike, steps
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.stream import check_on_error, whole_epochs
 
@@ -59,6 +59,10 @@ class ElementStream:
     def drops_alike(self, is_packed: bool) -> bool:
         """See transforms.drops_alike."""
         return drops_alike(self.steps, self.on_error, is_packed)
+
+    def droppers(self, is_packed: bool) -> list[str]:
+        """See transforms.droppers."""
+        return droppers(self.steps, self.on_error, is_packed)
 
     @property
     def is_kept(self) -> bool:

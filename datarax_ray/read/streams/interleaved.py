@@ -71,6 +71,7 @@ class InterleavedStream(ElementStream):
             wanted=wanted,
             max_actors=self.max_actors,
             drops_alike=not start.amendments and self.drops_alike(wanted.documents is not None),
+            droppers=self.droppers(wanted.documents is not None),
         )
 
     def read(self, request: ShardReadRequest, ended: str = "") -> Block:

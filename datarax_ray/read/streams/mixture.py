@@ -124,6 +124,10 @@ class MixtureStream:
             c.drops_alike(is_packed) for c, weight in zip(self.components, weights, strict=True) if weight
         )
 
+    def droppers(self, is_packed: bool) -> list[str]:
+        """Of all components, each once."""
+        return list(dict.fromkeys(what for each in self.components for what in each.droppers(is_packed)))
+
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
         return scheduler_of(self, self.order, start, stop, wanted)
