@@ -150,6 +150,19 @@ def test_the_disk_never_holds_more_than_the_limit(served, cache, limit):
     other.close()
 
 
+def test_a_smaller_limit_than_before_holds_from_the_first_read_on(served, cache):
+    before = reader_of(served, cache)
+    epoch(before)
+    limit = on_disk(cache) - 1_000_000
+    before.close()
+    reader = reader_of(served, cache, limit)
+    reader.read(np.arange(20))
+    assert on_disk(cache) <= limit + MAPS_NBYTES
+    epoch(reader)
+    assert 0.8 * limit < on_disk(cache) <= limit + MAPS_NBYTES
+    reader.close()
+
+
 def misses(epochs, room, evict):
     """What a cache with room for so many records asks for in these epochs; evict says which one of it gives way, if
     any does, given what is wanted now, what comes and when it was used: a model, of records alone.

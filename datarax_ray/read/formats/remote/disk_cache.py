@@ -6,8 +6,8 @@ is said to be there, and one that is damaged all the same, as by a host that los
 anew: no order of kills, and no full disk, gives other data. Whatever changes is changed under the lock of the folder,
 which ends with its process. What was kept first stays: an epoch wants each page once, or a few times at one place, so
 that in any order it can find no more than what the disk holds when it begins (which is what Belady's optimum finds).
-What gives way is what no process has open, of another version or another dataset, oldest first. Nothing else in the
-folder is touched.
+What gives way is what no process has open, of another version or another dataset, oldest first; of a smaller limit
+than before, whole files until it holds. Nothing else in the folder is touched.
 """
 
 from __future__ import annotations
@@ -214,8 +214,11 @@ class DiskCache:
         if self._lock_fd is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock_fd = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with _flocked(self._lock_fd):  # whatever became of those who used it before
-                os.pwrite(self._lock_fd, _used(self._folder).to_bytes(8, "little"), 0)
+            with _flocked(self._lock_fd):  # whatever became of those who used it before, and however much they kept
+                if (used := _used(self._folder)) > self._limit:
+                    _remove_unused(self._folder, used - self._limit)
+                    used = _used(self._folder)
+                os.pwrite(self._lock_fd, used.to_bytes(8, "little"), 0)
         with _flocked(self._lock_fd):
             yield self._lock_fd
 
