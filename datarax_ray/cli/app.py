@@ -319,6 +319,9 @@ def inspect(
         ),
     ],
     num_elements: Annotated[int, typer.Option(min=0, metavar="N", help="Elements to show.")] = 3,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Write the first 64 pictures, side by side.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what lies there: files, records, sizes, groups and whether they hurt, and the first elements.
@@ -328,12 +331,12 @@ def inspect(
     \b
     Examples:
       datarax-ray inspect 'data/*.array_record'
-      datarax-ray inspect imagefolder:photos --num-elements 1
+      datarax-ray inspect imagefolder:photos --num-elements 1 --sheet photos.png
     """
     with told(err):
         from datarax_ray.cli.inspect import run
 
-        run(paths, num_elements, as_json, out)
+        run(paths, num_elements, as_json, out, sheet)
 
 
 @app.command(short_help="Write a dataset anew, as ArrayRecord or Parquet.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from datarax_ray import DecodeExample, DecodeImage, DecodeJson, DecodeMsgpack, load
+from datarax_ray.cli.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.plan.fingerprint import shown
+from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import record_format
 
 _DECODERS = {
@@ -23,17 +27,24 @@ _DECODERS = {
     "JPEG": DecodeImage,
 }
 _MAX_VALUES = 4
+_MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
 
 
-def run(paths: list[str], num_elements: int, as_json: bool, out: Console) -> None:
-    """Print files, records, sizes, groups with advice, and the first elements, decoded where that can be guessed."""
-    source = load(paths if len(paths) > 1 else paths[0])
-    facts = _facts(source)
-    elements, decoder = _decoded(list(islice(iter(source), num_elements)))
+def run(paths: list[str], num_elements: int, as_json: bool, out: Console, sheet: Path | None = None) -> None:
+    """Print files, records, sizes, groups with advice, and the first elements, decoded where that can be guessed.
+
+    sheet: a .png for the first pictures.
+    """
+    with load(paths if len(paths) > 1 else paths[0]) as source:
+        facts = _facts(source)
+        most = num_elements if sheet is None else max(num_elements, _MAX_PICTURES)
+        elements, decoder = _decoded(list(islice(iter(source), most)))
     if decoder:
         facts["decoder"] = f"{decoder}()"
-    source.close()
-    fields = [(name, _type(values[0]), list(map(_value, values))) for name, values in _fields(elements).items()]
+    if sheet is not None:
+        facts["pictures"] = f"the first {_write_sheet(elements[:_MAX_PICTURES], sheet)} in {sheet}"
+    elements = elements[:num_elements]
+    fields = [(name, _type(values), list(map(_value, values))) for name, values in _fields(elements).items()]
     if as_json:
         plain = [dict(zip(("field", "type", "values"), field, strict=True)) for field in fields]
         out.print_json(json.dumps(facts | {"fields": plain}))
@@ -88,7 +99,35 @@ def _fields(elements: list[Any]) -> dict[str, list[Any]]:
     return {str(name): [element.get(name) for element in elements] for name in names}
 
 
-def _type(value: Any) -> str:
+def _write_sheet(elements: list[Any], sheet: Path) -> int:
+    """Write the pictures of some elements, the first one of each. Returns how many there are."""
+    if sheet.suffix != ".png":
+        raise ValueError(f"{sheet} does not end with .png, and a sheet of pictures is one")
+    pictures = [picture for element in elements if (picture := _picture(element)) is not None]
+    if not pictures:
+        raise ValueError(
+            f"none of the first {len(elements)} elements has a picture: uint8 (height, width, 1 or 3), or the "
+            "bytes of a PNG or JPEG"
+        )
+    sheet.write_bytes(png_of([line_of(pictures[at : at + _LINE]) for at in range(0, len(pictures), _LINE)]))
+    return len(pictures)
+
+
+def _picture(element: Any) -> np.ndarray | None:
+    """The first picture of an element, decoded where it is bytes."""
+    for _, value in leaves(element):
+        if isinstance(value, bytes) and record_format(value) in ("PNG", "JPEG"):
+            with contextlib.suppress(ValueError):  # it only begins as one
+                value = DecodeImage().map(value)["image"]
+        if is_picture(value):
+            return value
+    return None
+
+
+def _type(values: list[Any]) -> str:
+    value = next((value for value in values if value is not None), None)
+    if callable(getattr(value, "__array__", None)):  # of JAX, of a dataset that is formatted so
+        value = np.asarray(value)
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype} {value.shape}" if value.shape else str(value.dtype)
     return type(value).__name__

@@ -16,14 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from datarax_ray.cli.checkpoint import find
+from datarax_ray.cli.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.read.elements.columns import leaves
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
-
-_MAX_SIDE = 2048  # of a contact sheet, in pictures of up to 128 pixels
-_THUMB = 128
 
 
 def locate(
@@ -159,33 +157,18 @@ def _arrow(column: np.ndarray) -> Any:
 
 def _write_sheet(path: Path, batches: Batches) -> int:
     """The first field that holds pictures, uint8 (rows, height, width, 1 or 3): a line of them for each batch."""
-    import cv2
-
-    lines, count = [], 0
+    lines = []
     for _, batch in batches:
         columns = _columns(batch)
-        pictures = next((column for column in columns.values() if _is_pictures(column)), None)
+        pictures = next((column for column in columns.values() if len(column) and is_picture(column[0])), None)
         if pictures is None:
             shapes = {name: (column.dtype.name, column.shape[1:]) for name, column in columns.items()}
             raise ValueError(
                 f"no field holds pictures, uint8 (height, width, 1 or 3): {shapes}; write .npz or .parquet"
             )
-        scale = min(1.0, _THUMB / max(pictures.shape[1:3]))
-        size = tuple(max(1, round(side * scale)) for side in pictures.shape[2:0:-1])
-        shown = [
-            cv2.resize(picture, size, interpolation=cv2.INTER_AREA) for picture in pictures[: _MAX_SIDE // size[0]]
-        ]
-        lines.append(np.hstack([picture.reshape(*picture.shape[:2], -1) for picture in shown]))
-        count += 1
-    width = max(line.shape[1] for line in lines)
-    sheet = np.vstack([np.pad(line, ((0, 0), (0, width - line.shape[1]), (0, 0))) for line in lines])
-    encoded = cv2.imencode(".png", sheet[:, :, ::-1] if sheet.shape[2] == 3 else sheet)[1]
-    path.write_bytes(encoded.tobytes())
-    return count
-
-
-def _is_pictures(column: np.ndarray) -> bool:
-    return column.dtype == np.uint8 and column.ndim == 4 and column.shape[3] in (1, 3)
+        lines.append(line_of(pictures))
+    path.write_bytes(png_of(lines))
+    return len(lines)
 
 
 _WRITERS: Mapping[str, Callable[[Path, Batches], int]] = {

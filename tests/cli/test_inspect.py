@@ -18,9 +18,9 @@ from tests.tables import write_tables
 from tests.tars import write_tar
 
 
-def told(*paths: Any, num_elements: int = 2) -> dict[str, Any]:
+def told(*paths: Any, num_elements: int = 2, sheet: Path | None = None) -> dict[str, Any]:
     out = Console(file=io.StringIO(), width=300)
-    run(list(map(str, paths)), num_elements, True, out)
+    run(list(map(str, paths)), num_elements, True, out, sheet)
     found: dict[str, Any] = json.loads(out.file.getvalue())  # type: ignore[attr-defined]
     return found
 
@@ -63,6 +63,36 @@ def test_a_folder_of_images_shows_their_shape(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "cats" / "a.png"), np.full((5, 4, 3), 9, np.uint8))
     found = told(f"imagefolder:{tmp_path}", num_elements=1)
     assert fields(found)["image"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
+
+
+def test_pictures_stand_side_by_side_in_a_sheet(tmp_path: Path) -> None:
+    (tmp_path / "cats").mkdir()
+    colours = [(i, 255 - i, 10 * i) for i in range(10)]  # BGR
+    for i, colour in enumerate(colours):
+        cv2.imwrite(str(tmp_path / "cats" / f"{i}.png"), np.full((5 + i, 256, 3), colour, np.uint8))
+    found = told(f"imagefolder:{tmp_path}", num_elements=1, sheet=tmp_path / "sheet.png")
+    assert found["pictures"] == f"the first 10 in {tmp_path}/sheet.png"
+    sheet = cv2.imread(str(tmp_path / "sheet.png"))
+    assert sheet.shape == (6 + 7, 8 * 128, 3)  # half of the highest of each line
+    assert sheet[0, 64 : 8 * 128 : 128].tolist() == list(map(list, colours[:8]))
+    assert sheet[6, [64, 192, 320]].tolist() == [*map(list, colours[8:]), [0, 0, 0]]
+
+
+def test_pictures_are_found_as_bytes_in_a_field_too(tmp_path: Path) -> None:
+    grey = cv2.imencode(".png", np.full((4, 4), 7, np.uint8))[1].tobytes()
+    tar = write_tar(tmp_path / "a.tar", [("0.png", grey), ("0.cls", b"1"), ("1.cls", b"2")])
+    assert told(tar, sheet=tmp_path / "sheet.png")["pictures"].startswith("the first 1 in")
+    assert (cv2.imread(str(tmp_path / "sheet.png")) == 7).all()
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    with pytest.raises(ValueError, match="none of the first 1 elements has a picture"):
+        told(tmp_path / "a.jsonl", sheet=tmp_path / "none.png")
+    with pytest.raises(ValueError, match="does not end with .png"):
+        told(tmp_path / "a.jsonl", sheet=tmp_path / "none.jpg")
+
+
+def test_a_field_is_of_the_type_of_its_first_value(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": null}\n{"x": 1}\n')
+    assert fields(told(tmp_path / "a.jsonl"))["x"][0] == "int"
 
 
 def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
