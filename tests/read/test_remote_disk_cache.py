@@ -103,6 +103,21 @@ def test_what_is_kept_is_read_where_it_lies(served, cache):
         reader.close()
 
 
+def test_a_file_that_is_all_there_is_not_any_more_once_some_of_it_is_forgotten(served, cache):
+    reader = reader_of(served, cache)
+    epoch(reader)
+    reader.read(np.arange(1000))  # between the records, too
+    mirrors, wanted = reader._mirrors, np.array([3, 40])
+    mirrors.read(0, 0, 1)
+    assert mirrors._disk.has_all(reader.files[0])
+    mirrors.forget(0, wanted)
+    assert [mirrors.is_kept(0, np.array([each])) for each in (3, 40, 80)] == [False, False, True]
+    assert not mirrors._disk.has_all(reader.files[0])
+    epoch(reader, 1)
+    assert mirrors._disk.has_all(reader.files[0])
+    reader.close()
+
+
 def test_what_is_cut_on_the_disk_while_it_is_read_gives_nothing_else(served, cache):
     reader = reader_of(served, cache)
     for seed in range(2):

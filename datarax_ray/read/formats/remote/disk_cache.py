@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import logging
@@ -74,6 +75,7 @@ class DiskCache:
 
     def __init__(self, folder: str, limit: int) -> None:
         self._descriptors: dict[str, int | None] = {}  # of NAME.held, by name; None where there is no room for one
+        self._whole: set[str] = set()  # of these names, of whose files every page was there
         self._lock_fd: int | None = None
         self._folder = Path(folder).expanduser()
         self._limit = limit
@@ -91,6 +93,18 @@ class DiskCache:
                     raise OSError(f"{_name(file)}.held was cut")
                 return pages[np.frombuffer(marks, np.uint8)[pages - first] != 0]
         return pages[:0]
+
+    def has_all(self, file: _File) -> bool:
+        """Whether every page of the file is there: once that is so, nobody needs to look page by page."""
+        name = _name(file)
+        with self._working():
+            if (fd := self._open(file)) is not None:
+                if name not in self._whole:
+                    marks = os.pread(fd, _num_pages(file), _HEADER_NBYTES)
+                    if len(marks) == _num_pages(file) and not marks.count(0):
+                        self._whole.add(name)
+                return name in self._whole
+        return False
 
     def path_of(self, file: _File) -> str:
         """Where its pages are, each at its place. They are not checked there: for formats that do that themselves."""
@@ -115,6 +129,7 @@ class DiskCache:
                 sums = os.pread(fd, _SUM_NBYTES * (last + 1 - first), _place_of_sum(file, first))
                 is_well = sums == _sums(data)
                 if not is_well:
+                    self._whole.discard(_name(file))
                     os.pwrite(fd, bytes(last + 1 - first), _HEADER_NBYTES + first)
                 found.append(data if is_well else b"")
         return found
@@ -135,6 +150,7 @@ class DiskCache:
     def forget(self, file: _File, pages: Indices) -> None:
         """Have these no more: what is kept of them may be damaged. pages: ascending."""
         with self._working():
+            self._whole.discard(_name(file))
             if len(pages) and (fd := self._open(file)) is not None:
                 for page in pages.tolist():
                     os.pwrite(fd, bytes(1), _HEADER_NBYTES + page)
@@ -142,6 +158,7 @@ class DiskCache:
     def shut(self, file: _File) -> None:
         """This process reads the file no more."""
         with self._threads:
+            self._whole.discard(_name(file))
             if (fd := self._descriptors.pop(_name(file), None)) is not None:
                 os.close(fd)
 
@@ -162,6 +179,7 @@ class DiskCache:
             if fd is not None:
                 _close(fd)
         self._descriptors.clear()
+        self._whole.clear()
         self._lock_fd = None
 
     def _open(self, file: _File) -> int | None:
@@ -357,7 +375,12 @@ def _header(file: _File) -> bytes:
 
 
 def _name(file: _File) -> str:
-    return hashlib.sha256(json.dumps([shown(file.path), file.version, file.nbytes, PAGE]).encode()).hexdigest()[:32]
+    return _named(file.path, file.version, file.nbytes)
+
+
+@functools.lru_cache(2**16)
+def _named(path: str, version: str, nbytes: int) -> str:
+    return hashlib.sha256(json.dumps([shown(path), version, nbytes, PAGE]).encode()).hexdigest()[:32]
 
 
 def _num_pages(file: _File) -> int:

@@ -329,6 +329,8 @@ class Mirrors:
         mirror = self._open.get(index)
         if self._disk is None or mirror is None:
             return False
+        if self._disk.has_all(self._files[index]):
+            return True
         pages = _pages_of(mirror.layout.of(wanted))
         return len(self._disk.held(self._files[index], pages)) == len(pages)
 
