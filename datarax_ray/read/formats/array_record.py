@@ -422,6 +422,8 @@ class ArrayRecordReader:
         self._fetch(parts)
         for index, chosen in parts:
             found += self._read_chosen(index, chosen)
+        if len(found) != len(wanted):
+            raise ValueError(f"{self.files[0].name} and others: asked for {wanted}, got {len(found)} records")
         if len(where) < 2:
             return found
         return list(operator.itemgetter(*where.tolist())(found))
@@ -510,7 +512,8 @@ class ArrayRecordReader:
         if (kept := self._kept_reader(index, wanted)) is not None:
             try:
                 found = read(kept)
-                if self._mirrors.kept_nbytes(index) == file.nbytes:  # of one that was cut there, records are b""
+                is_cut = self._mirrors.kept_nbytes(index) != file.nbytes  # then records are b""
+                if len(found) == count and not is_cut:
                     return found
             except RuntimeError:  # damaged there, perhaps: it comes anew
                 self._mirrors.forget(index, wanted)
