@@ -1,6 +1,9 @@
 """Every way to name files, and every way to name them wrongly."""
 
 import os
+import shutil
+import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
+from tests.data import write_file
 
 FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_shard")
 
@@ -170,3 +174,34 @@ def test_impossible_slices_are_refused(folder):
 def test_a_set_among_the_paths_is_refused(tmp_path):
     with pytest.raises(TypeError, match="has no order"):
         find([{str(tmp_path / "a"), str(tmp_path / "b")}])
+
+
+@pytest.mark.parametrize("named", ["{}", "*"])
+def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
+    file = os.path.join(os.fsencode(tmp_path), b"\xe9.array_record")
+    shutil.copy(write_file(tmp_path / "a.array_record", [b"a"]), file)
+    with pytest.raises(ValueError, match=r"udce9.*a name that is not UTF-8, .*rename it"):
+        find(named.format(os.fsdecode(file)) if named != "*" else f"{tmp_path}/*.array_record")
+
+
+FINDS = """
+import sys
+from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.formats.paths import find
+
+for found in (lambda: find(sys.argv[1]), lambda: find_on(sys.argv[1], None, ["*"])):
+    try:
+        found()
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("named", ["é.array_record", "*.array_record"])
+def test_where_python_takes_no_utf_8_in_names_the_error_has_the_remedy(tmp_path, named):
+    write_file(tmp_path / "é.array_record", [b"a"])
+    env = os.environ | {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", FINDS, str(tmp_path / named)]
+    told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(told) == 2
+    assert all("names of files in ascii here" in line and "PYTHONUTF8=1" in line for line in told)

@@ -14,7 +14,7 @@ from typing import Any
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import FileSlice, check_links, tell_repeats
+from datarax_ray.read.formats.paths import FileSlice, check_links, not_utf_8, tell_repeats
 from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of, shown
 
@@ -55,14 +55,10 @@ def find_on(
             for text in texts
             for file in ([text] if unseen and _is_one_file(text) else _expand(filesystem, text, suffixes))
         )
-    except UnicodeError as error:  # pyarrow's, which names files in UTF-8 alone
-        name = getattr(error, "object", "")
-        raise ValueError(
-            f"{name!r}: a name that is not UTF-8, as those of files and directories that are read here have to be; "
-            "rename it, as by `convmv -f latin1 -t utf-8 --notest`"
-        ) from error
-    if "" not in suffixes:  # else who asks only looks
-        tell_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
+        if "" not in suffixes:  # else who asks only looks
+            tell_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
+    except UnicodeError as error:  # pyarrow names files in UTF-8 alone, Python by the locale
+        raise not_utf_8(getattr(error, "object", "")) from error
     return filesystem, found
 
 

@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,9 +55,11 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
     ArrayRecord files are taken.
 
     Raises: FileNotFoundError where nothing is found; ImportError for a URL whose client is not installed; TypeError for
-    what is no path, and for a set of paths.
+    what is no path, and for a set of paths; ValueError for names that are not UTF-8.
     """
     files = tuple(_each(paths))
+    for file in files:
+        _check_name(file.path)
     if not files:
         raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
     tell_repeats(files, are_local=True)
@@ -78,6 +81,28 @@ def for_people(paths: Any) -> Any:
         return type(paths)(map(for_people, paths))
     name = getattr(paths, "filename", paths)
     return shown(name) if isinstance(name, str) and "://" in name else paths
+
+
+def not_utf_8(name: Any) -> ValueError:
+    """The error for the name of a file or directory that Python or a library cannot say."""
+    if (encoding := sys.getfilesystemencoding()) != "utf-8":
+        return ValueError(
+            f"{name!a}: Python has names of files in {encoding} here, by the locale, and this one is not {encoding}. "
+            "Start the program, and Ray on every node, with PYTHONUTF8=1 in the environment"
+        )
+    return ValueError(
+        f"{name!a}: a name that is not UTF-8, as those of files and directories that are read here have to be; "
+        "rename it, as by `convmv -f latin1 -t utf-8 --notest`"
+    )
+
+
+def _check_name(path: str) -> None:
+    if not path.isascii() and "://" not in path:
+        try:
+            os.fsencode(path)  # as Python needs it
+            path.encode()  # as libraries do
+        except UnicodeError as error:
+            raise not_utf_8(path) from error
 
 
 def check_links(files: Iterable[str]) -> None:
@@ -161,6 +186,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _from_path(path: str) -> Iterator[FileSlice]:
+    _check_name(path)  # else there would be no such file
     if "://" in path:
         yield from _from_url(path)
     elif os.path.isdir(path):
