@@ -71,9 +71,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     process_count: which of how many trainers that divide a batch by rank this is, without such a mesh; None to ask JAX.
     Processes that are to have the same rows (of one data-parallel group) give one index, of as many as there are.
     on_host: give batches as NumPy arrays of this process's rows (see `rows`), for loops that make their own arrays of
-    them; there are no stages then. digest: keep a digest of all that was yielded in the state: one number, the same for
-    any actors and trainers, by which to tell later what a model saw (`datarax-ray diff`); several trainers each keep
-    that of their rows, and PipelineSave adds them up.
+    them; there are no stages then. Arrays inside object columns are to be read: through a RaySource they are shared
+    memory, which cannot be written to. digest: keep a digest of all that was yielded in the state: one number, the
+    same for any actors and trainers, by which to tell later what a model saw (`datarax-ray diff`); several trainers
+    each keep that of their rows, and PipelineSave adds them up.
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
     as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
