@@ -1,9 +1,7 @@
 """What a transform draws from that goes on between elements is seen in its code, before it runs."""
 
-import collections
 import datetime
 import functools
-import itertools
 import logging
 import os
 import random
@@ -11,14 +9,12 @@ import secrets
 import time
 import uuid
 from datetime import date
-from pathlib import Path
 from random import uniform
-from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, kept_value, read_clock, uses_hash
+from datarax_ray.read.identity.kept_random import kept_random, read_clock, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
@@ -270,167 +266,6 @@ def test_the_hash_of_text_is_seen_where_it_decides_something(transform, uses, ca
     assert ("uses hash(), which Python keys anew" in caplog.text) == uses
 
 
-NUMBER = 0
-
-
-def of_global(element):
-    global NUMBER
-    NUMBER += 1
-    return {"x": NUMBER}
-
-
-def counting():
-    number = 0
-
-    def of_outside(element):
-        nonlocal number
-        number += 1
-        return {"x": number}
-
-    return of_outside
-
-
-class Counts:
-    def __init__(self):
-        self.number = 0
-        self.number += 1
-
-    def filter(self, element):
-        self.number += 1
-        return self.number % 2
-
-
-class Sums:
-    def __init__(self):
-        self.offset = 1
-
-    def map(self, element):
-        total = 0
-
-        def add(value):
-            nonlocal total
-            total += value
-
-        add(element["x"])
-        element["x"] += self.offset
-        element["x"] += total
-        return element
-
-
-def of_element(element):
-    element.count += 1
-    return element
-
-
-class Bytes:
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def take(self):
-        self.at += 1
-        return self.data[self.at - 1]
-
-
-def of_reader(element):
-    return {"x": Bytes(element["x"]).take()}
-
-
-class HoldsReader:
-    def __init__(self):
-        self.bytes = Bytes([1])
-
-    def map(self, element):
-        return {"x": self.bytes.take()}
-
-
-@pytest.mark.parametrize(
-    ("transform", "said"),
-    [
-        (of_global, "NUMBER"),
-        (counting(), "number"),
-        (Counts(), "self.number"),
-        (functools.partial(of_global), "NUMBER"),
-        (HoldsReader(), "self.at"),
-        (Sums(), None),
-        (of_reader, None),
-        (of_element, None),
-        (len, None),
-    ],
-)
-def test_a_count_from_element_to_element_is_seen_and_told(transform, said, caplog):
-    assert kept_count(transform) == said
-    RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(3)}, transforms=[transform])
-    told = f"counts on in {said}, in each process on its own" in caplog.text
-    assert told == (said is not None)
-    assert ("map_with_index(position, element)" in caplog.text) == told
-
-
-_SEEN: set[int] = set()
-
-
-class Once:
-    def __init__(self):
-        self.seen = set()
-
-    def filter(self, element):
-        if element["x"] in self.seen:
-            return False
-        self.seen.add(element["x"])
-        return True
-
-
-class OnceByName:
-    def filter(self, element):
-        is_new = element["x"] not in _SEEN
-        _SEEN.add(element["x"])
-        return is_new
-
-
-class OnceInParts:
-    of_class: ClassVar[set[int]] = set()
-
-    def flat_map(self, element):
-        self.of_class.update(element["x"])
-        return [element]
-
-
-class Known:
-    def __init__(self):
-        self.known = {1, 2}
-
-    def filter(self, element):
-        new = set()
-        new.add(element["x"])
-        return element["x"] in self.known and bool(new)
-
-
-class Warns:
-    def __init__(self):
-        self.told = set()
-
-    def map(self, element):
-        self.told.add(element["x"])
-        return element
-
-
-@pytest.mark.parametrize(
-    ("transform", "said"),
-    [
-        (Once(), "self.seen"),
-        (OnceByName(), "_SEEN"),
-        (OnceInParts(), "self.of_class"),
-        (Known(), None),
-        (Warns(), None),
-        (of_module, None),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_a_set_in_which_a_filter_notes_what_it_has_seen_is_told(transform, said, caplog):
-    assert kept_set(transform) == said
-    RandomAccessSource(RandomAccessSourceConfig(), [{"x": 1}], transforms=[transform])
-    assert (f"notes in {said} what it has seen" in caplog.text) == (said is not None)
-
-
 class Stamped:
     def map(self, element):
         return element | {"x": datetime.datetime.now().timestamp()}
@@ -456,112 +291,3 @@ def test_the_time_of_day_is_seen_and_told(transform, said, caplog):
     assert read_clock(transform) == said
     RandomAccessSource(RandomAccessSourceConfig(), [{"x": 0}], transforms=[transform])
     assert [f"reads {said}: where an element holds" in message for message in caplog.messages] == [True] * bool(said)
-
-
-class Moving:
-    def __init__(self):
-        self.mean = 0.0
-
-    def map(self, e):
-        x = e["x"] * 2
-        self.mean = 0.9 * self.mean + x
-        return {"x": self.mean}
-
-
-class Grows:
-    def __init__(self):
-        self.ids = {}
-
-    def map(self, e):
-        return {"x": self.ids.setdefault(e["x"], len(self.ids))}
-
-
-class Last:
-    last = None
-
-    def map(self, e):
-        difference = e["x"] - (e["x"] if self.last is None else self.last)
-        self.last = e["x"]
-        return {"x": difference}
-
-
-class Iterates:
-    def __init__(self):
-        self.numbers = itertools.count()
-
-    def map(self, e):
-        return {"x": next(self.numbers)}
-
-
-class Queued:
-    def __init__(self):
-        self.queue = collections.deque(maxlen=4)
-
-    def map(self, e):
-        self.queue.append(e["x"])
-        return {"x": sum(self.queue)}
-
-
-class Takes:
-    def __init__(self):
-        self.left = [*range(100)]
-
-    def map(self, e):
-        return {"x": self.left.pop()}
-
-
-class HeldGenerator:
-    rng = None
-
-    def random_map(self, e, rng):
-        if self.rng is None:
-            self.rng = rng
-        return {"x": self.rng.random()}
-
-
-class Lazy:
-    """What it keeps decides nothing of later elements: an open file, what was made for a key, the work at hand."""
-
-    def __init__(self):
-        self.words, self.path, self.file, self.made, self.data = None, None, None, {}, b""
-
-    def map(self, e):
-        if self.words is None:
-            words = Path("words").read_text()
-            self.words = words.split()
-        if self.path != e["path"]:
-            self.file = np.load(e["path"])
-            self.path = e["path"]
-        key = e["key"]
-        self.made[key] = self.made.get(key) or len(key)
-        self.made.setdefault(key, key)
-        self.made.pop(key, None)
-        self.data = e["data"]
-        return {"x": self.parse(), "y": list(self.words)}
-
-    def parse(self):
-        parts = []
-        parts.append(self.data)
-        return parts
-
-
-@pytest.mark.parametrize(
-    ("transform", "said"),
-    [
-        (Moving(), "self.mean"),
-        (Grows(), "self.ids"),
-        (Last(), "self.last"),
-        (Iterates(), "self.numbers"),
-        (Queued(), "self.queue"),
-        (Takes(), "self.left"),
-        (HeldGenerator(), "self.rng"),
-        (Lazy(), None),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_is_kept_of_elements_is_seen_and_told(transform, said, caplog):
-    assert kept_value(transform) == said
-    RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)}, transforms=[transform])
-    assert (f"keeps something of its elements in {said}, in each process on its own" in caplog.text) is (
-        said is not None
-    )

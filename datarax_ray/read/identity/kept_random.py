@@ -3,14 +3,12 @@
 The generators of `random` and of numpy.random, and one made once and held, go on from element to element: their
 numbers depend on which process reads what, and when. So the values are others with another number of actors, and after
 a resume. So it is with chance itself (uuid4, os.urandom), with hash(), which Python keys anew in every process for
-text, with the time of day, with what is counted or kept from element to element (self.n += 1, self.last = x), and with
-what a filter has seen before (self.seen.add(key)). Seen is what users' functions load by name; not what a library
-draws, nor what is called through a variable.
+text, and with the time of day. Seen is what users' functions load by name; not what a library draws, nor what is called
+through a variable.
 """
 
 from __future__ import annotations
 
-import ast
 import datetime
 import dis
 import functools
@@ -19,12 +17,10 @@ import os
 import random
 import secrets
 import sys
-import textwrap
 import time
 import types
 import uuid
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,125 +70,13 @@ def read_clock(transform: Any) -> str | None:
     return None
 
 
-def kept_count(transform: Any) -> str | None:
-    """Where the transform's code counts on from element to element ("self.n"); None where nothing is seen."""
-    staying = _staying(transform)
-    for function, _ in _called(transform):
-        outside = function.__code__.co_freevars
-        stays = (function.__module__, function.__qualname__.rpartition(".")[0]) in staying
-        for code in code_objects(function.__code__):
-            steps = [
-                step for step in dis.get_instructions(code) if step.opname not in _SILENT and step.opname != "SWAP"
-            ]
-            for before, step in pairwise(steps):
-                if before.opname != "BINARY_OP" or not before.argrepr.endswith("="):
-                    continue
-                if step.opname == "STORE_GLOBAL" or (step.opname == "STORE_DEREF" and step.argval in outside):
-                    return str(step.argval)
-                threes = zip(steps, steps[1:], steps[2:], strict=False)  # self, twice, and its attribute
-                loaded = {
-                    three[2].argval for three in threes if three[0].argval == "self" and three[1].opname == "COPY"
-                }
-                if stays and step.opname == "STORE_ATTR" and step.argval in loaded:
-                    return f"self.{step.argval}"
-    return None
-
-
-def kept_value(transform: Any) -> str | None:
-    """Where an object that is a transform keeps what it made of an element for those that come ("self.last", a mean
-    that moves, a vocabulary that grows, an iterator); None where nothing is seen. What is only opened, loaded or noted
-    under a key once is no such thing.
-    """
-    staying = _staying(transform)
-    for function, _ in _called(transform):
-        if (function.__module__, function.__qualname__.rpartition(".")[0]) in staying and (said := _kept_in(function)):
-            return said
-    return None
-
-
-@functools.cache
-def _kept_in(function: types.FunctionType) -> str | None:
-    """The attribute of `self` in which the text of a method keeps something of its arguments, or of itself."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return None
-    code = function.__code__
-    of_element = {*code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]}
-    compared = {id(node.left) for node in ast.walk(tree) if isinstance(node, ast.Compare) and _is_other(node)}
-    loaded: dict[str, tuple[int, int]] = {}  # where each attribute is first loaded, but to see whether it is another
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in compared:
-            said, at = ast.unparse(node), (node.lineno, node.col_offset)
-            loaded[said] = min(loaded.get(said, at), at)
-
-    def is_made(node: ast.AST) -> bool:
-        return any(isinstance(each, ast.Name) and each.id in of_element for each in ast.walk(node))
-
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                said, end = ast.unparse(target), (node.end_lineno or 0, node.end_col_offset or 0)
-                if isinstance(target, ast.Name) and is_made(node.value):
-                    of_element.add(said)
-                elif said.startswith("self.") and loaded.get(said, end) < end and is_made(node.value):
-                    return said
-        elif isinstance(node, ast.Call):
-            owner, _, method = ast.unparse(node.func).rpartition(".")
-            if method == "next" and node.args and (said := ast.unparse(node.args[0])).startswith("self."):
-                return said
-            grows = method == "setdefault" and any(f"len({owner})" in ast.unparse(each) for each in node.args)
-            takes = method in ("pop", "popleft") and not node.args
-            adds = method in ("append", "appendleft") and any(map(is_made, node.args))
-            if owner.startswith("self.") and owner.count(".") == 1 and (grows or takes or adds):
-                return owner
-    return None
-
-
-def _is_other(node: ast.Compare) -> bool:
-    """Whether it asks for another value than there was: of what is kept with the last file, say, to read on in it."""
-    return isinstance(node.ops[0], ast.NotEq)
-
-
-def kept_set(transform: Any) -> str | None:
-    """The set in which a filter or flat_map notes what it has seen ("self.seen"); None where nothing is seen."""
-    if not any(callable(asked(transform, method)) for method in ("filter", "flat_map")):
-        return None  # a map may note for which it has warned
-    for function, _ in _called(transform):
-        outside = {**function.__globals__, **cells(function)}
-        for code in code_objects(function.__code__):
-            steps = [step for step in dis.get_instructions(code) if step.opname not in _SILENT]
-            for before, step in pairwise(steps):
-                if step.opname not in ("LOAD_ATTR", "LOAD_METHOD") or step.argval not in ("add", "update"):
-                    continue
-                is_outside = before.opname in ("LOAD_GLOBAL", "LOAD_DEREF")
-                if is_outside and isinstance(outside.get(before.argval), set):
-                    return str(before.argval)
-                if before.opname == "LOAD_ATTR" and isinstance(asked(transform, before.argval), set):
-                    return f"self.{before.argval}"
-    return None
-
-
-def _staying(transform: Any) -> set[tuple[str, str]]:
-    """The classes, by module and name, of the transform and of what its attributes hold; others have an object for each
-    element: one that reads its bytes, say, and counts them.
-    """
-    while isinstance(transform, functools.partial):
-        transform = transform.func
-    transform = asked(transform, "__self__", transform)  # of a bound method
-    kept = [transform, *asked(transform, "__dict__", {}).values()]
-    return {(base.__module__, base.__qualname__) for value in kept for base in type(value).__mro__}
-
-
 def _all_loaded(transform: Any, entered: Iterable[str] | None = None) -> Iterator[tuple[str, Any]]:
     """What the functions of a transform load each time that they are called; see _loaded."""
-    for function, held in _called(transform, entered):
+    for function, held in called(transform, entered):
         yield from _loaded(function, held)
 
 
-def _called(
-    transform: Any, entered: Iterable[str] | None = None
-) -> Iterator[tuple[types.FunctionType, dict[str, Any]]]:
+def called(transform: Any, entered: Iterable[str] | None = None) -> Iterator[tuple[types.FunctionType, dict[str, Any]]]:
     """The functions of a transform that are called for its elements, and the generators that its attributes hold."""
     while isinstance(transform, functools.partial):
         transform = transform.func
@@ -203,7 +87,7 @@ def _called(
         transform = asked(transform, "__self__", transform)  # of a bound method
         roots = [base for base in type(transform).__mro__ if is_users(base)]
         if entered is not None:
-            roots = _reached(type(transform), entered)
+            roots = reached_methods(type(transform), entered)
         held = {
             name: value for name, value in getattr(transform, "__dict__", {}).items() if isinstance(value, _GENERATORS)
         }
@@ -212,7 +96,7 @@ def _called(
             yield function, held
 
 
-def _reached(kind: type, entered: Iterable[str]) -> list[types.FunctionType]:
+def reached_methods(kind: type, entered: Iterable[str]) -> list[types.FunctionType]:
     """These methods of users' classes, and those that they name, and so on."""
     found: dict[str, types.FunctionType] = {}
     waiting = list(entered)

@@ -82,7 +82,7 @@ def read_beside(root: Any) -> list[tuple[str, Any]]:
         written |= {_as_read(function, name) for name in _written(function)}
         found |= _attributes(_loads(function, package), package, written)
     for name, function in functions.items():
-        if isinstance(function, types.FunctionType) and (_defaults(function) or cells(function)):
+        if isinstance(function, types.FunctionType) and (defaults(function) or cells(function)):
             found[name] = kept(function)  # as earlier releases, though all that it holds be written to
     return [(name, found[name]) for name in sorted(found.keys() - written)]
 
@@ -421,7 +421,7 @@ def _held_code(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     and the classes of objects that it loads so. By names that nothing has.
     """
     loaded = {name for code in code_objects(function.__code__) for name in code.co_names} & function.__globals__.keys()
-    held = cells(function) | _defaults(function) | {name: function.__globals__[name] for name in loaded}
+    held = cells(function) | defaults(function) | {name: function.__globals__[name] for name in loaded}
     for name, value in held.items():
         while isinstance(value, functools.partial):
             value = value.func
@@ -570,7 +570,7 @@ def _as_read(function: types.FunctionType, written: str) -> str:
 
 def kept(function: types.FunctionType) -> dict[str, Any]:
     """The defaults and the closure of a function, by name, without a table that it fills itself."""
-    if not (held := _defaults(function) | cells(function)):
+    if not (held := defaults(function) | cells(function)):
         return {}
     own = _written(function) | {f"{function.__module__}.{each}" for each in _rebound(function)}
     return {name: value for name, value in held.items() if f"{function.__module__}.{name}" not in own}
@@ -582,7 +582,7 @@ def _rebound(function: types.FunctionType) -> set[str]:
     return {step.argval for step in steps if step.opname == "STORE_DEREF"}
 
 
-def _defaults(function: types.FunctionType) -> dict[str, Any]:
+def defaults(function: types.FunctionType) -> dict[str, Any]:
     code, values = function.__code__, function.__defaults__ or ()  # its __signature__ may say anything
     names = code.co_varnames[: code.co_argcount]
     return dict(zip(names[len(names) - len(values) :], values, strict=True)) | (function.__kwdefaults__ or {})

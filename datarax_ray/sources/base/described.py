@@ -17,7 +17,8 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.identity.kept_random import kept_count, kept_random, kept_set, kept_value, read_clock, uses_hash
+from datarax_ray.read.identity.kept_random import kept_random, read_clock, uses_hash
+from datarax_ray.read.identity.kept_state import kept_state
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig
@@ -49,7 +50,8 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
                     "hashlib, which are the same everywhere",
                     label,
                 )
-            if said := kept_count(transform):
+            kept = kept_state(transform)
+            if said := kept.get("count"):
                 logger.warning(
                     "%s counts on in %s, in each process on its own: what is made of that is another with every number "
                     "of actors, and after a resume. Give an object with map_with_index(position, element), where the "
@@ -57,14 +59,14 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
                     label,
                     said,
                 )
-            elif said := kept_value(transform):
+            elif said := kept.get("value"):
                 logger.warning(
                     "%s keeps something of its elements in %s, in each process on its own: what is made of that is "
                     "another with every number of actors, and after a resume. Make each element of its own data alone",
                     label,
                     said,
                 )
-            if said := kept_set(transform):
+            if said := kept.get("set"):
                 logger.warning(
                     "%s notes in %s what it has seen, in each process on its own: what it leaves out is another with "
                     "every number of actors, and after a resume. Drop what comes twice before the data is written, or "
