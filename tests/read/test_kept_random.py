@@ -14,7 +14,7 @@ from random import uniform
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_random import kept_random, read_clock, uses_hash
+from datarax_ray.read.identity.kept_random import kept_random, read_clock, read_environment, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
@@ -269,6 +269,29 @@ def test_the_hash_of_text_is_seen_where_it_decides_something(transform, uses, ca
 class Stamped:
     def map(self, element):
         return element | {"x": datetime.datetime.now().timestamp()}
+
+
+class Scaled:
+    def __init__(self):
+        self.by = int(os.environ.get("SCALE", "1"))
+
+    def map(self, element):
+        return element | {"x": element["x"] * self.by}
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (lambda element: {"x": os.environ["HOME"]}, "os.environ"),
+        (lambda element: {"x": os.getenv("HOME")}, "os.getenv"),
+        (Scaled(), None),
+        (lambda element: {"x": os.sep}, None),
+    ],
+)
+def test_the_environment_is_seen_and_told(transform, said, caplog):
+    assert read_environment(transform) == said
+    RandomAccessSource(RandomAccessSourceConfig(), [{"x": 0}], transforms=[transform])
+    assert [f"reads {said}, which is that of their hosts" in text for text in caplog.messages] == [True] * bool(said)
 
 
 class Timed:

@@ -59,6 +59,12 @@ def uses_hash(transform: Any) -> bool:
     return any(value is hash for _, value in _all_loaded(transform))
 
 
+def read_environment(transform: Any) -> str | None:
+    """Where the transform's code asks for the environment ("os.environ"); None where nothing is seen."""
+    asking = (os.environ, os.environb, os.getenv)
+    return next((said for said, value in _all_loaded(transform) if any(value is each for each in asking)), None)
+
+
 def read_clock(transform: Any) -> str | None:
     """The time of day that the transform's code asks for ("time.time"); None where nothing is seen."""
     for said, value in _all_loaded(transform):

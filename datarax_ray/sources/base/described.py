@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Generator
 from typing import Any
@@ -17,7 +18,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.identity.kept_random import kept_random, read_clock, uses_hash
+from datarax_ray.read.identity.kept_random import kept_random, read_clock, read_environment, uses_hash
 from datarax_ray.read.identity.kept_state import kept_state
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
@@ -50,7 +51,9 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
                     "hashlib, which are the same everywhere",
                     label,
                 )
-            kept = kept_state(transform)
+            kept = {}
+            with contextlib.suppress(Exception):  # a warning is no reason to fail, whatever the code looks like
+                kept = kept_state(transform)
             if said := kept.get("count"):
                 logger.warning(
                     "%s counts on in %s, in each process on its own: what is made of that is another with every number "
@@ -71,6 +74,14 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
                     "%s notes in %s what it has seen, in each process on its own: what it leaves out is another with "
                     "every number of actors, and after a resume. Drop what comes twice before the data is written, or "
                     "decide by the element alone",
+                    label,
+                    said,
+                )
+            if said := read_environment(transform):
+                logger.warning(
+                    "%s reads %s, which is that of their hosts in the actors: where an element holds what is made of "
+                    "it, that is another there. Give the value to the transform as an argument, or set it for all by "
+                    "ray.init(runtime_env={'env_vars': ...})",
                     label,
                     said,
                 )
