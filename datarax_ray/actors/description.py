@@ -69,11 +69,12 @@ def unboxed(box: Boxed) -> Any:
             raise DescriptionLostError(str(error)) from None
     try:
         return pickle.loads(box) if isinstance(box, bytes) else box
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, AttributeError) as error:  # or another module of that name
         error.add_note(
             "The program imports it, and the actors do not find it: install it on all nodes, or send it with "
             "ray.init(runtime_env={'working_dir': '...'}) or py_modules. A relative folder in sys.path is another one "
-            "there; give it as an absolute one"
+            "there, and a folder of the same name where the actors run may come first; give an absolute one, and names "
+            "of your own"
         )
         raise
 

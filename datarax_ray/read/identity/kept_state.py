@@ -130,7 +130,8 @@ def _texts(text: str) -> dict[tuple[int, str], list[_Function]]:
     return found
 
 
-def _text(function: types.FunctionType) -> _Function | None:
+def text_of(function: types.FunctionType) -> _Function | None:
+    """The function as it stands in its file; None where that is not known."""
     code = function.__code__
     try:
         nodes = _texts("".join(inspect.findsource(function)[0]))[code.co_firstlineno, code.co_name]
@@ -162,7 +163,7 @@ class _Kept(ast.NodeVisitor):
 
     def __init__(self, function: types.FunctionType, owner: Any, given: dict[str, Any]) -> None:
         self.code = code = function.__code__
-        self.node = _text(function)
+        self.node = text_of(function)
         codes = [*code_objects(code)]
         self.local = {name for each in codes for name in (*each.co_varnames, *each.co_cellvars)} - {*code.co_freevars}
         held = {name: value for name, value in (defaults(function) | given).items() if isinstance(value, _MUTABLE)}

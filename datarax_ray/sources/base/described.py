@@ -20,6 +20,7 @@ from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.identity.kept_random import kept_random, read_clock, read_environment, uses_hash
 from datarax_ray.read.identity.kept_state import kept_state
+from datarax_ray.read.identity.set_order import listed_set
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig
@@ -51,9 +52,17 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
                     "hashlib, which are the same everywhere",
                     label,
                 )
-            kept = {}
+            kept, listed = {}, None
             with contextlib.suppress(Exception):  # a warning is no reason to fail, whatever the code looks like
-                kept = kept_state(transform)
+                kept, listed = kept_state(transform), listed_set(transform)
+            if listed:
+                logger.warning(
+                    "%s makes a list of %s, a set of text, whose order is another in every process: so it is another "
+                    "with every actor, and after a resume. Write sorted(%s)",
+                    label,
+                    listed,
+                    listed,
+                )
             if said := kept.get("count"):
                 logger.warning(
                     "%s counts on in %s, in each process on its own: what is made of that is another with every number "
