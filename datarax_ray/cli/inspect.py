@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from datarax_ray import DecodeExample, DecodeImage, DecodeJson, DecodeMsgpack, load
-from datarax_ray.cli.contact_sheet import is_picture, line_of, png_of
+from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import record_format

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from datarax_ray.cli.checkpoint import find
-from datarax_ray.cli.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.cli.target import pipeline_of
+from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.read.elements.columns import leaves
 
 if TYPE_CHECKING:

@@ -78,14 +78,13 @@ def rates(where: Any, num_actors: int, server: Server, num_epochs: int = 1, **se
     decode = DecodeRaw("uint8", (RECORD_NBYTES,), "x")
     source = RaySource(ArrayRecordSourceModule(config, where, transforms=[decode]), num_actors=num_actors, num_cpus=0.5)
     with Pipeline(source=source, batch_size=BATCH, on_host=True) as pipeline:
-        start = began = time.perf_counter()
-        sent_before, count = server.sent, 0
-        for _ in pipeline:
-            count += 1
-            if began == start and time.perf_counter() > start + WARM_UP_S:
-                began, sent_before, count = time.perf_counter(), server.sent, 0
+        begin = warm = time.perf_counter(), server.sent, 0
+        for count, _ in enumerate(pipeline, 1):
+            if warm is begin and time.perf_counter() > begin[0] + WARM_UP_S:
+                warm = time.perf_counter(), server.sent, count
+        began, sent_before, num_before = warm if warm[2] < count else begin
         took_s = time.perf_counter() - began
-        return BATCH * count / took_s, (server.sent - sent_before) / took_s
+        return BATCH * (count - num_before) / took_s, (server.sent - sent_before) / took_s
 
 
 @contextlib.contextmanager
