@@ -51,6 +51,7 @@ def pids(source: RaySource) -> dict[int, int]:
     return {index: stats["pid"] for index, stats in source.stats().items()}
 
 
+@pytest.mark.slow
 def test_a_frozen_actor_costs_one_wait_however_many_parts_it_had(files: list[Path]) -> None:
     thresholds = Thresholds(quiet_s=0.5, answer_s=1.5)
     want = rows(make(files).batches(0, StreamOptions(8)))
@@ -163,6 +164,7 @@ def sleep(element: dict[str, Any]) -> dict[str, Any]:
     return element
 
 
+@pytest.mark.slow
 def test_a_shared_actor_that_is_at_what_others_ask_for_is_not_taken_for_hung(files: list[Path]) -> None:
     source = make(files, [decode, sleep, AddNoise()])
     options = {"name": "busy", "chunk_size": 5, "request_timeout_s": 3.0, "thresholds": Thresholds(quiet_s=0.5)}

@@ -95,7 +95,13 @@ def told(batches: Any) -> list[Any]:
     return [(batch.positions.tolist(), batch.columns["noise"].tobytes()) for batch in batches]
 
 
-@pytest.mark.parametrize("config", [{}, {"shuffle": False}, {"shuffle_block_size": "auto"}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"shuffle_block_size": "auto"},
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"shuffle": False})),
+    ],
+)
 def test_the_stream_and_its_state_are_those_of_one_directory(disks: Disks, config: dict[str, Any]) -> None:
     files = files_on_nodes(disks.mount)
     assert list(disks.mount.iterdir()) == []  # the driver has none of them

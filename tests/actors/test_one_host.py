@@ -90,8 +90,10 @@ def stored_nbytes(cluster: Cluster) -> int:
 @pytest.mark.parametrize(
     ("name", "transforms", "packing", "shares"),
     [
-        ("packed", (), ConcatThenSplit(1000, "x"), [Share(2, (0,)), Share(2, (1,))]),
-        ("equal rows", (), None, [Share(1, (0,), 2)] * 2),
+        pytest.param(
+            *("packed", (), ConcatThenSplit(1000, "x"), [Share(2, (0,)), Share(2, (1,))]), marks=pytest.mark.slow
+        ),
+        pytest.param("equal rows", (), None, [Share(1, (0,), 2)] * 2, marks=pytest.mark.slow),
         ("equal rows behind a filter", (Keep(),), None, [Share(2, (1,), 2)] * 2),
     ],
 )

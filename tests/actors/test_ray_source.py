@@ -90,9 +90,9 @@ def test_a_transform_may_write_to_a_large_array_that_it_holds_as_in_one_process(
 @pytest.mark.parametrize(
     ("counts", "batch_size", "num_actors", "chunk_size"),
     [
-        ([1], 1, 3, None),
+        pytest.param([1], 1, 3, None, marks=pytest.mark.slow),
         ([2], 3, 2, 1),
-        ([3, 0, 7], 4, 5, 1),
+        pytest.param([3, 0, 7], 4, 5, 1, marks=pytest.mark.slow),
         ([1, 1, 1, 997], 33, 4, 7),
         ([600, 400], 256, 1, None),
     ],

@@ -86,7 +86,7 @@ def rows(batches: Any) -> list[Any]:
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
-@pytest.mark.parametrize("remote_nbytes", [0, 2**28])
+@pytest.mark.parametrize("remote_nbytes", [pytest.param(0, marks=pytest.mark.slow), 2**28])
 @pytest.mark.parametrize("order", ORDERS)
 def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(
     folder: Path, served: HttpFiles, order: dict[str, Any], remote_nbytes: int

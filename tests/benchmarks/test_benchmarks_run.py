@@ -34,6 +34,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads(file.read_text())
 
 
+@pytest.mark.slow
 def test_every_competitor_delivers_each_record_once(found: dict) -> None:
     came = {run["competitor"]: sorted(run["deliveries"][0]["identities"]) for run in found["runs"]}
     assert list(came) == [
@@ -47,6 +48,7 @@ def test_every_competitor_delivers_each_record_once(found: dict) -> None:
     assert came == {competitor: list(range(640)) for competitor in came}
 
 
+@pytest.mark.slow
 def test_groups_are_read_whole_by_everyone_who_reads_groups(tmp_path: Path) -> None:
     options = ["--records", "2000", "--repeats", "1", "--kinds", "tokens256", "--actors", "2", "--quick", "--identify"]
     found = ingest.main([*options, "--cache-dir", str(tmp_path)])
@@ -124,6 +126,7 @@ def test_a_start_is_measured_where_files_are_known_and_far_behind_the_first_posi
     assert all(line["records"] == 1024 and line["seconds"] > 0 for line in found)
 
 
+@pytest.mark.slow
 def test_a_train_step_counts_the_batches_that_it_waits_for(tmp_path: Path) -> None:
     sizes = ["--records", "20000", "--step-ms", "1", "--data-ms", "1", "--warmup", "0", "--seconds", "0.2"]
     found = train_step.main([*sizes, "--cache-dir", str(tmp_path)])

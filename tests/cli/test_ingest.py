@@ -62,7 +62,11 @@ def test_it_stops_after_max_batches(command, files):
 
 @pytest.mark.parametrize(
     ("number", "num_actors", "status", "cause"),
-    [(signal.SIGINT, 0, 130, "Ctrl-C"), (signal.SIGTERM, 0, 143, "SIGTERM"), (signal.SIGTERM, 1, 143, "SIGTERM")],
+    [
+        (signal.SIGINT, 0, 130, "Ctrl-C"),
+        pytest.param(signal.SIGTERM, 0, 143, "SIGTERM", marks=pytest.mark.slow),
+        (signal.SIGTERM, 1, 143, "SIGTERM"),
+    ],
 )
 def test_a_signal_ends_an_endless_stream_with_a_report(files, number, num_actors, status, cause):
     words = ["-m", "datarax_ray", "ingest", *map(str, files), "--num-actors", str(num_actors), "--num-epochs", "-1"]

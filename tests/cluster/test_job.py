@@ -293,7 +293,9 @@ def test_what_makes_no_job_is_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("begun", [0, pytest.param(100, marks=pytest.mark.slow)])  # by one more submission
+@pytest.mark.parametrize(
+    "begun", [pytest.param(0, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.slow)]
+)  # by one more submission
 def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupted_one(
     head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]], begun: int
 ) -> None:
@@ -351,7 +353,8 @@ def test_a_stop_ends_the_wait_for_readers_that_never_come(
     assert [(line["step"], line["stop"], line["sha256"]) for line in lines(run.log)] == plain_stream(records, 2)
 
 
-@pytest.mark.parametrize("num_trainers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_trainers", [1, 2])
 def test_trainers_come_back_after_one_is_killed_and_their_rows_are_those_of_the_plain_stream(
     head: Any,
     tmp_path: Path,

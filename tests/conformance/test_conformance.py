@@ -89,6 +89,7 @@ def test_this_one_gives_the_same_rows_in_the_same_places(tmp_path: Path) -> None
     assert [outcome.difference for outcome in outcomes("ours", [KILLED, MORE], tmp_path)] == [SAME, SAME]
 
 
+@pytest.mark.slow
 def test_grain_goes_on_exactly_where_it_says_so_and_refuses_the_rest(tmp_path: Path) -> None:
     killed, more = outcomes("grain", [KILLED, MORE], tmp_path)
     assert killed.is_the_same

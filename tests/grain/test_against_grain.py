@@ -183,6 +183,7 @@ def test_a_shuffle_is_grains_at_any_size(num_records: int, num_actors: int) -> N
         assert_same(next(ours), next(theirs))
 
 
+@pytest.mark.slow  # Grain takes long
 def test_where_grains_shuffle_is_broken_ours_is_too_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     num_records = 65537
     arguments = {

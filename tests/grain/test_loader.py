@@ -454,8 +454,8 @@ class TestActors:
     @pytest.mark.parametrize(
         "operations",
         [
-            [Tree(), Noise(1.0), Keep(3), grain.Batch(7)],
-            [Noise(1.0), Repeat(), Tree()],
+            pytest.param([Tree(), Noise(1.0), Keep(3), grain.Batch(7)], marks=pytest.mark.slow),
+            pytest.param([Noise(1.0), Repeat(), Tree()], marks=pytest.mark.slow),
             [Noise(2.0), grain.Batch(3), Noise(1.0), Repeat(), grain.Batch(2, batch_fn=as_list)],
         ],
     )

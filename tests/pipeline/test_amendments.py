@@ -150,7 +150,15 @@ class TestSkip:
         assert_resumes(lambda _: make(source, 4, **options), batches, states, every=7)
 
     @pytest.mark.usefixtures("ray_local")
-    @pytest.mark.parametrize("case", ["positions", "records", "filter", "tokens"])
+    @pytest.mark.parametrize(
+        "case",
+        [
+            "positions",
+            pytest.param("records", marks=pytest.mark.slow),
+            "filter",
+            pytest.param("tokens", marks=pytest.mark.slow),
+        ],
+    )
     def test_any_actors_and_trainers_give_the_same(self, files: list[Path], case: str) -> None:
         options: dict[str, Any] = {"packing": ConcatThenSplit(16, "x")} if case == "tokens" else {}
         mine: dict[str, list[Any]] = {

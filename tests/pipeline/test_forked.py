@@ -78,7 +78,7 @@ print("same", got == [whole.get_batch(8)["index"].tolist() for _ in got])
 """
 
 
-@pytest.mark.parametrize("kind", ["here", "ray"])
+@pytest.mark.parametrize("kind", [pytest.param("here", marks=pytest.mark.slow), "ray"])
 def test_a_forked_process_is_told_at_once_or_right_and_the_other_loses_nothing(files: list[Path], kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, kind, *map(str, files)],

@@ -92,6 +92,7 @@ def check_batch(batch: dict[str, Any], want: dict[str, Any], where: str) -> None
             assert value.tolist() == want[name][sorted(rows)].tolist(), (where, name)
 
 
+@pytest.mark.slow  # the next has these, and actors
 def test_in_two_processes_every_shard_is_what_its_index_names(corpus: Path, tmp_path: Path) -> None:
     check(reports(2, corpus, tmp_path), corpus)
 

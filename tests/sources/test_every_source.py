@@ -210,7 +210,8 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "numpy arrays": random_access(lambda: {"index": np.arange(N), "square": np.arange(N) ** 2}),
     "jax arrays": random_access(lambda: {"index": jnp.arange(N), "square": jnp.arange(N) ** 2}),
 }
-# Those of which another one reaches shared actors in the same way.
+# Those of which another one reaches shared actors in the same way. The others are killed in long runs alone: so each
+# source has actors in any run.
 ALIKE = {
     *("array_record", "parquet", "webdataset", "mds", "csv", "grain range", "own class", "hf eager in memory"),
     *("hf eager mapped", "numpy arrays"),
@@ -241,6 +242,14 @@ def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: 
         assert got == [i for epoch in range(3) for i in oracle.order(N, epoch, 42 if shuffle else None)]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ALIKE | {"hf stream", "mixture of one"}))
+        for name in SOURCES
+    ],
+    indirect=True,
+)
 def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[..., Any]) -> None:
     source = make()
     batches, states = run_saving(pipeline(source))

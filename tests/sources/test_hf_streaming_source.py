@@ -141,7 +141,9 @@ def test_every_epoch_has_every_element_once_in_another_order(corpus: list[str]) 
 
 @pytest.mark.usefixtures("ray_local")
 # of these "transforms" is shuffled as well, and test_every_source.py has a shuffled stream without any
-@pytest.mark.parametrize("kind", ["plain", pytest.param("shuffled", marks=pytest.mark.slow), "transforms"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("plain", "shuffled")), "transforms"]
+)
 def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpus: list[str], kind: str) -> None:
     dataset = stream(corpus)
     transforms = [LongLines(), Noise()] if kind == "transforms" else []
@@ -236,7 +238,10 @@ class Bytes:
 
 
 @pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize("packing", [ConcatThenSplit(seq_len=100), FirstFitPack(seq_len=100, too_long="split")])
+@pytest.mark.parametrize(
+    "packing",
+    [pytest.param(ConcatThenSplit(seq_len=100), marks=pytest.mark.slow), FirstFitPack(seq_len=100, too_long="split")],
+)
 def test_text_is_packed_from_a_stream_and_resumes_in_the_middle_of_a_line(corpus: list[str], packing: Any) -> None:
     dataset = stream(corpus)
     batches, states = run_saving(pipeline(make(dataset, [Bytes()], num_epochs=2), 16, packing=packing))

@@ -126,7 +126,13 @@ def test_every_run_of_elements_has_each_source_in_its_share() -> None:
         assert np.abs(seen - share * np.arange(1, 1001)).max() < 2
 
 
-@pytest.mark.parametrize("kind", MIXTURES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("all shuffled", "file order", "block order")))
+        for kind in MIXTURES
+    ],
+)
 @pytest.mark.usefixtures("ray_local")
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_path: Path) -> None:
     source = mix(MIXTURES[kind](tmp_path))
