@@ -125,8 +125,17 @@ class LocalPool(Pool):
 
     def __init__(self, description: Stream) -> None:
         self._description = description
+        self._is_elsewhere = getattr(description, "homes", None) is not None
         self._reads_ahead = getattr(description, "reads_ahead", False)
         self._expected: list[Any] = []  # requests
+
+    def actors(self) -> tuple[int, ...]:
+        if self._is_elsewhere:
+            raise ValueError(
+                "the files lie on some nodes alone (files_on_nodes), and only actors there can read them: give the "
+                "source to a RaySource, RaySource(source, num_actors=...)"
+            )
+        return super().actors()
 
     def send(self, part: Part) -> None:
         if self._reads_ahead:

@@ -202,12 +202,12 @@ class BackgroundIterator(Generic[T]):
 
     def _ask_for(self, num_items: int) -> None:
         """Have so many in line. After an interrupt the next call asks for what was not, for one perhaps twice."""
-        while len(self._pending) < num_items:
-            self._pending = [*self._pending, _Item()]
-        for item in self._pending:
-            if not item.is_asked:
-                self._worker.asked.put(item)
-                item.is_asked = True
+        self._pending = [*self._pending, *(_Item() for _ in range(num_items - len(self._pending)))]
+        pending = self._pending
+        num_asked = next((num for num in range(len(pending), 0, -1) if pending[num - 1].is_asked), 0)
+        for item in pending[num_asked:]:
+            self._worker.asked.put(item)
+            item.is_asked = True
         if self._worker.cancelled.is_set:  # by another thread, or a signal's handler: they may stand behind the end
             self._worker.refuse()
 

@@ -167,6 +167,8 @@ def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
         files_on_nodes("data")
     with pytest.raises(FileNotFoundError, match="no node has a record"):
         files_on_nodes(disks.mount / "none*")
+    with pytest.raises(ValueError, match="on some nodes alone .*: give the source to a RaySource"):
+        make(files_on_nodes(disks.mount)).get_batch(4)
 
 
 def test_a_lost_node_ends_the_stream_of_what_it_alone_had_and_of_nothing_else(disks: Disks) -> None:
