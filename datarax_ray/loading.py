@@ -75,7 +75,7 @@ def load(
     seed: int = 42,
     num_epochs: int = 1,
     transforms: Any = (),
-    num_actors: int | None = None,
+    num_actors: int | tuple[int, int] | None = None,
     split: str | None = None,
 ) -> Any:
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
@@ -88,8 +88,8 @@ def load(
     those in the directory itself. URLs and slices named like ArrayRecord ("s3://b/x.array_record",
     "x.array_record[:9]") are taken for it unseen.
     shuffle, seed, transforms: as of the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to
-    read in this process, a number for a RaySource with so many actors. What else can be said, the source's own config
-    says.
+    read in this process, a number for a RaySource with so many actors, (least, most) for one that finds out. What else
+    can be said, the source's own config says.
 
     Raises: ValueError for files of several formats, or of none of these, with what was found; TypeError for data in
     place of its paths; what the source raises.

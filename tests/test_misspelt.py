@@ -40,6 +40,8 @@ def test_a_name_that_is_like_none_is_answered_with_all() -> None:
 def test_what_a_source_takes_is_told_to_its_config_and_the_other_way_round() -> None:
     with pytest.raises(TypeError, match=r"ParquetSourceConfig takes no argument 'columns'\. ParquetSource takes it"):
         datarax_ray.ParquetSourceConfig(columns=["x"])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"'fill_nulls'\. A source's own config takes it \(CSVSourceConfig, .*\)"):
+        datarax_ray.load("data/*.parquet", fill_nulls={})  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"CSVSource takes no argument 'column_types'\. CSVSourceConfig takes it"):
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})  # type: ignore[call-arg]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -15,6 +14,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
 from datarax_ray.feed.flow import LocalPool, Pool, reading
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
+from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
@@ -201,7 +201,7 @@ def one_size(batch_size: int | None, size: int | None) -> int:
     given = [value for value in (batch_size, size) if value is not None]
     if len(given) != 1:
         raise TypeError(f"get_batch takes batch_size, or size, which is the same; got {batch_size} and {size}")
-    return operator.index(given[0])
+    return whole("batch_size" if size is None else "size", given[0])
 
 
 def _one_by_one(

@@ -7,7 +7,7 @@ import functools
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -122,9 +122,16 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
         raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
 
 
-def _taken_beside(called: Callable[..., Any], names: Iterable[str]) -> str:
-    """Of a source, which of these its config takes, and the other way round, with a space before it; "" for none."""
+def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
+    """Of a source, which of these its config takes, and the other way round, with a space before it; "" for none. Of a
+    function that makes sources, which of their configs take them all.
+    """
     scope = vars(sys.modules[called.__module__])
+    if not inspect.isclass(called):
+        configs = {name: value for name, value in scope.items() if name.endswith("SourceConfig")}
+        takers = [name for name, config in configs.items() if {*names} <= {*inspect.signature(config).parameters}]
+        example = f": {takers[0].removesuffix('Config')}({takers[0]}(...), ...)" if takers else ""
+        return f" A source's own config takes it ({', '.join(takers)}){example}" if takers else ""
     about = called.__name__.removesuffix("Config").removesuffix("Module")
     for other in (scope.get(about + suffix) for suffix in ("Config", "", "Module")):
         if inspect.isclass(other) and other is not called:

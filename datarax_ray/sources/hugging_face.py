@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -69,6 +71,8 @@ def from_hf(
                 f"data_files={data_files!r} names the files of a dataset, and {what} has its own: they would not be "
                 "read. Give data_files alone, with a name like 'json'"
             )
+        if "/" not in str(name):  # a format; a dataset's own files are relative to it
+            _check_found(data_files, data_dir or "")
         download_kwargs = {**(download_kwargs or {}), "data_files": data_files}
     if dataset is None and not split:
         named = (download_kwargs or {}).get("data_files")
@@ -98,6 +102,18 @@ def from_hf(
         return HFEagerSource(config, rngs=rngs, dataset=dataset, transforms=transforms)
     streamed = HFStreamingConfig(streaming=True, **fields)
     return HFStreamingSource(streamed, rngs=rngs, dataset=dataset, transforms=transforms)
+
+
+def _check_found(data_files: Any, data_dir: str) -> None:
+    """Raise FileNotFoundError for globs of local files that match none: `datasets` makes an empty dataset of them."""
+    if "://" in data_dir:
+        return
+    named = data_files.values() if isinstance(data_files, Mapping) else [data_files]
+    for path in (path for each in named for path in ([each] if isinstance(each, str | os.PathLike) else each)):
+        whole = os.path.join(os.path.expanduser(data_dir), path)
+        is_far = "://" in whole or not glob.has_magic(whole)
+        if not is_far and not os.path.exists(whole) and not glob.glob(whole, recursive=True):
+            raise FileNotFoundError(f"data_files: no file matches {whole!r} (seen from {os.getcwd()})")
 
 
 def _is_eager(config: HFEagerConfig, dataset: Any, eager: bool | None, streaming: bool | None) -> bool:

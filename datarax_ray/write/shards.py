@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import socket
 import time
@@ -66,12 +67,18 @@ def num_shards_for(num_records: int, mean_nbytes: float) -> int:
 
 
 def folder_of(destination: str | os.PathLike[str]) -> Path:
-    """The folder to write to, absolute. Raises: ValueError for a URL, also for one that Path has shortened."""
+    """The folder to write to, absolute.
+
+    Raises: ValueError for a URL, also for one that Path has shortened; NotADirectoryError for a file.
+    """
     named = os.fspath(destination)
-    if "://" in named or ":/" in named:
+    if re.match(r"\w+:/", named):
+        url = re.sub(":/+", "://", named, count=1)
         raise ValueError(
-            f"{named} is a URL, and datasets are written to folders: write to one, and copy it, or mount the bucket"
+            f"{url} is a URL, and datasets are written to folders: write to one, and copy it, or mount the bucket"
         )
+    if os.path.isfile(named):
+        raise NotADirectoryError(f"{named} is a file, and datasets are written to folders: name another one")
     return Path(named).absolute()
 
 

@@ -56,6 +56,8 @@ def test_the_rows_of_tables_are_those_of_what_the_errors_say_to_give() -> None:
 def test_a_dict_of_elements_by_their_numbers_is_refused() -> None:
     with pytest.raises(TypeError, match=r"a dict holds arrays by name, and 0 is no str; .* give a list"):
         ArraysReader({0: "a", 1: "b"})
+    with pytest.raises(ValueError, match=r"the list 'x' holds rows of several shapes.*\[\{'x': row\} for row"):
+        ArraysReader({"x": [[1], [2, 3]]})
 
 
 def content(data: Any) -> str:

@@ -139,6 +139,15 @@ def test_data_files_are_read(tmp_path: Path, split: str | None) -> None:
         from_hf("text", data_files="a.txt", download_kwargs={"data_files": "a.txt"})
 
 
+def test_a_glob_of_data_files_that_matches_none_is_no_empty_dataset(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\n")
+    with pytest.raises(FileNotFoundError, match=r"data_files: no file matches '.*nots/\*\.txt'"):
+        from_hf("text", data_files={"train": [str(tmp_path / "nots" / "*.txt")]})
+    with pytest.raises(FileNotFoundError, match="no file matches"):
+        from_hf("text", data_files="b*.txt", data_dir=str(tmp_path))
+    assert from_hf("text", data_files="a*.txt", data_dir=str(tmp_path)).get_batch(2)["text"].tolist() == ["a", "b"]
+
+
 def test_data_files_that_nobody_would_read_are_refused(tmp_path: Path) -> None:
     built = datasets.Dataset.from_dict({"x": [1, 2]})
     built.save_to_disk(tmp_path / "saved")

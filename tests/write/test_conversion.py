@@ -21,6 +21,7 @@ from rich.console import Console
 
 from datarax_ray import DecodeFields, DecodeMsgpack, load
 from datarax_ray.cli.writing.convert import Request, run
+from datarax_ray.write.shards import folder_of
 from tests.data import records_of, write_file
 from tests.mds import write_mds
 from tests.tars import write_tar
@@ -305,5 +306,9 @@ def test_the_names_of_classes_stand_beside_the_data(tmp_path: Path) -> None:
 
 
 def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(NotADirectoryError, match=r"file is a file, and datasets are written to folders"):
+        folder_of(write_file(tmp_path / "file", [b"x"]))
+    with pytest.raises(ValueError, match=r"^s3://b/x is a URL, and datasets are written to folders"):
+        folder_of(Path("s3://b/x"))
     with pytest.raises(ValueError, match="datasets are written to folders"):
         convert(str(tmp_path / "nothing"), Path("s3://bucket/to"))

@@ -35,7 +35,8 @@ def files_on_nodes(
     label_selector: of the nodes to ask, as RaySource takes them, None for all that have CPUs. timeout_s: for their
     answers, which take as long as opening the files there.
 
-    Raises: FileNotFoundError where no node has any; ValueError where nodes have different files of one name, or a file
+    Raises: FileNotFoundError where no node has any; ValueError where nodes have different files of one name (of another
+    size or count, or other bytes where the digest of a file looks: its begin, its end, eight pages between), or a file
     is broken; TimeoutError where nodes do not answer.
     """
     ordered("paths", paths)

@@ -42,10 +42,13 @@ class Joined:
 
 
 def joined(column: Any) -> Any:
-    """A column of objects that are arrays of one axis and one native dtype, or None, as Joined; any other as it is.
+    """A column of objects that are arrays of one axis and one plain native dtype, or None, as Joined; else as it is.
 
     >>> joined(np.array([np.arange(2), None, np.arange(3)], object))
     Joined(flat=array([0, 1, 0, 1, 2]), lengths=array([ 2, -1,  3]))
+    >>> aligned = np.zeros(2, np.dtype("u1,i4", align=True))  # which NumPy would pack
+    >>> joined(np.array([aligned, None], object))[0].dtype == aligned.dtype
+    True
     """
     if not isinstance(column, np.ndarray) or column.dtype != object or column.ndim != 1:
         return column
@@ -54,7 +57,8 @@ def joined(column: Any) -> Any:
     if not rows or not all(type(row) is np.ndarray and row.ndim == 1 for row in rows):
         return column
     dtype = rows[0].dtype
-    if not dtype.isnative or dtype.hasobject or any(row.dtype != dtype for row in rows):  # joined, it would be native
+    is_plain = dtype.isnative and not dtype.hasobject and dtype.names is None  # joined, it is native and packed
+    if not is_plain or any(row.dtype != dtype for row in rows):
         return column
     lengths = [_MISSING if row is None else len(row) for row in values]
     return Joined(np.concatenate(rows), np.array(lengths, np.int64))

@@ -247,10 +247,18 @@ def _as_array(values: Any) -> np.ndarray:
 
 
 def _check_alike(values: Any, name: str) -> None:
-    """Raise ValueError for a list of numbers that an array would change: 2**63 beside 1, say, becomes a float."""
+    """Raise ValueError for a list of numbers that an array would change: 2**63 beside 1, say, becomes a float; and for
+    one that no array holds.
+    """
     if not isinstance(values, list | tuple):
         return
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"the list {name!r} holds rows of several shapes, and makes no array ({error}); give a list of elements in "
+            f"place of the dict of columns, as [{{{name!r}: row}} for row in rows]"
+        ) from None
     if array.dtype.kind not in "biufc":
         return
     types = set(map(type, np.array(values, object).flat))

@@ -178,7 +178,8 @@ class ParquetReader(GroupedRows):
             return self._types.columns(in_storage(table))
         except UnlikeError as error:
             raise ValueError(
-                f"{path}, row group {index}: {error}; pass fill_nulls={{{error.field!r}: value}} to put a value in "
+                f"{path}, row group {index}: {error}; give the source's config "
+                f"fill_nulls={{{error.field!r}: value}} to put a value in "
                 f"place of nulls, {{{error.field!r}: None}} to have the field on the host as Python has it, or leave "
                 "it out of columns"
             ) from None

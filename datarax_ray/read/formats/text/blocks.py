@@ -84,7 +84,7 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     if twice := [name for name, count in Counter(first.names).items() if count > 1]:
         raise ValueError(
             f"the columns are {list(first.names)} in {first.path}, {twice} more than once; rename them, or, where the "
-            "first row is none of names, give them by column_names"
+            "first row is none of names, give them by column_names of the source's config"
         )
     for file in files:
         if sorted(file.names) != sorted(first.names):
@@ -95,7 +95,7 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     if syntax.has_header and all(map(_is_number, first.names)):
         logger.warning(
             "%s: its first row, %s, is taken for the names of its columns. If it is one of data, give the names by "
-            "column_names.",
+            "column_names of the source's config.",
             first.path,
             list(first.names),
         )

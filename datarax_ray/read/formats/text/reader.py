@@ -151,7 +151,8 @@ class TextReader(GroupedRows):
             return self._types.columns(self._parsed(data, file, num_rows, where))
         except UnlikeError as error:
             raise ValueError(
-                f"{where}: {error}; pass fill_nulls={{{error.field!r}: value}} to put a value in place of nulls, or "
+                f"{where}: {error}; give the source's config "
+                f"fill_nulls={{{error.field!r}: value}} to put a value in place of nulls, or "
                 f"{{{error.field!r}: None}} to have the field on the host as Python has it"
             ) from None
 
