@@ -28,7 +28,7 @@ from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions
 from datarax_ray.plan.arguments import NamedArguments, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.read.stream import Stream
+from datarax_ray.read.stream import Stream, is_endless
 
 logger = logging.getLogger("datarax_ray")
 
@@ -252,7 +252,7 @@ class RaySource(NamedArguments, Source, Closing):
         )
 
     def __repr__(self) -> str:
-        endless = ", endless" if self.description.stop is None else ""
+        endless = ", endless" if is_endless(self.description) else ""
         return f"RaySource(num_actors={self.num_actors}, num_running={self.num_running}, {self.description}{endless})"
 
 

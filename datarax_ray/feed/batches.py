@@ -263,9 +263,10 @@ class _Together(_Placed):
 class Batcher:
     """Takes complete chunks in order, gives batches in order.
 
-    rows: which of every batch to keep. start, stop: positions of the stream, stop None if endless. offset: elements of
-    the record at start that were delivered before. yields: of the stream's positions; where that is not one element for
-    each, blocks must tell of all elements of a chunk, otherwise of these rows at least.
+    rows: which of every batch to keep. start, stop: positions of the stream, stop None if endless, or where the end is
+    behind the last chunk. offset: elements of the record at start that were delivered before. yields: of the stream's
+    positions; where that is not one element for each, blocks must tell of all elements of a chunk, otherwise of these
+    rows at least.
     """
 
     def __init__(
@@ -284,6 +285,7 @@ class Batcher:
         self._drop_remainder = drop_remainder
         self._yields = yields
         self._done = offset  # ranks of the next chunk that were delivered before
+        self._reached = start
         self._intake = Intake()
         self._room = _FIRST_ROWS  # that the last batch took, where that is not known from the beginning
         self._begin(start, offset)
@@ -293,6 +295,7 @@ class Batcher:
 
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
+        self._reached = stop
         blocks, failed_at, failure = self._intake.take(stop, blocks)
         ranks = ranks_in(start, min(stop, failed_at), blocks, is_one_to_one=self._yields.is_one_to_one)
         parts = [self._place(ranks, block) for block in blocks]
@@ -315,8 +318,7 @@ class Batcher:
     def finish(self) -> Iterator[HostBatch]:
         """The short last batch, if there is one and it is wanted. Call once, after the last chunk."""
         if self._row and not self._drop_remainder:
-            assert self._stop is not None
-            yield self._emit(self._stop, 0)
+            yield self._emit(self._reached if self._stop is None else self._stop, 0)
 
     @property
     def left_over(self) -> tuple[Skipped, ...]:

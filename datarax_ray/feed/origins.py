@@ -16,12 +16,16 @@ import numpy as np
 
 from datarax_ray.feed.batches import HostBatch, Pieces
 from datarax_ray.feed.flow import LocalPool
-from datarax_ray.feed.stream import StreamOptions, batches
+from datarax_ray.feed.stream import StreamOptions, batches, places
 from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.stream import Stream
+from datarax_ray.read.streams.merged import MergedStream
+from datarax_ray.read.streams.merging import Merger
 
 # Gives the batches of a stream from a state on: Source.batches.
 Batches = Callable[[StreamState, StreamOptions], Generator[HostBatch, None, object]]
@@ -59,12 +63,34 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
     (batch,) = replayed(description, read, start, options, step, step + 1)
     if batch.pieces is not None:
         assert options.packing is not None
-        records = description.locations(batch.pieces.position, start)
+        records = _locations(description, batch.pieces.position, start, options.packing.documents)
         return sorted(_of_pieces(batch.pieces, records, options.packing.seq_len), key=lambda of: (of.row, of.places))
-    records = description.locations(batch.positions, start)
+    records = _locations(description, batch.positions, start, None)
     ordinals = np.zeros(batch.num_rows, np.int64) if batch.ordinals is None else batch.ordinals
     rows = zip(records, batch.positions.tolist(), ordinals.tolist(), strict=True)
     return [Origin(row, *of) for row, of in enumerate(rows)]
+
+
+def _locations(
+    description: Stream, positions: Indices, start: StreamState, documents: DocumentSpec | None
+) -> list[str]:
+    """Where what stands at each position is from; of a merged mixture by reading it once more, from `start` on."""
+    if not isinstance(description, MergedStream):
+        return description.locations(positions, start)
+    found: dict[int, str] = {}
+    own: dict[int, list[tuple[Indices, Indices]]] = {}
+    with closing(places(description, start, documents)) as all_places:
+        for taken in all_places:
+            for index, at, its in taken:
+                is_asked = np.isin(at, positions)
+                own.setdefault(index, []).append((at[is_asked], its[is_asked]))
+            if max(at[-1] for _, at, _ in taken) >= positions.max(initial=-1):
+                break
+    begins = Merger(description.order, start, None).states
+    for index, each in own.items():
+        at, its = (np.concatenate(part) for part in zip(*each, strict=True))
+        found |= zip(at.tolist(), _locations(description.components[index], its, begins[index], documents), strict=True)
+    return [found[position] for position in positions.tolist()]
 
 
 def replayed(

@@ -224,6 +224,7 @@ class PackedBatcher:
         self._drop_remainder = drop_remainder
         self._intake = Intake()
         self._placing = _Placing(packing, rows.batch_size, start, offset)
+        self._reached = start
         self._begin(start, offset)
 
     def add(self, start: int, stop: int, blocks: Sequence[Block]) -> Iterator[HostBatch]:
@@ -231,6 +232,7 @@ class PackedBatcher:
 
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
+        self._reached = stop
         blocks, failed_at, failure = self._intake.take(stop, blocks)
         held = [_Held.of(block) for block in blocks]
         for pieces in self._placing.place(start, failed_at, blocks):
@@ -245,8 +247,7 @@ class PackedBatcher:
         """The last batch, if there is one and it is wanted. Call once, after the last chunk."""
         rows = len(self._placing.used)
         if rows and not (self._drop_remainder and rows < self._batch_size):
-            assert self._stop is not None
-            yield self._emit(self._stop, 0)
+            yield self._emit(self._reached if self._stop is None else self._stop, 0)
 
     @property
     def left_over(self) -> tuple[Skipped, ...]:

@@ -2,7 +2,8 @@
 
 The story of one record, from its bytes to the device; a dozen functions that matter, in order:
 
- 1. `batches`, below: has the stream make its scheduler, turns the flow, and hands each chunk of blocks to the batcher.
+ 1. `batches`, below: has the stream make its scheduler, turns the flow, and hands each chunk of blocks to the batcher;
+    of a mixture with streams each component is turned so, and `Merger` (read.streams.merging) puts them together.
  2. `Window.asks` (feed.window): which chunks may be in flight now, by bytes, and which actor owns what of them.
  3. `RecordScheduler.next_chunk` (plan.scheduling): the positions of the next chunk, and a request for each owner; where
     records are read forwards, `ShardScheduler.next_chunk`.
@@ -21,14 +22,14 @@ The story of one record, from its bytes to the device; a dozen functions that ma
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES
-from datarax_ray.feed.flow import Flow, Pool
+from datarax_ray.feed.flow import Flow, LocalPool, Pool
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, Selector
 from datarax_ray.feed.stall import Stall
@@ -36,7 +37,9 @@ from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.amendments import Amendments, yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
-from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.component_scheduling import ComponentScheduler
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.packing import DocumentSpec, Packing
 from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.requests import ANY_NUMBER, Sharing, Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
@@ -45,6 +48,8 @@ from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, 
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.stream import Stream
+from datarax_ray.read.streams.merged import MergedStream
+from datarax_ray.read.streams.merging import Merger
 
 logger = logging.getLogger("datarax_ray")
 
@@ -125,22 +130,17 @@ def batches(
     stop = _stop(description, options)
     if stop is not None and start.position >= stop:
         return ()
-    wanted = _wanted(description, start, options)
-    scheduler = description.scheduler(start, stop, wanted)
     batcher = _batcher(description, start, options)
-    if wanted.sharing is not None and wanted.sharing.part == "places":
-        found = _selected(description, pool, scheduler, _selector(stop, start.offset, options), options)
-    else:
-        found = _whole(description, pool, scheduler, options)
-    with closing(_delivered(found, scheduler)) as stream:
+    opened = _opened(description, pool, start, stop, _wanted(description, start, options), options)
+    with closing(opened.chunks) as stream:
         for first, last, blocks in stream:
             assert not options.digest or all(b.digests is not None for b in blocks if len(b.positions))
             for batch in batcher.add(first, last, blocks):
-                yield _with(batch, scheduler.extra_at(batch.stop), start.amendments)
+                yield _with(batch, opened.extra_at(batch.stop), start.amendments)
     if options.is_cancelled:
         return ()
     for batch in batcher.finish():
-        yield _with(batch, scheduler.extra_at(batch.stop), start.amendments)
+        yield _with(batch, opened.extra_at(batch.stop), start.amendments)
     return batcher.left_over
 
 
@@ -154,8 +154,34 @@ def chunks(description: Stream, pool: Pool, start: int, options: StreamOptions) 
         return
     begin = StreamState(start)
     wanted = _wanted(description, begin, replace(options, shares_actors=False))
-    scheduler = description.scheduler(begin, stop, wanted)
-    yield from _delivered(_whole(description, pool, scheduler, options), scheduler)
+    with closing(_opened(description, pool, begin, stop, wanted, options).chunks) as found:
+        yield from found
+
+
+def places(
+    description: MergedStream, start: StreamState, documents: DocumentSpec | None
+) -> Generator[Sequence[tuple[int, Indices, Indices]], None, None]:
+    """Where the elements of a merged mixture stand, from there on, read in this process: of each of its chunks, each
+    component that has any in it, their positions in the mixture, and their own: int64 (k,).
+    """
+    taken: list[Sequence[tuple[int, Indices, Indices]]] = []
+    flows = _Flows(description, LocalPool(description), StreamOptions(1))
+    opened = flows.opened(
+        description,
+        start,
+        description.stop,
+        Wanted(documents=documents),
+        told=lambda merger: taken.append(merger.taken),
+    )
+    with closing(flows.until_closed(opened.chunks)) as chunks:
+        for _ in chunks:
+            yield from taken
+            taken.clear()
+
+
+def _first(*ends: int | None) -> int | None:
+    """The first of these ends; None where there is none."""
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _stop(description: Stream, options: StreamOptions) -> int | None:
@@ -163,20 +189,97 @@ def _stop(description: Stream, options: StreamOptions) -> int | None:
     return description.stop if options.stop is None else options.stop
 
 
-def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options: StreamOptions) -> Chunks:
-    """The chunks that the scheduler deals, each when all of its blocks are there and it is the first."""
-    stall = Stall(description, options.stall_after_s)
-    window = Window(
-        scheduler,
-        chunk_size=options.chunk_size,
-        max_nbytes=options.max_nbytes,
-        block_nbytes=options.block_nbytes,
-        num_sharing=options.process_count,
-    )
-    flow = Flow(window, pool, stall, options.timings)
-    with closing(flow):
-        while not flow.is_finished and not options.is_cancelled:
-            if flow.poll(pool.actors(), pool.weights()):
+@dataclass(frozen=True)
+class _Opened:
+    """A stream that is read. chunks: to be closed. extra_at: see StreamScheduler."""
+
+    chunks: Chunks
+    extra_at: Callable[[int], Extra | None]
+
+
+def _opened(
+    description: Stream, pool: Pool, start: StreamState, stop: int | None, wanted: Wanted, options: StreamOptions
+) -> _Opened:
+    """The stream from there on."""
+    if wanted.sharing is not None and wanted.sharing.part == "places":
+        scheduler = description.scheduler(start, stop, wanted)
+        found = _selected(description, pool, scheduler, _selector(stop, start.offset, options), options)
+        return _Opened(_delivered(found, scheduler), scheduler.extra_at)
+    flows = _Flows(description, pool, options)
+    opened = flows.opened(description, start, stop, wanted)
+    return replace(opened, chunks=flows.until_closed(opened.chunks))
+
+
+class _Flows:
+    """The flows of one stream over one pool: one, or one for each component of a merged mixture. While a chunk of one
+    is waited for, the others go on as well.
+    """
+
+    def __init__(self, description: Stream, pool: Pool, options: StreamOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._stall = Stall(description, options.stall_after_s)
+        self._flows: list[Flow] = []
+
+    def opened(
+        self,
+        stream: Any,
+        start: StreamState,
+        stop: int | None,
+        wanted: Wanted,
+        share: float = 1.0,
+        of: Callable[[StreamScheduler], StreamScheduler] = lambda scheduler: scheduler,
+        told: Callable[[Merger], None] = lambda merger: None,
+    ) -> _Opened:
+        """A stream, or a component of one. share: of what may be in flight. of: its scheduler, as the whole stream's.
+        told: called with the merger of a mixture when each chunk is taken.
+        """
+        if isinstance(stream, MergedStream):
+            merger = Merger(stream.order, start, _first(stop, stream.length))
+            each = replace(wanted, amendments=())  # which are told by the mixture's positions
+            parts = []
+            of_all = zip(stream.components, merger.states, stream.shares(), strict=True)
+            for index, (component, state, its_share) in enumerate(of_all):
+                end = component.stop if merger.is_wanted(index) else state.position  # of weight 0 nothing is read
+
+                def its(scheduler: StreamScheduler, index: int = index) -> StreamScheduler:
+                    return of(ComponentScheduler(index, scheduler))
+
+                parts.append(self.opened(component, state, end, each, share * its_share, its))
+            return _Opened(self._merged(merger, parts, told), merger.extra_at)
+        scheduler = of(stream.scheduler(start, stop, wanted))
+        if stop is not None and start.position >= stop:
+            return _Opened(_nothing(), scheduler.extra_at)
+        return _Opened(_delivered(self._whole(scheduler, share), scheduler), scheduler.extra_at)
+
+    def until_closed(self, chunks: Chunks) -> Chunks:
+        """The chunks; closed, what is in flight of all flows is forgotten."""
+        try:
+            with closing(chunks):
+                yield from chunks
+        finally:
+            for flow in self._flows:
+                flow.close()
+
+    def _whole(self, scheduler: StreamScheduler, share: float) -> Chunks:
+        """The chunks that a scheduler deals, each when all of its blocks are there and it is the first."""
+        options = self._options
+        window = Window(
+            scheduler,
+            chunk_size=options.chunk_size,
+            max_nbytes=max(1, int(options.max_nbytes * share)),
+            block_nbytes=options.block_nbytes,
+            num_sharing=options.process_count,
+        )
+        flow = Flow(window, self._pool, self._stall, options.timings)
+        self._flows.append(flow)
+        return self._chunks(flow)
+
+    def _chunks(self, flow: Flow) -> Chunks:
+        while not flow.is_finished and not self._options.is_cancelled:
+            actors, weights = self._pool.actors(), self._pool.weights()
+            lost = [each.poll(actors, weights) for each in self._flows]
+            if any(lost):
                 continue
             if not flow.is_ready:
                 flow.receive()
@@ -184,6 +287,29 @@ def _whole(description: Stream, pool: Pool, scheduler: StreamScheduler, options:
             start, stop, _, blocks = flow.first()
             yield start, stop, blocks
             flow.release()
+
+    def _merged(self, merger: Merger, parts: Sequence[_Opened], told: Callable[[Merger], None]) -> Chunks:
+        """The chunks of a mixture of these. Each is asked for the next one of its own when that is due."""
+        extra_at = [part.extra_at for part in parts]
+        while not merger.is_over:
+            lacking = merger.lacking
+            if lacking is None:
+                start, stop, blocks = merger.take(extra_at)
+                told(merger)
+            elif (chunk := next(parts[lacking].chunks, None)) is not None:
+                merger.add(lacking, chunk[2])
+                continue
+            elif self._options.is_cancelled:
+                return
+            else:
+                start, stop, blocks = merger.end(lacking)
+            yield start, stop, blocks
+            blocks.clear()  # or a consumer's variable would keep them, outside the windows' bounds
+
+
+def _nothing() -> Chunks:
+    """No chunk."""
+    yield from ()
 
 
 def _selected(
@@ -298,7 +424,8 @@ def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> 
     """
     positions, num_trainers = None, options.process_count
     takes_some = num_rows_in(options.rows.full) < options.batch_size
-    part: Literal["all", "places"] = "places" if takes_some else "all"
+    is_merged = isinstance(description, MergedStream)  # of one, every trainer takes whole blocks
+    part: Literal["all", "places"] = "places" if takes_some and not is_merged else "all"
     yields = yields_from(description.yields, start.amendments, start.position)
     if options.packing is None and yields.is_one_to_one:
         num_trainers, part = options.rows.share.num_equal, "all"  # others want other rows
@@ -309,5 +436,6 @@ def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> 
     if not (is_shared or options.shares_with_jobs):
         return Wanted(positions, documents, is_digested=options.digest, amendments=start.amendments)
     num_trainers = ANY_NUMBER if options.shares_with_jobs else num_trainers
-    sharing = Sharing(num_trainers, part, num_equal=options.rows.share.num_equal)
+    num_equal = options.process_count if is_merged else options.rows.share.num_equal
+    sharing = Sharing(num_trainers, part, num_equal=num_equal)
     return Wanted(positions, documents, sharing, options.digest, start.amendments)

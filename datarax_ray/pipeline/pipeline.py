@@ -32,7 +32,6 @@ from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.amendments import Amendment
 from datarax_ray.plan.arguments import flag, named_arguments, whole
-from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.rolling_digest import RollingDigest
@@ -44,6 +43,7 @@ from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.skipped_records import COUNT_ALONE
+from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
@@ -240,9 +240,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         description = self.source.describe()
         found = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).num_batches
-        if found is None:
+        if found is None and is_endless(description):
             raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; say num_epochs")
-        if not rows_are_positions(description, self._options, self._begin):
+        if found is None or not rows_are_positions(description, self._options, self._begin):
             raise TypeError(
                 "how many batches there are is known once they were read: there are filters, flat_map, "
                 "on_error='skip', packing, a stream or what an amendment skips. Count them as they come"
@@ -293,8 +293,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             for batch in batches:
                 start, digest = batch.state, digest.plus(batch.digest)
                 yield start.position, start.offset, digest.to_json()["sum"]
-        if not self.drop_remainder and start.position != self.source.describe().stop:  # what is left gives nothing
-            yield self.source.describe().stop or 0, 0, digest.to_json()["sum"]
+        stop = self.source.describe().stop
+        if not self.drop_remainder and stop is not None and start.position != stop:  # what is left gives nothing
+            yield stop, 0, digest.to_json()["sum"]
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
@@ -548,7 +549,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _begin(self) -> StreamState:
         """The beginning of the stream that is read."""
         state = self._consumer.consumed.state
-        extra = state.extra if isinstance(state.extra, WeightsStart) else None
+        extra = None if state.extra is None else state.extra.whole
         return StreamState(extra=extra, amendments=state.amendments)
 
     def _from(self, consumed: Consumed) -> Consumed:

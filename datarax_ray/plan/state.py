@@ -36,6 +36,11 @@ class Extra(Protocol):
         """What of it holds at another position of the stream. Raises: ValueError where none of it says."""
         ...
 
+    @property
+    def whole(self) -> Extra | None:
+        """What of it is true of the whole stream, wherever it stands; None for nothing."""
+        ...
+
 
 class StatefulOrder(Protocol):
     """What reading a state needs of an order. The bodies are those of one for which a position is all."""
@@ -76,7 +81,8 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
     position: of the first record not delivered, or not all of it. offset: how much of that record was delivered; 0 for
     nothing. unit: what the offset counts, of what the record gives. extra: what the order needs beside the position:
     where the weights of a mixture began to hold (WeightsStart), how far the shards of a stream are known
-    (ShardCursors); None where the position is all. amendments: what people changed of the stream, if anything.
+    (ShardCursors), where the components of a merged mixture are (ComponentStates); None where the position is all.
+    amendments: what people changed of the stream, if anything.
     """
 
     position: int = 0
@@ -207,6 +213,15 @@ def refuse_weights(amendments: Amendments) -> None:
     """Raise ValueError where weights are amended: for orders that have none."""
     if changes := changes_of(amendments):
         raise ValueError(f"weights are amended to {shown(changes)}, and this stream is no mixture, so it has none")
+
+
+def refuse_records(amendments: Amendments) -> None:
+    """Raise ValueError where records are amended by number: for orders in which they have none."""
+    if records := [each.records for each in amendments if each.records]:
+        raise ValueError(
+            f"records {shown(records)} are to be left out, and those of a stream of shards have no number; give "
+            "the positions at which they stand, which are of one epoch"
+        )
 
 
 def _offset(rest: Mapping[str, Any], unit: Unit) -> int:

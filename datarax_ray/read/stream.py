@@ -80,7 +80,7 @@ class Stream(Protocol):
 
     @property
     def stop(self) -> int | None:
-        """The position after the last, None for an endless stream."""
+        """The position after the last, None for an endless stream, and one whose end nobody knows (see is_endless)."""
         ...
 
     @property
@@ -134,6 +134,12 @@ class Stream(Protocol):
     def close(self) -> None:
         """Close what is open; reading opens it again."""
         ...
+
+
+def is_endless(stream: Stream) -> bool:
+    """Whether it never ends. Where one that does so ends may be known only when it was read to there."""
+    found: bool = getattr(stream, "is_endless", stream.stop is None)
+    return found
 
 
 def whole_epochs(num_epochs: Any) -> int:

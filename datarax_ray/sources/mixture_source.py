@@ -13,19 +13,19 @@ from flax import nnx
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.weights import WeightSchedule, plain_weights, weights_given
-from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.read.streams.mixture import AnyStream, MixtureStream
+from datarax_ray.read.streams.merged import AnyComponent, AnyMixture, mixed
 from datarax_ray.sources.base.config import EpochsConfig, SourceConfig
+from datarax_ray.sources.base.described import DescribedSourceModule
 from datarax_ray.sources.base.indexed import PositionedSourceModule
 
 
 class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of several sources, each as often as its weight says, in an order that is a function of position.
 
-    sources: indexed ones, whose elements have the same fields, shapes and dtypes; mixtures too. weights: numbers of at
-    least 0, in any unit; None for equal ones; a WeightSchedule for such that change as the stream goes on. seed: shifts
-    the turns that the sources take. length: where the stream ends; else it ends before the first record that a source
-    with a finite num_epochs has not got, or never.
+    sources: whose elements have the same fields, shapes and dtypes: indexed ones, streams, mixtures. weights: numbers
+    of at least 0, in any unit; None for equal ones; a WeightSchedule for such that change as the stream goes on. seed:
+    shifts the turns that the sources take. length: where the stream ends; else it ends before the first record that a
+    source with a finite num_epochs has not got, or never.
     allow_new_weights: a state with other weights is taken, and these hold from where it stands: every source goes on
     with the record that it was at. Otherwise such a state is refused.
 
@@ -34,7 +34,14 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     through its own epochs, in its own order, and gives the elements that it gives alone, random transforms included.
     `len` is the records of all sources.
 
-    Raises: TypeError for what is no indexed source; ValueError for weights that mean nothing.
+    With a stream among them (HFStreamingSource) it is the elements that are mixed: of the first n that the mixture
+    gives, source c has its share, whatever filters leave out and flat_maps make; where rows are packed, of the
+    documents. Positions count elements, and it ends before the first one that a source has not got. Each source is read
+    ahead by itself; a state has where each of them is, and constant size but for the shards of streams. seek(n) reads
+    from the beginning; a state goes on where it is. There is no len, no index and no get_batch_at. Trainers that
+    share actors each take whole blocks.
+
+    Raises: TypeError for what is no source; ValueError for weights that mean nothing.
 
     >>> import numpy as np
     >>> from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
@@ -61,7 +68,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         given = weights_given((1,) * len(components) if weights is None else weights)
-        description = MixtureStream(components, given, seed, length, allow_new_weights)
+        description = mixed(components, given, seed, length, allow_new_weights)
         skip_options = functools.reduce(operator.or_, (source.skip_options for source in sources))
         super().__init__(SourceConfig(), description, skip_options, rngs=rngs, name=name)
         self._sources = sources
@@ -83,24 +90,27 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
             name=name or self.name,
         )
 
-    def describe(self) -> MixtureStream:
+    def describe(self) -> AnyMixture:
         description = super().describe()
-        assert isinstance(description, MixtureStream)
+        assert isinstance(description, AnyMixture)
         return description
+
+    def __bool__(self) -> bool:
+        return not hasattr(self.describe().order, "records") or len(self) > 0
 
     def __repr__(self) -> str:
         return f"MixtureSource({list(self._sources)!r}, weights={plain_weights(self.describe().weights)})"
 
 
-def _component(source: Any, index: int) -> AnyStream:
+def _component(source: Any, index: int) -> AnyComponent:
     describe = getattr(source, "describe", None)
     description = describe() if callable(describe) else None
-    if isinstance(source, PositionedSourceModule) and isinstance(description, IndexedStream | MixtureStream):
+    if isinstance(source, DescribedSourceModule) and isinstance(description, AnyComponent):
         return description
     if isinstance(source, str | os.PathLike):
         raise TypeError(f"source {index} of the mixture is a path, {str(source)!r}; give load({str(source)!r})")
     raise TypeError(
-        f"source {index} of the mixture is {type(source).__name__}, and a mixture takes indexed sources "
-        "(ArrayRecordSourceModule, RandomAccessSource, another MixtureSource): a stream has no position to go to. To "
-        "read a mixture with Ray, distribute it as a whole: RaySource(MixtureSource(...))."
+        f"source {index} of the mixture is {type(source).__name__}, and a mixture takes sources of datarax_ray.sources "
+        "(ArrayRecordSourceModule, HFStreamingSource, another MixtureSource). To read a mixture with Ray, distribute "
+        "it as a whole: RaySource(MixtureSource(...))."
     )

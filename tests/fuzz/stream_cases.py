@@ -311,8 +311,20 @@ def _mixture(directory: Path, case: Case) -> Any:
     )
 
 
+def _merged(directory: Path, case: Case) -> Any:
+    """A stream and files, until one of them is over."""
+    parts = [SOURCES[part.kind](directory, part) for part in components(case)]
+    return MixtureSource(parts, WEIGHTS, seed=case.seed)
+
+
 def components(case: Case) -> list[Case]:
-    """Those of a mixture: endless, one of them shuffled otherwise and larger."""
+    """Those of a mixture: endless, one of them shuffled otherwise and larger; of a merged one the first is a stream."""
+    if case.kind == "merged":
+        larger = SIZES[(SIZES.index(case.num_records) + 1) % len(SIZES)]
+        return [
+            replace(case, kind="hf stream"),
+            replace(case, kind="array_record 4", num_records=larger, seed=case.seed + 1),
+        ]
     one = replace(case, kind="random_access", num_epochs=-1)
     other = replace(
         one,
@@ -332,7 +344,9 @@ SOURCES: dict[str, Any] = {
     "hf eager": _hf_eager,
     "hf stream": _hf_stream,
     "mixture": _mixture,
+    "merged": _merged,
 }
+_NO_ROUNDS = ("hf stream", "mixture", "merged")
 _IN_BLOCKS = ("array_record 1", "array_record 4", "parquet")
 
 
@@ -349,7 +363,7 @@ def make_source(directory: Path, case: Case, leg: int = 0) -> Any:
 
 def _num_once(case: Case) -> int:
     """How many of the first transforms are the same wherever a record stands; 0 where one of them is to fail."""
-    if case.kind == "hf stream" or ("fail" in case.steps and case.on_error == "raise"):
+    if case.kind in ("hf stream", "merged") or ("fail" in case.steps and case.on_error == "raise"):
         return 0
     steps = [*case.steps, *([] if case.packing is None else ["tokens"])]
     count = next((at for at, step in enumerate(steps) if step in ("noise", "where")), len(steps))
@@ -398,8 +412,8 @@ def draw(rng: random.Random, *, max_actors: int = 6, kinds: Sequence[str] = tupl
         ending=rng.choice(("short", "drop", "pad")),
         legs=draw_legs(rng, batch_size, max_actors),
         block_size=rng.choice((1, 2, 4, 16)) if kind.startswith("array_record") else 4,
-        rounds=rng.choice((8, 8, 4)) if shuffle == "global" and kind not in ("hf stream", "mixture") else 8,
-        cacheable=kind not in ("hf stream", "mixture") and rng.random() < 0.2,
+        rounds=rng.choice((8, 8, 4)) if shuffle == "global" and kind not in _NO_ROUNDS else 8,
+        cacheable=kind not in _NO_ROUNDS and rng.random() < 0.2,
         reads=draw_reads(rng),
         skip=draw_skip(rng, num_records),
         reweighted=rng.choice((None, 0, 1, rng.randrange(2 * num_records))) if kind == "mixture" else None,

@@ -61,8 +61,10 @@ def wanted(case: Case, order_of_groups: Any = None) -> Wanted:
     rows: list[Row] = []
     failed_at = None
     skipped = [0]
+    if case.kind == "merged" and any(map(_has_empty_epoch, components(case))):
+        return Wanted([], None, 0, is_empty=True)
     try:
-        rows.extend(_rows(case, order_of_groups, skipped))
+        rows.extend(_merged(case, skipped) if case.kind == "merged" else _rows(case, order_of_groups, skipped))
     except FailedError as failure:
         position, before = failure.args
         failed_at, rows = position, [row for row in before if row.position < position]
@@ -83,6 +85,61 @@ def _rows(case: Case, order_of_groups: Any, skipped: list[int]) -> list[Row]:
             out += [Row(position, found) for found in chain(element, own)]
         except ZeroDivisionError:
             raise FailedError(position, out) from None
+    return out
+
+
+def _alone(part: Case) -> tuple[list[Row], list[int], bool]:
+    """What a component gives, documents where they are packed; positions of what it leaves out; whether it fails."""
+    out: list[Row] = []
+    broken: list[int] = []
+    count = [0]
+    chain = Chain(part, count)
+    for _, position, own, element in _stored(part, None):
+        before = count[0]
+        try:
+            found = chain(element, own)
+        except ZeroDivisionError:
+            return out, broken, True
+        broken += [position] * (count[0] - before)
+        if part.packing is not None:
+            cut = [each["t"] for each in found]
+            size = {"concat": 10**9, "first fit": SEQ_LEN}.get(part.packing)
+            found = [
+                {"t": t[i : i + (size or SEQ_LEN)]}
+                for t in cut
+                for i in range(0, len(t) if size else min(1, len(t)), size or 1)
+            ]
+        out += [Row(position, each) for each in found]
+    return out, broken, False
+
+
+def _has_empty_epoch(part: Case) -> bool:
+    """Whether an epoch of a component gives nothing, which may be an error."""
+    rows, _, has_failed = _alone(part)
+    size = EPOCH_POSITIONS if part.kind == "hf stream" else part.num_records
+    found = {row.position // size for row in rows}
+    return len(found) < (max(found, default=0) + 1 if has_failed else part.num_epochs)
+
+
+def _merged(case: Case, skipped: list[int]) -> list[Row]:
+    """The elements of components, one after the other; what is left out is told with the next one of its component."""
+    given = [_alone(part) for part in components(case)]
+    out: list[Row] = []
+    taken = [0] * len(given)
+    while True:
+        position = sum(taken)
+        component = int(Mixture(WEIGHTS, case.seed).place(np.array([position]))[0][0])
+        rows, _, has_failed = given[component]
+        if taken[component] == len(rows):
+            break
+        if not any(start <= position < stop for start, stop in case.skip):
+            out.append(Row(position, rows[taken[component]].element))
+        taken[component] += 1
+    if has_failed:
+        raise FailedError(position, out)
+    for number, ((rows, broken, _), count) in enumerate(zip(given, taken, strict=True)):
+        seen = rows[count - 1].position if count else -1
+        skipped[0] += sum(at <= seen or number == component for at in broken)
     return out
 
 

@@ -30,6 +30,10 @@ class Offsets:
     def at(self, position: int) -> None:
         """None: nothing is given yet of what another position gives."""
 
+    @property
+    def whole(self) -> None:
+        """None: it is of one position."""
+
 
 @dataclass(frozen=True)
 class Addresses:

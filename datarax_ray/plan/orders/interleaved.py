@@ -28,7 +28,7 @@ from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import is_count
 from datarax_ray.plan.requests import EVERYTHING, Wanted
-from datarax_ray.plan.state import StreamState, refuse_rest, refuse_weights
+from datarax_ray.plan.state import StreamState, refuse_records, refuse_rest, refuse_weights
 
 # Reserved for each epoch, for its length is not known: 10**12 elements, and 2**23 epochs fit in an int64.
 EPOCH_POSITIONS = 2**40
@@ -182,11 +182,7 @@ class InterleavedOrder:
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for weights, and for records by number, which those of shards have not."""
         refuse_weights(amendments)
-        if records := [each.records for each in amendments if each.records]:
-            raise ValueError(
-                f"records {shown(records)} are to be left out, and those of a stream of shards have no number; give "
-                "the positions at which they stand, which are of one epoch"
-            )
+        refuse_records(amendments)
 
     def _entries(self, rest: Mapping[str, Any], name: str) -> Iterator[tuple[int, Any]]:
         found = rest.get(name, {})
@@ -252,6 +248,10 @@ class ShardCursors:
 
     def at(self, position: int) -> None:
         """Nothing: the shards are then read from the beginning of the epoch. See Extra."""
+
+    @property
+    def whole(self) -> None:
+        """Nothing. See Extra."""
 
 
 def _cursor(shard: int, said: Any) -> Cursor:

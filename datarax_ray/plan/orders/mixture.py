@@ -59,6 +59,11 @@ class WeightsStart:
             )
         return self if position else None
 
+    @property
+    def whole(self) -> WeightsStart:
+        """Itself. See Extra."""
+        return self
+
 
 @dataclass(frozen=True)
 class Mixture:
@@ -229,12 +234,78 @@ def mixture_of(weights: Weights, seed: int) -> Mixture | ChangingMixture:
     return changed(ChangingMixture((Mixture(first, seed),), weights), tuple(others))
 
 
+class WeightedOrder:
+    """What orders by weights share.
+
+    allow_new_weights: whether a state with other weights is taken, from where it stands.
+    """
+
+    mixture: Mixture | ChangingMixture
+    allow_new_weights: bool
+
+    @property
+    def num_components(self) -> int:
+        return len(self.mixture.parts[0].weights)
+
+    def settings(self) -> dict[str, Any]:
+        return {"weights": plain_weights(self.mixture.weights), "seed": self.mixture.seed}
+
+    @property
+    def may_differ(self) -> tuple[str, ...]:
+        return ("mixture.weights",) if self.allow_new_weights else ()
+
+    def origin_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> WeightsStart | None:
+        """Where the weights begin to hold; None for the beginning of the stream. See StatefulOrder.extra_in.
+
+        With allow_new_weights, that is at the state itself where it has others, which have left the components there.
+        """
+        origin = origin_of(rest["origin"], self.num_components, state) if rest.get("origin") is not None else None
+        refuse_rest({key: value for key, value in rest.items() if key != "origin"})
+        mixture = saved.get("mixture")
+        weights = mixture.get("weights") if isinstance(mixture, Mapping) else None
+        changes = changes_of(state.amendments)
+        if origin is not None and (
+            isinstance(self.mixture, ChangingMixture) or any(at < origin.position for at, _ in changes)
+        ):
+            raise ValueError(
+                f"the state's weights begin to hold at {origin.position}, and a schedule, or an amendment before that, "
+                "says what they are; the state is damaged, restore an earlier one"
+            )
+        if not self.allow_new_weights or weights == plain_weights(self.mixture.weights):
+            return origin
+        if changes or isinstance(weights, Mapping):
+            raise ValueError(
+                f"the state's weights change at positions, to {shown(changes or weights)}, and allow_new_weights takes "
+                "others from constant ones only. Give MixtureSource the weights that the run began with, restore, and "
+                "call pipeline.amend(weights=...)"
+            )
+        before = Mixture(weights_of(weights, self.num_components), self.mixture.seed, origin)
+        return before.origin_at(state.position, is_inside=state.offset > 0)
+
+    def mixture_since(self, origin: WeightsStart | None, amendments: Amendments) -> Mixture | ChangingMixture:
+        """The mixture of a stream whose weights begin to hold there, with these changes."""
+        mixture = self.mixture
+        if origin is not None:
+            assert isinstance(mixture, Mixture)  # origin_in takes none else
+            mixture = replace(mixture, origin=origin)
+        changes = changes_of(amendments)
+        return changed(mixture, changes) if changes else mixture
+
+    def check(self, amendments: Amendments) -> None:
+        """Raise ValueError for weights of others than its components."""
+        for _, weights in changes_of(amendments):
+            if num_weights(weights) != self.num_components:
+                raise ValueError(
+                    f"the mixture has {self.num_components} sources, and {num_weights(weights)} weights were given: "
+                    f"{plain_weights(weights)}; give one for each"
+                )
+
+
 @dataclass(frozen=True)
-class MixtureOrder(Order):
+class MixtureOrder(WeightedOrder, Order):
     """Which record stands at each position of a mixture.
 
     orders: of the components. Records are numbered through all components, those of component c from bases[c] on.
-    allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
     mixture: Mixture | ChangingMixture
@@ -281,40 +352,9 @@ class MixtureOrder(Order):
             records[mine] = order.records(own[mine]) + base
         return records
 
-    def settings(self) -> dict[str, Any]:
-        return {"weights": plain_weights(self.mixture.weights), "seed": self.seed}
-
-    @property
-    def may_differ(self) -> tuple[str, ...]:
-        return ("mixture.weights",) if self.allow_new_weights else ()
-
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> WeightsStart | None:
-        """Where the weights begin to hold; None for the beginning of the stream. See StatefulOrder.
-
-        With allow_new_weights, that is at the state itself where it has others, which have left the components there.
-        """
-        origin = origin_of(rest["origin"], len(self.orders), state) if rest.get("origin") is not None else None
-        refuse_rest({key: value for key, value in rest.items() if key != "origin"})
-        mixture = saved.get("mixture")
-        weights = mixture.get("weights") if isinstance(mixture, Mapping) else None
-        changes = changes_of(state.amendments)
-        if origin is not None and (
-            isinstance(self.mixture, ChangingMixture) or any(at < origin.position for at, _ in changes)
-        ):
-            raise ValueError(
-                f"the state's weights begin to hold at {origin.position}, and a schedule, or an amendment before that, "
-                "says what they are; the state is damaged, restore an earlier one"
-            )
-        if not self.allow_new_weights or weights == plain_weights(self.mixture.weights):
-            return origin
-        if changes or isinstance(weights, Mapping):
-            raise ValueError(
-                f"the state's weights change at positions, to {shown(changes or weights)}, and allow_new_weights takes "
-                "others from constant ones only. Give MixtureSource the weights that the run began with, restore, and "
-                "call pipeline.amend(weights=...)"
-            )
-        before = Mixture(weights_of(weights, len(self.orders)), self.mixture.seed, origin)
-        return before.origin_at(state.position, is_inside=state.offset > 0)
+        """Where the weights begin to hold; None for the beginning of the stream. See StatefulOrder."""
+        return self.origin_in(rest, state, saved)
 
     def partitioning(self, run_records: RunRecords) -> Partitioning:
         """Each component is cut as if it were alone."""
@@ -354,21 +394,8 @@ class MixtureOrder(Order):
         return joined[ascending], np.concatenate(records)[ascending]
 
     def since(self, origin: WeightsStart | None, amendments: Amendments = ()) -> Self:
-        mixture = self.mixture
-        if origin is not None:
-            assert isinstance(mixture, Mixture)  # extra_in takes none else
-            mixture = replace(mixture, origin=origin)
-        if changes := changes_of(amendments):
-            mixture = changed(mixture, changes)
+        mixture = self.mixture_since(origin, amendments)
         return self if mixture is self.mixture else replace(self, mixture=mixture)
-
-    def check(self, amendments: Amendments) -> None:
-        for _, weights in changes_of(amendments):
-            if num_weights(weights) != len(self.orders):
-                raise ValueError(
-                    f"the mixture has {len(self.orders)} sources, and {num_weights(weights)} weights were given: "
-                    f"{plain_weights(weights)}; give one for each"
-                )
 
 
 def origin_of(plain: Any, num_components: int, state: StreamState) -> WeightsStart:

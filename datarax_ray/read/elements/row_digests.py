@@ -22,6 +22,7 @@ from datarax_ray.plan.position import ordinals
 from datarax_ray.read.elements.columns import Columns, leaves
 
 Digests = NDArray[np.uint64]
+_STRIDE = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, odd
 
 # A copy that joins small fields costs less than hashing each alone (0.15 us), and more where there are more bytes.
 _MAX_JOINED_NBYTES = 1024
@@ -59,6 +60,13 @@ def row_digests(positions: Indices, columns: Columns, lengths: Indices | None = 
     for values in others:
         found = [xxh3_64_intdigest(value, so_far) for value, so_far in zip(values, found, strict=True)]
     return np.array(found, np.uint64)
+
+
+def moved(digests: Digests, positions: Indices) -> Digests:
+    """Those of elements that come to stand elsewhere, in what is mixed of them. positions: int64 (k,)."""
+    found = digests ^ (positions.astype(np.uint64) * _STRIDE)
+    found ^= found >> np.uint64(32)
+    return found * _STRIDE
 
 
 def _fields(columns: Columns) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:

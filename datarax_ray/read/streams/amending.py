@@ -18,7 +18,7 @@ from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.position import check_position
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import Weights, weights_given
-from datarax_ray.read.stream import Stream
+from datarax_ray.read.stream import Stream, is_endless
 
 # Positions whose records are looked up: 16 MiB, a second. More of them lie apart, and are more than a log may hold.
 _MAX_LOOKED_UP = 2**20
@@ -78,7 +78,7 @@ def amended_state(
 
 def _weights(stream: Any, weights: Any) -> Weights:
     found = weights_given(weights)
-    if finite := [index for index, each in enumerate(getattr(stream, "components", ())) if each.stop is not None]:
+    if finite := [index for index, each in enumerate(getattr(stream, "components", ())) if not is_endless(each)]:
         raise ValueError(
             f"weights are amended of components without an end, and {finite} have one: where it comes would depend on "
             "when the weights changed. Leave their num_epochs at -1, and set length on the mixture"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest, later, without_later
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.mixture import MixtureOrder, mixture_of
+from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture_of
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
@@ -29,6 +30,7 @@ from datarax_ray.plan.weights import Weights, WeightSchedule, num_weights, piece
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
 from datarax_ray.read.streams.rows import Pick, gather
 
@@ -39,15 +41,15 @@ _MAX_WHOLE_SETTINGS = 4
 
 
 @dataclass(frozen=True)
-class MixtureStream:
-    """What a mixed stream is made of; a IndexedStream to all who read.
+class Mixed:
+    """What mixtures of every kind share.
 
     components: each with its own order, epochs, transforms and on_error. weights: constant, or a schedule of them.
     seed: see plan.orders.mixture.Mixture. length: where the stream ends, None where a component does, or never.
     allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
-    components: tuple[AnyStream, ...]
+    components: tuple[Any, ...]
     weights: Weights
     seed: int = 42
     length: int | None = None
@@ -72,7 +74,7 @@ class MixtureStream:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
         if any(getattr(getattr(each, "reader", None), "homes", None) for each in self.components):
             raise ValueError("a mixture's components cannot be files that lie on some nodes alone (files_on_nodes)")
-        finite = [index for index, component in enumerate(self.components) if component.stop is not None]
+        finite = [index for index, component in enumerate(self.components) if not is_endless(component)]
         if self.allow_new_weights and finite:
             raise ValueError(
                 f"allow_new_weights=True needs components without an end, and {finite} have one: where it comes would "
@@ -80,42 +82,9 @@ class MixtureStream:
             )
 
     @property
-    def order(self) -> MixtureOrder:
-        """Which record stands at each position, with these weights from the beginning on."""
-        return self._order  # a cached_property is no property to a type checker, as Stream wants one
-
-    @functools.cached_property
-    def _order(self) -> MixtureOrder:
-        orders = tuple(component.order for component in self.components)
-        return MixtureOrder(mixture_of(self.weights, self.seed), orders, self.allow_new_weights)
-
-    def order_of(self, request: ReadRequest) -> MixtureOrder:
-        """The order in which the stream stands that a request is of."""
-        return self.order.since(request.origin, request.wanted.amendments)
-
-    @property
-    def run_records(self) -> RunRecords:
-        """Of each component, the records that one actor should read in a row."""
-        return tuple(component.run_records for component in self.components)
-
-    @property
-    def stop(self) -> int | None:
-        """The position after the last: before the first one that a component has no record for, at most length."""
-        ends = [
-            self.order.mixture.end_of(index, component.stop)
-            for index, component in enumerate(self.components)
-            if component.stop is not None
-        ]
-        return min((end for end in (*ends, self.length) if end is not None), default=None)
-
-    def __str__(self) -> str:
-        return f"weights={plain_weights(self.weights)}, num_records={self.order.num_records}"
-
-    @property
-    def yields(self) -> Yields:
-        """What holds for every component."""
-        each = [component.yields for component in self.components]
-        return Yields(all(c.is_one_to_one for c in each), any(c.may_repeat for c in each))
+    @abstractmethod
+    def order(self) -> WeightedOrder:
+        """What stands at each position, with these weights from the beginning on."""
 
     def drops_alike(self, is_packed: bool) -> bool:
         """Whether every component that is in the stream does. Not where weights change: then cycles are not alike."""
@@ -128,60 +97,10 @@ class MixtureStream:
         """Of all components, each once."""
         return list(dict.fromkeys(what for each in self.components for what in each.droppers(is_packed)))
 
-    def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
-        """What deals it from this state on; see Stream.scheduler."""
-        return scheduler_of(self, self.order, start, stop, wanted)
-
-    def read(self, request: ReadRequest, ended: str = "") -> Block:
-        """The block that the request asks for, of all components; see Stream.read."""
-        order = self.order_of(request)
-        return self._read(order, *request.select(order), request.wanted.documents, ended)
-
     @property
     def reads_ahead(self) -> bool:
         """See Stream."""
         return any(component.reads_ahead for component in self.components)
-
-    def expect(self, request: ReadRequest) -> None:
-        """See Stream; this one will be read soon."""
-        order = self.order_of(request)
-        self._expect(order, *request.select(order))
-
-    def expect_at(self, positions: Indices, records: Indices) -> None:
-        """As expect, of what block_at will be asked for."""
-        self._expect(self.order, positions, records)
-
-    def _expect(self, order: MixtureOrder, positions: Indices, records: Indices) -> None:
-        for index, _, own, its_records in self._parts(order, positions, records):
-            self.components[index].expect_at(own, its_records)
-
-    def names(self, request: ReadRequest) -> list[str]:
-        """Some of the files in which the request's records are."""
-        return names_of(request.select(self.order_of(request))[1], self.locate)
-
-    def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
-        """Where the record of each position is, for people; see Stream.locations."""
-        order = self.order_of(request_at(0, 0, state))
-        return [self.locate(record) for record in order.records(positions).tolist()]
-
-    def locate(self, record: int) -> str:
-        """Where a record is, for people. record: numbered through all components."""
-        index = int(np.searchsorted(self.order.bases, record, "right")) - 1
-        return self.components[index].locate(record - int(self.order.bases[index]))
-
-    def block_at(self, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = "") -> Block:
-        """The block of single positions, for a mixture that this is a component of."""
-        return self._read(self.order, positions, records, documents, ended)
-
-    def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
-        """The elements at positions [start, stop), not stacked, by the weights that hold in this state's stream."""
-        request = request_at(start, stop, state)
-        order = self.order_of(request)
-        return self._elements(order, *request.select(order))[1]
-
-    def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
-        """The elements of single positions, and the position of each."""
-        return self._elements(self.order, positions, records)
 
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values; of many components, a digest of each one's."""
@@ -224,6 +143,101 @@ class MixtureStream:
         """Close the files of all components."""
         for component in self.components:
             component.close()
+
+
+@dataclass(frozen=True)
+class MixtureStream(Mixed):
+    """A mixture of records that are read by index; an IndexedStream to all who read."""
+
+    components: tuple[AnyStream, ...]
+
+    @property
+    def order(self) -> MixtureOrder:
+        """Which record stands at each position, with these weights from the beginning on."""
+        return self._order  # a cached_property is no property to a type checker, as Stream wants one
+
+    @functools.cached_property
+    def _order(self) -> MixtureOrder:
+        orders = tuple(component.order for component in self.components)
+        return MixtureOrder(mixture_of(self.weights, self.seed), orders, self.allow_new_weights)
+
+    def order_of(self, request: ReadRequest) -> MixtureOrder:
+        """The order in which the stream stands that a request is of."""
+        return self.order.since(request.origin, request.wanted.amendments)
+
+    @property
+    def run_records(self) -> RunRecords:
+        """Of each component, the records that one actor should read in a row."""
+        return tuple(component.run_records for component in self.components)
+
+    @property
+    def stop(self) -> int | None:
+        """The position after the last: before the first one that a component has no record for, at most length."""
+        ends = [
+            self.order.mixture.end_of(index, component.stop)
+            for index, component in enumerate(self.components)
+            if component.stop is not None
+        ]
+        return min((end for end in (*ends, self.length) if end is not None), default=None)
+
+    def __str__(self) -> str:
+        return f"weights={plain_weights(self.weights)}, num_records={self.order.num_records}"
+
+    @property
+    def yields(self) -> Yields:
+        """What holds for every component."""
+        each = [component.yields for component in self.components]
+        return Yields(all(c.is_one_to_one for c in each), any(c.may_repeat for c in each))
+
+    def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
+        """What deals it from this state on; see Stream.scheduler."""
+        return scheduler_of(self, self.order, start, stop, wanted)
+
+    def read(self, request: ReadRequest, ended: str = "") -> Block:
+        """The block that the request asks for, of all components; see Stream.read."""
+        order = self.order_of(request)
+        return self._read(order, *request.select(order), request.wanted.documents, ended)
+
+    def expect(self, request: ReadRequest) -> None:
+        """See Stream; this one will be read soon."""
+        order = self.order_of(request)
+        self._expect(order, *request.select(order))
+
+    def expect_at(self, positions: Indices, records: Indices) -> None:
+        """As expect, of what block_at will be asked for."""
+        self._expect(self.order, positions, records)
+
+    def _expect(self, order: MixtureOrder, positions: Indices, records: Indices) -> None:
+        for index, _, own, its_records in self._parts(order, positions, records):
+            self.components[index].expect_at(own, its_records)
+
+    def names(self, request: ReadRequest) -> list[str]:
+        """Some of the files in which the request's records are."""
+        return names_of(request.select(self.order_of(request))[1], self.locate)
+
+    def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
+        """Where the record of each position is, for people; see Stream.locations."""
+        order = self.order_of(request_at(0, 0, state))
+        return [self.locate(record) for record in order.records(positions).tolist()]
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people. record: numbered through all components."""
+        index = int(np.searchsorted(self.order.bases, record, "right")) - 1
+        return self.components[index].locate(record - int(self.order.bases[index]))
+
+    def block_at(self, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = "") -> Block:
+        """The block of single positions, for a mixture that this is a component of."""
+        return self._read(self.order, positions, records, documents, ended)
+
+    def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
+        """The elements at positions [start, stop), not stacked, by the weights that hold in this state's stream."""
+        request = request_at(start, stop, state)
+        order = self.order_of(request)
+        return self._elements(order, *request.select(order))[1]
+
+    def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
+        """The elements of single positions, and the position of each."""
+        return self._elements(self.order, positions, records)
 
     def _parts(
         self, order: MixtureOrder, positions: Indices, records: Indices

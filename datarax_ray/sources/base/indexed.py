@@ -21,6 +21,7 @@ from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.kinds import Shuffle, order_of
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
@@ -87,7 +88,12 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         name: str | None,
     ) -> None:
         super().__init__(config, description, skip_options, rngs=rngs, name=name)
-        self.total_records = nnx.Variable(description.order.num_records)
+        try:
+            total = description.order.num_records
+        except TypeError:  # of a mixture of streams: one epoch, of all positions
+            total = None
+        self.total_records = nnx.Variable(total)
+        self._epoch_size = MAX_POSITION + 1 if total is None else total
         self.current_index = nnx.Variable(0)
         self.current_epoch = nnx.Variable(0)
         self.iterator_initialized = nnx.Variable(False)
@@ -154,12 +160,12 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
         state = self._stands_at()
-        epoch, index = divmod(state.position, len(self))
+        epoch, index = divmod(state.position, self._epoch_size)
         return {
             **state.to_json(self.describe().settings()),
             "current_index": index,
             "current_epoch": epoch,
-            "total_records": len(self),
+            "total_records": self.total_records.get_value(),
             "iterator_initialized": bool(self.iterator_initialized.get_value()),
             "shuffled_indices": None,
             "prefetch_cache": {},
@@ -203,7 +209,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
     def _set_to(self) -> int | None:
         """Where a user has set the variables to, None where they are what they were last set to here, or are being."""
         count, shown = self._shown.count, self._shown.position
-        position = int(self.current_epoch.get_value()) * len(self) + int(self.current_index.get_value())
+        position = int(self.current_epoch.get_value()) * self._epoch_size + int(self.current_index.get_value())
         return None if count % 2 or count != self._shown.count or position == shown else position
 
     def _advance(self, num_elements: int) -> None:
@@ -215,7 +221,7 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         position = -1
         while position != self._source.position:
             self._shown.position = position = self._source.position
-            epoch, index = divmod(position, len(self))
+            epoch, index = divmod(position, self._epoch_size)
             if epoch != self.current_epoch.get_value():
                 self.current_epoch.set_value(epoch)
             self.current_index.set_value(index)

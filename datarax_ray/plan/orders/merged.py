@@ -1,0 +1,157 @@
+"""The order of a merged mixture: of streams whose elements have no number before they are read.
+
+A position of such a mixture counts the elements before it, and at each stands one: the k-th that a component gives, of
+all that it gives alone. Which component, and which k, plan.orders.mixture says; where that stands in its component is
+known once those before it were read. So a position alone says what the stream is, and where components can be taken up
+saves reading them from their beginnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+from datarax_ray.plan.amendments import Amendments
+from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.orders.mixture import ChangingMixture, Mixture, WeightedOrder, WeightsStart
+from datarax_ray.plan.position import is_count
+from datarax_ray.plan.state import BEGIN, Stateful, StreamState, refuse_records
+
+
+class Component(Stateful, Protocol):
+    """What reading a state needs of a component."""
+
+    def settings(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class ComponentState:
+    """Where a component can be taken up: at a state behind so many of its elements."""
+
+    count: int = 0
+    state: StreamState = BEGIN
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, for a state."""
+        position, offset, extra = self.state.position, self.state.offset, self.state.extra
+        rest = ({"offset": offset} if offset else {}) | ({} if extra is None else {"rest": extra.plain()})
+        return {"count": self.count, "position": position, **rest}
+
+
+@dataclass(frozen=True)
+class ComponentStates:
+    """Where the components can be taken up for what stands at a position, or behind it.
+
+    origin: where the mixture's weights begin to hold, None for the beginning of the stream.
+    """
+
+    position: int
+    components: tuple[ComponentState, ...]
+    origin: WeightsStart | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, for a state."""
+        origin = {} if self.origin is None else self.origin.plain()
+        return origin | {"components": [each.plain() for each in self.components]}
+
+    def at(self, position: int) -> ComponentStates | None:
+        """Itself; None before its position, to which the components are then read from their beginnings. See Extra."""
+        if position >= self.position:
+            return self
+        if self.origin is not None and position:
+            raise self.refusal(position)
+        return None
+
+    def refusal(self, position: int) -> ValueError:
+        """Why nothing can be had at a position before its own."""
+        return ValueError(
+            f"position {position} is before {self.position}, from where on this stream is known since its weights "
+            "changed; seek(0) begins again with these, and an earlier state goes on from where that was taken"
+        )
+
+    @property
+    def whole(self) -> ComponentStates | None:
+        """See Extra."""
+        return None if self.origin is None else self
+
+
+@dataclass(frozen=True)
+class MergedOrder(WeightedOrder):
+    """Which element of which component stands at each position. The components are streams; else as a MixtureOrder."""
+
+    mixture: Mixture | ChangingMixture
+    components: tuple[Component, ...]
+    allow_new_weights: bool = False
+
+    @property
+    def num_records(self) -> int:
+        """Raises: TypeError, which is what has no length in Python."""
+        raise TypeError("a mixture with a stream in it has no length before it is read to its end, so no len()")
+
+    @property
+    def seed(self) -> int:
+        return self.mixture.seed
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"counts": "elements"}
+
+    def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ComponentStates | None:
+        """Where the components can be taken up; None for their beginnings. See StatefulOrder."""
+        origin = self.origin_in({key: rest[key] for key in rest if key != "components"}, state, saved)
+        if "components" not in rest:
+            if origin is not None:
+                raise ValueError(
+                    "the state's weights changed, and it says of no component where that was; it is damaged, restore "
+                    "an earlier one"
+                )
+            return None
+        plain = rest["components"]
+        if not isinstance(plain, list) or len(plain) != len(self.components):
+            raise ValueError(
+                f"the state's components must be a list of {len(self.components)}, got {shown(plain)}; it is damaged, "
+                "restore an earlier one"
+            )
+        counts = self.since(origin, state.amendments).mixture.counts(state.position)
+        found = tuple(
+            _component(index, *each, state)
+            for index, each in enumerate(zip(plain, self.components, counts, strict=True))
+        )
+        return ComponentStates(state.position, found, origin)
+
+    def since(self, origin: WeightsStart | None, amendments: Amendments = ()) -> Self:
+        mixture = self.mixture_since(origin, amendments)
+        return self if mixture is self.mixture else replace(self, mixture=mixture)
+
+    def check(self, amendments: Amendments) -> None:
+        """Raise ValueError for weights of others than its components, and for records by number."""
+        super().check(amendments)
+        refuse_records(amendments)
+
+
+def _component(index: int, plain: Any, component: Component, most: int, state: StreamState) -> ComponentState:
+    """The state of one component. most: elements that it gave before the mixture's state."""
+    found = plain if isinstance(plain, Mapping) else {}
+    count, position, offset, rest = (
+        found.get(name, default) for name, default in (("count", 0), ("position", 0), ("offset", 0), ("rest", {}))
+    )
+    if not found or not all(map(is_count, (count, position, offset))) or not isinstance(rest, Mapping):
+        raise ValueError(
+            f"the state's component {index} is none: {shown(plain)}; it is damaged, restore an earlier one"
+        )
+    is_odd = count > most or offset > count or (count > offset and not position)
+    if state.unit == "elements":  # of a record, packing makes any number of documents
+        yields = component.yields
+        is_odd |= count != position if yields.is_one_to_one else not yields.may_repeat and (count > position or offset)
+    if is_odd:
+        raise ValueError(
+            f"the state's component {index} stands at position {position}, behind {count} elements, and the mixture "
+            f"has given {most} of it; going on would skip or repeat some. It is damaged, restore an earlier one"
+        )
+    its = StreamState(position, offset, state.unit)
+    try:
+        extra = component.order.extra_in(rest, its, component.settings())
+    except ValueError as error:
+        error.add_note(f"in component {index} of the mixture")
+        raise
+    return ComponentState(count, StreamState(position, offset, extra=extra))

@@ -1,0 +1,502 @@
+"""Mixtures with streams in them: the elements of all, each as alone, merged by a plain loop, for any actors and states.
+
+The oracle asks iterators of the sources alone for one element after the other, by the component at each position.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource, sources
+from datarax_ray.checkpoint import PipelineRestore, PipelineSave
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.orders.mixture import Mixture
+from datarax_ray.plan.weights import WeightSchedule, pieces_of, weights_given
+from datarax_ray.read.errors import RecordError
+from datarax_ray.read.formats.hugging_face.shards import Portions
+from datarax_ray.read.stream import is_endless
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    HFStreamingConfig,
+    MixtureSource,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
+from tests.data import AddNoise, decode, write_files
+from tests.resume import assert_equal, on_host, run_saving
+
+SHARDS = (40, 3, 0, 17)
+WEIGHTS = [5, 3, 2]
+
+
+class HFStreamingSource(sources.HFStreamingSource, pytree=False):
+    """In small portions, so that cursors stand inside a shard."""
+
+    portions = Portions(max_rows=4, elements=4)
+
+
+class Tag:
+    """Says of which source an element is."""
+
+    def __init__(self, source: int) -> None:
+        self.source = source
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"source": self.source, "index": int(element["index"]), "copy": 0}
+
+
+class Some:
+    """None, one or two of each."""
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [element | {"copy": copy} for copy in range(element["index"] % 3)]
+
+
+class NoSevenths:
+    def filter(self, element: dict[str, Any]) -> bool:
+        return bool(element["index"] % 7)
+
+
+class Tokens:
+    """A document of 0 to 6 tokens, each telling source, index and place."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        first = 10_000 * element["source"] + 10 * element["index"]
+        return {"tokens": list(range(first, first + element["index"] % 7))}
+
+
+class FailAt:
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        if element["index"] == self.index:
+            raise KeyError(f"no {self.index}")
+        return element
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """JSON lines in files of unequal lengths, one of them with a line that nothing is read of."""
+    directory, start, paths = tmp_path_factory.mktemp("shards"), 0, []
+    for number, count in enumerate(filter(None, SHARDS)):
+        paths.append(directory / f"{number}.jsonl")
+        paths[-1].write_text("".join(json.dumps({"index": start + i}) + "\n" for i in range(count)))
+        start += count
+    return list(map(str, paths))
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write_files(tmp_path_factory.mktemp("records"), (11, 20))
+
+
+@functools.cache
+def opened(paths: tuple[str, ...]) -> datasets.IterableDataset:
+    return datasets.load_dataset("json", data_files=list(paths), split="train", streaming=True)
+
+
+def stream(shards: list[str], number: int = 0, *transforms: Any, noise: bool = True, **config: Any) -> Any:
+    options = {"shuffle": True, "num_epochs": 2, "shuffle_buffer_size": 7, "turn_size": 3, "seed": number} | config
+    its = [Tag(number), *transforms, *([AddNoise()] if noise else [])]
+    return HFStreamingSource(HFStreamingConfig(**options), dataset=opened(tuple(shards)), transforms=its)
+
+
+def in_files(records: list[Path], number: int, *transforms: Any, noise: bool = True, **config: Any) -> Any:
+    options = ArrayRecordSourceConfig(**{"shuffle_files": True, "seed": number, "num_epochs": -1} | config)
+    its = [decode, Tag(number), *transforms, *([AddNoise()] if noise else [])]
+    return ArrayRecordSourceModule(options, records, transforms=its)
+
+
+def numbers(number: int, count: int, *transforms: Any, noise: bool = True, **config: Any) -> RandomAccessSource:
+    options = RandomAccessSourceConfig(**{"shuffle": True, "seed": number, "num_epochs": -1} | config)
+    its = [Tag(number), *transforms, *([AddNoise()] if noise else [])]
+    return RandomAccessSource(options, {"index": np.arange(count)}, transforms=its)
+
+
+def parts(shards: list[str], records: list[Path], **options: Any) -> list[Any]:
+    """A stream of which filters and flat_maps leave some, files, and a mixture of arrays."""
+    inner = MixtureSource([numbers(2, 7, **options), numbers(3, 5, Some(), **options)], [2, 1])
+    return [stream(shards, 0, NoSevenths(), Some(), **options), in_files(records, 1, **options), inner]
+
+
+def merged(components: list[Any], weights: Any = WEIGHTS, seed: int = 42) -> Iterator[dict[str, Any]]:
+    """One element after the other, until one is not there."""
+    iterators = [iter(component) for component in components]
+    position, pieces = 0, [*pieces_of(weights_given(weights)), (10**9, ())]
+    for (begin, its), (end, _) in pairwise(pieces):
+        while position < end:
+            component = int(Mixture(its, seed).place(np.array([position - begin]))[0][0])
+            try:
+                yield next(iterators[component])
+            except StopIteration:
+                return
+            position += 1
+
+
+def plain(element: dict[str, Any]) -> dict[str, Any]:
+    return {key: np.asarray(value).tolist() for key, value in element.items()}
+
+
+def make(of: Any, batch_size: int = 6, **options: Any) -> Pipeline:
+    return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
+
+
+def rows(batches: Any) -> list[dict[str, Any]]:
+    found = [{key: np.asarray(column).tolist() for key, column in batch.items()} for batch in batches]
+    return [dict(zip(batch, row, strict=True)) for batch in found for row in zip(*batch.values(), strict=True)]
+
+
+MIXTURES: dict[str, tuple[Callable[..., list[Any]], Any]] = {
+    "a stream, files and a mixture": (parts, WEIGHTS),
+    "streams": (lambda shards, _, **o: [stream(shards, 0, **o), stream(shards[1:], 1, Some(), **o)], [3, 1]),
+    "a mixture of streams in it": (
+        lambda shards, records, **o: [
+            in_files(records, 1, **o),
+            MixtureSource(
+                [stream(shards, 0, Some(), num_epochs=-1, **o), numbers(2, 5, NoSevenths(), num_epochs=9, **o)], [2, 1]
+            ),
+        ],
+        [1, 2],
+    ),
+    "a schedule": (parts, WeightSchedule([(0, [1, 0, 1]), (30, [1, 1, 0]), (60, [2, 1, 1])], num_steps=3)),
+}
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_the_elements_are_those_of_a_plain_loop_from_any_state(
+    kind: str, shards: list[str], records: list[Path]
+) -> None:
+    components, weights = MIXTURES[kind]
+    want = list(map(plain, merged(components(shards, records), weights)))
+    assert len(want) > 60
+
+    def mixture() -> MixtureSource:
+        return MixtureSource(components(shards, records), weights)
+
+    whole, source = mixture(), mixture()
+    assert list(map(plain, whole)) == want
+    assert whole.get_batch(3) == {}
+    batches, states = run_saving(make(mixture(), 7))
+    assert rows(batches) == want
+    for count in range(0, len(states), 4):
+        pipeline = make(mixture(), 7)
+        pipeline.set_state(json.loads(states[count]))
+        assert rows(islice(pipeline, 2)) == want[7 * count : 7 * count + 14]
+        source.get_batch(20)
+        assert plain(next(source)) == want[21 * (count // 4) + 20]  # one by one, in the middle of what was read ahead
+        again = mixture()
+        again.set_state(json.loads(json.dumps(source.get_state())))
+        assert list(map(plain, islice(again, 3))) == want[21 * (count // 4) + 21 :][:3]
+        if len(want) < 21 * (count // 4 + 2):
+            break
+
+
+@pytest.mark.parametrize("num_trainers", [2, 3])
+def test_trainers_rows_joined_by_rank_are_the_batch_from_every_state(
+    num_trainers: int, shards: list[str], records: list[Path]
+) -> None:
+    batches, states = run_saving(make(MixtureSource(parts(shards, records), WEIGHTS)))
+
+    def ranks(state: str) -> list[Pipeline]:
+        found = [
+            make(MixtureSource(parts(shards, records), WEIGHTS), process_index=rank, process_count=num_trainers)
+            for rank in range(num_trainers)
+        ]
+        for pipeline in found:
+            pipeline.set_state(json.loads(state))
+        return found
+
+    for number in range(0, len(states), 7):
+        of_all = [[on_host(batch) for batch in pipeline] for pipeline in ranks(states[number])]
+        joined = [
+            {key: np.concatenate([b[key] for b in each]) for key in each[0]} for each in zip(*of_all, strict=True)
+        ]
+        assert_equal(joined, batches[number:])
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_any_number_of_actors_gives_the_same_bytes_and_resumes_also_when_one_is_killed(
+    shards: list[str], records: list[Path], tmp_path: Path
+) -> None:
+    mixture = MixtureSource(parts(shards, records), WEIGHTS)
+    batches, states = run_saving(make(mixture, digest=True))
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        for num_actors, chunk_size in ((1, None), (2, 5), (3, 40)):
+            with RaySource(mixture, num_actors=num_actors, num_cpus=0.3, chunk_size=chunk_size) as distributed:
+                pipeline, found = make(distributed, digest=True), []
+                for step, batch in enumerate(pipeline):
+                    found.append(on_host(batch))
+                    if num_actors == 3 and step == 2:
+                        os.kill(distributed.stats()[1]["pid"], signal.SIGKILL)
+                    if num_actors == 2 and step == 4:
+                        manager.save(4, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+                assert_equal(found, batches)
+                assert pipeline.get_state()["digest"] == json.loads(states[-1])["digest"]
+                resumed = make(distributed, digest=True)
+                resumed.set_state(json.loads(states[7]))
+                assert_equal([on_host(batch) for batch in resumed], batches[7:])
+                if num_actors == 3:
+                    restored = make(distributed, digest=True)
+                    manager.restore(4, args=ocp.args.Composite(data=PipelineRestore(restored)))
+                    assert_equal([on_host(batch) for batch in restored], batches[5:])
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_trainers_that_share_actors_have_their_rows(shards: list[str], records: list[Path]) -> None:
+    mixture = MixtureSource(parts(shards, records), WEIGHTS)
+    batches = [on_host(batch) for batch in make(mixture)]
+    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.3, "name": "merged", "chunk_size": 16}
+    with RaySource(mixture, **options) as one, RaySource(mixture, **options) as other:
+        pipelines = [make(of, process_index=rank, process_count=2) for rank, of in enumerate((one, other))]
+        for got in zip(*pipelines, strict=True):
+            assert_equal(
+                [{key: np.concatenate([b[key] for b in map(on_host, got)]) for key in got[0]}], [batches.pop(0)]
+            )
+    assert not batches
+
+
+PACKINGS = {"tokens": ConcatThenSplit(5, "tokens"), "documents": FirstFitPack(4, "tokens", too_long="split")}
+
+
+@pytest.mark.parametrize("kind", PACKINGS)
+def test_packed_rows_are_those_of_the_merged_documents(kind: str, shards: list[str], records: list[Path]) -> None:
+    """Split and empty documents are merged as documents, so the plain list has them split."""
+    packing = PACKINGS[kind]
+
+    def components(*last: Any) -> list[Any]:
+        return [
+            stream(shards, 0, Some(), Tokens(), *last, noise=False),
+            in_files(records, 1, Tokens(), *last, noise=False),
+        ]
+
+    documents = [element["tokens"] for element in merged(components(Split(4 if kind == "documents" else 100)), [2, 1])]
+    flat = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [{"tokens": document} for document in documents])
+    want = [on_host(batch) for batch in make(flat, 4, packing=packing)]
+    batches, states = run_saving(make(MixtureSource(components(), [2, 1]), 4, packing=packing))
+    assert_equal(batches, want)
+    for number in range(0, len(states), 2):
+        resumed = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
+        resumed.set_state(json.loads(states[number]))
+        assert_equal([on_host(batch) for batch in resumed], want[number:])
+    pipeline = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
+    for step in (0, 3):
+        for origin in pipeline.locate(step):
+            assert origin.places is not None
+            token = int(want[step]["tokens"][origin.row, origin.places[0]])
+            record = token % 10_000 // 10
+            assert_names(origin.record, token // 10_000, record)
+
+
+class Split:
+    """Into documents of so many tokens; of nothing none."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        tokens = element["tokens"]
+        return [element | {"tokens": tokens[i : i + self.size]} for i in range(0, len(tokens), self.size)]
+
+
+def assert_names(record: str, source: int, index: int) -> None:
+    """Whether the name is that of this element: of a shard, or of a file."""
+    if source == 0:
+        lengths = [count for count in SHARDS if count]
+        shard = int(record.split("shard ")[1].split(" ")[0])
+        assert int(record.rpartition("[")[2][:-1]) + sum(lengths[:shard]) == index, record
+    elif source == 1:
+        assert int(record.rpartition("[")[2][:-1]) + 11 * ("00001" in record) == index, record
+
+
+class TestWeights:
+    def endless(self, shards: list[str], records: list[Path], weights: Any, **options: Any) -> MixtureSource:
+        return MixtureSource(
+            [stream(shards, 0, Some(), num_epochs=-1), in_files(records, 1, NoSevenths())],
+            weights,
+            **{"length": 120} | options,
+        )
+
+    def test_those_of_a_running_stream_are_amended_from_a_position_on(
+        self, shards: list[str], records: list[Path]
+    ) -> None:
+        pipeline = make(self.endless(shards, records, [3, 1]))
+        got = [pipeline.step() for _ in range(3)]
+        pipeline.amend(weights=[1, 4], at=30)
+        state = json.dumps(pipeline.get_state())
+        restored = make(self.endless(shards, records, [3, 1]))
+        restored.set_state(json.loads(state))
+        schedule = WeightSchedule([(0, [3, 1]), (30, [1, 4])])
+        want = list(map(plain, islice(merged(self.endless(shards, records, [1, 1])._sources, schedule), 120)))
+        assert rows([*got, *restored]) == want
+        assert rows(restored.replay(2, 9)) == want[12:54]
+
+    def test_new_ones_hold_from_the_state_that_is_taken(self, shards: list[str], records: list[Path]) -> None:
+        before = make(self.endless(shards, records, [3, 1]))
+        first = [before.step() for _ in range(5)]
+        state = json.loads(json.dumps(before.get_state()))
+        with pytest.raises(DriftError, match=r"mixture\.weights"):
+            make(self.endless(shards, records, [1, 4])).set_state(state)
+        after = make(self.endless(shards, records, [1, 4], allow_new_weights=True))
+        after.set_state(state)
+        second, states = run_saving(after)
+        found = rows([*first, *second])
+        assert len(found) == 120
+        alone = self.endless(shards, records, [1, 1])._sources
+        for number, source in enumerate(alone):
+            mine = [row for row in found if row["source"] == number]
+            assert mine == list(map(plain, islice(source, len(mine))))
+        share = [row["source"] for row in found[30:]].count(1)
+        assert abs(share - 90 * 4 / 5) < 2
+        for number in range(0, len(states), 5):
+            again = make(self.endless(shards, records, [1, 4], allow_new_weights=True))
+            again.set_state(json.loads(states[number]))
+            assert_equal([on_host(batch) for batch in again], second[number:])
+        with pytest.raises(ValueError, match="since its weights changed"):
+            after.seek(12)
+        with pytest.raises(ValueError, match="since its weights changed"):
+            after.locate(0)
+
+    def test_they_need_sources_without_an_end(self, shards: list[str], records: list[Path]) -> None:
+        inner = MixtureSource([stream(shards)], length=None)
+        with pytest.raises(ValueError, match=r"components without an end, and \[0\] have one"):
+            MixtureSource([inner, in_files(records, 1)], allow_new_weights=True)
+        with pytest.raises(ValueError, match="weights are amended of components without an end"):
+            make(MixtureSource(parts(shards, records))).amend(weights=[1, 1, 1])
+
+
+class TestPlaces:
+    def test_a_position_is_sought_replayed_and_located(self, shards: list[str], records: list[Path]) -> None:
+        want = list(map(plain, merged(parts(shards, records))))
+        pipeline = make(MixtureSource(parts(shards, records), WEIGHTS))
+        batches = [on_host(batch) for batch in pipeline]
+        for position in (12, 30, 18, 0):
+            pipeline.seek(position)
+            assert_equal([on_host(batch) for batch in islice(pipeline, 2)], batches[position // 6 : position // 6 + 2])
+        assert rows(pipeline.replay(3, 5)) == want[18:30]
+        state = pipeline.get_state()
+        for step, since in ((4, None), (1, state)):
+            first = 6 * step + (0 if since is None else state["position"])
+            for row, origin in enumerate(pipeline.locate(step, since)):
+                assert (origin.row, origin.position) == (row, first + row)
+                assert_names(origin.record, want[first + row]["source"], want[first + row]["index"])
+        pipeline.amend(skip=[range(14, 20), 25])
+        rest = [at for at in range(12, len(want)) if not 14 <= at < 20 and at != 25]
+        assert rows(pipeline) == [want[at] for at in rest]
+        pipeline.seek(10_000)
+        with pytest.raises(ValueError, match="position is behind the end"):
+            pipeline.step()
+
+    def test_what_it_has_not_is_said(self, shards: list[str], records: list[Path]) -> None:
+        source = MixtureSource(parts(shards, records), WEIGHTS)
+        assert source
+        for call in (lambda: len(source), lambda: source[3], lambda: source.get_batch_at(0, 3)):
+            with pytest.raises(TypeError, match="a mixture with a stream in it has no"):
+                call()
+        with pytest.raises(TypeError, match="known once they were read"):
+            len(make(source))
+        endless = MixtureSource([stream(shards, num_epochs=-1), in_files(records, 1)])
+        with pytest.raises(TypeError, match="the stream is endless"):
+            len(make(endless))
+        with pytest.raises(ValueError, match="have no number"):
+            make(source).amend(skip=["part-00000.array_record[3]"])
+        assert [is_endless(each.describe()) for each in (source, endless)] == [False, True]
+
+
+class TestStates:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda rest: rest["components"].pop(), "must be a list of 3"),
+            (lambda rest: rest["components"][0].update(count=-1), "component 0 is none"),
+            (
+                lambda rest: rest["components"][1].update(position=10**6),
+                "position 1000000, behind 8 elements, and the mixture has given 12",
+            ),
+            (lambda rest: rest["components"][1].update(count=13, position=13), "has given 12 of it"),
+            (lambda rest: rest["components"][0].update(position=0), "stands at position 0"),
+            (lambda rest: rest["components"][0].update(rest={"epoch": 3}), "are those of epoch 3"),
+            (lambda rest: rest["components"][2].update(rest={"epoch": 1}), "this state has"),
+            (lambda rest: rest.update(cursors={}), "this state has"),
+            (lambda rest: rest.update(offset=2), "without a flat_map"),
+        ],
+    )
+    def test_damaged_ones_are_refused(
+        self, change: Callable[[Any], Any], message: str, shards: list[str], records: list[Path]
+    ) -> None:
+        pipeline = make(MixtureSource(parts(shards, records), WEIGHTS), 40)
+        pipeline.step()
+        state = json.loads(json.dumps(pipeline.get_state()))
+        change(state["rest"])
+        with pytest.raises(ValueError, match=message):
+            pipeline.set_state(state)
+
+    def test_other_data_or_weights_of_a_component_are_drift(self, shards: list[str], records: list[Path]) -> None:
+        state = MixtureSource(parts(shards, records), WEIGHTS).get_state()
+        with pytest.raises(DriftError, match=r"components\.0\.files"):
+            MixtureSource(parts(shards[:2], records), WEIGHTS).set_state(state)
+        indexed = MixtureSource([numbers(0, 7), *parts(shards, records)[1:]], WEIGHTS)
+        with pytest.raises(DriftError, match=r"mixture\.counts"):
+            indexed.set_state(state)
+
+
+class TestErrors:
+    def test_a_component_that_gives_nothing_any_more_is_an_error_and_no_wait(
+        self, shards: list[str], records: list[Path]
+    ) -> None:
+        class Nothing:
+            def filter(self, element: dict[str, Any]) -> bool:
+                return False
+
+        for nothing in (stream(shards, 1, Nothing(), num_epochs=-1), in_files(records, 1, Nothing())):
+            with pytest.raises(RuntimeError, match="no element of") as info:
+                list(MixtureSource([stream(shards), nothing]))
+            assert "in component 1 of the mixture" in "".join(info.value.__notes__)
+
+    def test_a_broken_record_is_raised_when_its_element_is_due_or_left_out_and_counted_once(
+        self, shards: list[str], records: list[Path]
+    ) -> None:
+        def mixture(*last: Any, **config: Any) -> MixtureSource:
+            options = {"noise": False} | config
+            return MixtureSource([stream(shards, 0, *last, **options), in_files(records, 1, *last, **options)], [2, 1])
+
+        want = list(map(plain, merged(mixture()._sources, [2, 1])))
+        first = next(at for at, row in enumerate(want) if row["index"] == 25)
+        failing = mixture(FailAt(25))
+        assert list(map(plain, islice(failing, first))) == want[:first]
+        with pytest.raises(RecordError, match="no 25") as info:
+            next(failing)
+        assert info.value.position == first
+        want = list(map(plain, merged(mixture(FailAt(25), on_error="skip")._sources, [2, 1])))
+        pipeline = make(mixture(FailAt(25), on_error="skip"))
+        batches, states = run_saving(pipeline)
+        assert rows(batches) == want
+        assert [skip.where[-4:] for skip in pipeline.skipped].count("[25]") > 1
+        for state in states[::4]:
+            again = make(mixture(FailAt(25), on_error="skip"))
+            again.set_state(json.loads(state))
+            assert rows(again) == want[json.loads(state)["position"] :]
+            assert again.num_skipped == pipeline.num_skipped
+
+    def test_elements_unlike_the_first_are_refused(self, shards: list[str]) -> None:
+        other = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5.0)})
+        with pytest.raises(ValueError, match="so far and"):
+            list(make(MixtureSource([stream(shards), other])))
+
+    def test_what_is_no_source_is_refused(self, shards: list[str]) -> None:
+        with pytest.raises(TypeError, match="source 1 of the mixture is list, and a mixture takes"):
+            MixtureSource([stream(shards), [1, 2]])
