@@ -17,6 +17,7 @@ from tests.benchmarks import (
     remote_faults,
     remote_files,
     remote_parquet,
+    remote_peers,
     remote_start,
     shuffle_quality,
     small_files,
@@ -188,3 +189,13 @@ def test_the_global_shuffle_mixes_as_the_true_permutation_does_and_blocks_as_the
         assert of_blocks["neighbours"] == pytest.approx((group - 1) / (window * group - 1), rel=0.05)
         assert of_blocks["labels"] <= window
     assert (tmp_path / "plot.svg").read_text().count("<circle") == 2 * len(shuffle_quality.WINDOWS)
+
+
+@pytest.mark.slow  # a process for each to write and to read
+def test_peers_read_the_same_pictures_of_the_same_server(tmp_path: Path) -> None:
+    options = ["--pictures", "70", "--repeats", "1", "--delay-ms", "0", "--cache-dir", str(tmp_path)]
+    found = {line["peer"]: line for line in remote_peers.main(options)}
+    assert "ours" in found
+    for line in found.values():
+        assert line["requests"] >= 1
+        assert 1.0 <= line["nbytes"] < 1.5  # the head and the tail are looked at first
