@@ -6,7 +6,7 @@ A run is the folder of its checkpoints, whose digests tell what it saw; or a pip
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
@@ -87,7 +87,17 @@ def _of_pipelines(one: Pipeline, other: Pipeline, steps: tuple[int, int] | None)
         raise ValueError("a stream without an end is compared for ever; say which batches: --steps 0:1000")
     first, stop = steps or (0, 2**62)
     changed = _changed(one.get_state(), other.get_state())
-    found = first_difference(one.replay(first, stop), other.replay(first, stop), first)
+    ended: list[str] = []
+
+    def batches(pipeline: Pipeline) -> Iterator[Any]:
+        try:
+            yield from pipeline.replay(first, stop)
+        except IndexError as error:  # before the first
+            ended.append(str(error))
+
+    found = first_difference(batches(one), batches(other), first)
+    if len(ended) == 2:
+        return Verdict(None, [f"there is nothing to compare: {ended[0]}"], changed)
     if found is None:
         return Verdict(True, ["the same batches"], changed)
     records = [_records(each, found.step, found.row, found.place) for each in (one, other)]

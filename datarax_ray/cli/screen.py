@@ -6,9 +6,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -47,6 +49,7 @@ def told(console: Console) -> Iterator[None]:
     _quieten(console)
     # as the handler of Ray does, where one runs that started before
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+    before, sys.unraisablehook = sys.unraisablehook, _again
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as end:
@@ -54,6 +57,22 @@ def told(console: Console) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, ImportError, MemoryError) as error:
         console.print(_message(error), style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
+    finally:
+        sys.unraisablehook = before
+
+
+def _again(ignored: Any) -> None:
+    """What a signal raises while a library's callback runs (JAX's, of the garbage collector) ends there: it is sent
+    again.
+    """
+    end = ignored.exc_value
+    if isinstance(end, KeyboardInterrupt) or (isinstance(end, SystemExit) and end.code == signal.SIGTERM):
+        number = signal.SIGINT if isinstance(end, KeyboardInterrupt) else signal.SIGTERM
+        again = threading.Timer(0.05, os.kill, (os.getpid(), number))  # when the callback is over
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _message(error: BaseException) -> str:

@@ -205,6 +205,10 @@ def test_a_stream_that_ends_before_the_other_is_told(train: str) -> None:
     assert "step 13, row 2: only one of them has it" in text
     assert told(f"{train}:make", f"{train}:longer", steps=(0, 13))[0] == 0
     assert told(f"{train}:make", f"{train}:make")[0] == 0
+    assert told(f"{train}:make", f"{train}:longer", steps=(15, 18))[0] == 1
+    status, text, _ = told(f"{train}:make", f"{train}:make", steps=(20, 30))
+    assert status == 2
+    assert "there is nothing to compare: there is no batch 20" in text
 
 
 def test_endless_streams_are_compared_for_some_steps(train: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import signal
+import time
 
 import pytest
 import typer
@@ -40,6 +43,25 @@ def test_a_signal_is_no_error():
     assert say(SystemExit(15)) == (143, "stopped by SIGTERM\n")
     with pytest.raises(SystemExit), screen.told(Console(file=io.StringIO())):
         raise SystemExit(3)
+
+
+def test_a_signal_that_is_dropped_in_a_librarys_callback_comes_again():
+    def callback(phase: str, info: dict) -> None:
+        gc.callbacks.remove(callback)
+        signal.raise_signal(signal.SIGTERM)
+
+    def collect() -> None:
+        gc.callbacks.append(callback)
+        gc.collect()
+        time.sleep(60)
+
+    file, before = io.StringIO(), signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(typer.Exit) as caught, screen.told(Console(file=file)):
+            collect()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (caught.value.exit_code, file.getvalue()) == (143, "stopped by SIGTERM\n")
 
 
 def test_what_only_a_bug_can_cause_keeps_its_traceback():
