@@ -163,7 +163,8 @@ def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_els
         reading = threading.Thread(target=lambda: got.extend(batch.columns["index"].tolist() for batch in stream))
         reading.start()
         until((tmp_path / "at-50").exists)
-        until(lambda: len(far._pool._set.actors[0].state.requests) > 2)  # the second chunk is read, others are sent
+        until(lambda: len(far._pool._set.actors[0].state.requests) > 3)  # the second chunk is read, others are sent
+        far.stats()  # and what it is told of them has come: this is asked behind it
         (tmp_path / "go-50").touch()
         until((tmp_path / "at-90").exists)
         until(lambda: served.nbytes >= 5 * 40 * 4000)  # of the third, which is read, and two more

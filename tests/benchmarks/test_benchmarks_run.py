@@ -58,6 +58,7 @@ def test_groups_are_read_whole_by_everyone_who_reads_groups(tmp_path: Path) -> N
     assert came == {competitor: list(range(2000)) for competitor in came}
 
 
+@pytest.mark.slow
 def test_the_file_says_what_was_measured_where(found: dict) -> None:
     assert found.keys() == {"version", "machine", "options", "results", "runs", "grids", "verdicts"}
     assert found["machine"].keys() >= {"cpu", "num_cpus", "memory_nbytes", "python", "versions", "load_average"}
@@ -136,6 +137,7 @@ def test_a_train_step_counts_the_batches_that_it_waits_for(tmp_path: Path) -> No
     assert found["longest_ms"] > 0
 
 
+@pytest.mark.slow
 def test_files_behind_urls_cost_a_request_a_group_at_most_and_none_again() -> None:
     sizes = ["--groups", "8", "--rows", "600", "--epochs", "2", "--repeats", "1"]
     block, first, later = remote_files.main(["--delay-ms", "0", "--cap-mb", "1000", *sizes])
