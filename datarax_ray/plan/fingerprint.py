@@ -179,6 +179,7 @@ def _describe(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     name = _setting(key)
     prefixes = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
     consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
+    remedy = remedy.replace("allow_drift=('", f"allow_drift=('{key.removesuffix(name)}")  # whole, of a component
     others = _others(key, old, new)
     values = f"the checkpoint was written with {shown(old.get(key))}, this pipeline has {shown(new.get(key))}"
     if others:

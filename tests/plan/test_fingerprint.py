@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 
@@ -154,3 +155,13 @@ def test_nor_do_digests_of_many_components_change():
     said = {"components": {"0": {"order": BLOCKS | {"window_blocks": 64}}}}
     assert without_later(said) == {"components": {"0": {"order": BLOCKS}}}
     assert without_later({"order": BLOCKS | {"window_blocks": 32}}) == {"order": BLOCKS | {"window_blocks": 32}}
+
+
+def test_the_remedy_for_a_component_of_a_mixture_names_its_setting_whole():
+    def settings(num_epochs):
+        return {"components": {"0": {"components": {"1": {"order": {"num_epochs": num_epochs}}}}}}
+
+    with pytest.raises(DriftError) as caught:
+        check_drift(settings(1), settings(2))
+    (allowed,) = re.findall(r"allow_drift=\('(.*?)',\)", str(caught.value))
+    check_drift(settings(1), settings(2), [allowed])

@@ -61,7 +61,7 @@ class Component:
         skipped = tuple(Skipped(f"r{position}", position, "broken") for position in self.broken if is_mine(position))
         failure = None
         if self.failing is not None and is_mine(self.failing):
-            failure = RecordError("bad", self.failing)
+            failure = RecordError(f"bad (position {self.failing})", self.failing)
             mine = [(position, value) for position, value in mine if position < self.failing]
         positions = np.array([position for position, _ in mine], np.int64)
         values = np.array([value for _, value in mine])
@@ -188,7 +188,8 @@ def test_what_fails_does_so_where_its_element_is_due() -> None:
         ((failure, at),) = [(block.failure, block.failure_position) for block in blocks]
         assert isinstance(failure, RecordError)
         assert (first, last, at, failure.position) == (len(want.values), len(want.values) + 1, first, first)
-        assert f"position {component.failing} of component" in "".join(failure.__notes__)
+        assert f", {component.failing} of component" in str(failure)
+        assert f"(position {failure.position}, " in str(failure)
     assert seen > 10
 
 

@@ -224,9 +224,15 @@ class Merger:
         supply = self._supplies[component]
         failure = supply.failure
         if isinstance(failure, RecordError):
+            own, at = (
+                f"(position {supply.failed_at})",
+                f"(position {self._next}, {supply.failed_at} of component {component})",
+            )
+            failure.args = failure.args[0].replace(own, at, 1), self._next
             failure.position = self._next
             failure.add_note(
-                f"position {supply.failed_at} of component {component} of a mixture, whose position {self._next} is due"
+                "A broken record gives a mixture with streams no element that amend(skip=...) could leave out; "
+                'on_error="skip" of its source leaves it out'
             )
         return Block(_NONE, None, failure=failure, failure_position=self._next)
 
