@@ -21,10 +21,17 @@ from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.write.conversion import conversion_of
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import write_dataset
+from tests.clusters import LocalRay
 from tests.data import write_file
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 N = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fresh(ray_of_modules: LocalRay) -> None:
+    """A process that ran a task of another module may have JAX: these have a Ray that no other had."""
+    ray_of_modules.end()
 
 
 @dataclass(frozen=True)
