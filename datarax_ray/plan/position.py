@@ -15,7 +15,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 
 # 2**64 over the golden ratio, odd, as a signed number: multiples of it are spread evenly (Knuth, TAOCP 6.4).
-_ID_STRIDE = np.int64(0x9E3779B97F4A7C15 - 2**64)
+ID_STRIDE = np.int64(0x9E3779B97F4A7C15 - 2**64)
 # Far beyond any stream, with room in an int64 for the sums and products that are made of positions.
 MAX_POSITION = 2**62
 
@@ -121,4 +121,4 @@ def element_ids(positions: Any, ordinals: Any) -> Any:
     if ordinals is None:
         return positions
     with np.errstate(over="ignore"):
-        return np.asarray(positions, np.int64) + np.asarray(ordinals, np.int64) * _ID_STRIDE
+        return np.asarray(positions, np.int64) + np.asarray(ordinals, np.int64) * ID_STRIDE

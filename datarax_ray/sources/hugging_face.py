@@ -111,8 +111,8 @@ def _check_found(data_files: Any, data_dir: str) -> None:
     named = data_files.values() if isinstance(data_files, Mapping) else [data_files]
     for path in (path for each in named for path in ([each] if isinstance(each, str | os.PathLike) else each)):
         whole = os.path.join(os.path.expanduser(data_dir), path)
-        is_far = "://" in whole or not glob.has_magic(whole)
-        if not is_far and not os.path.exists(whole) and not glob.glob(whole, recursive=True):
+        is_local_glob = glob.has_magic(whole) and "://" not in whole
+        if is_local_glob and not os.path.exists(whole) and not glob.glob(whole, recursive=True):
             raise FileNotFoundError(f"data_files: no file matches {whole!r} (seen from {os.getcwd()})")
 
 

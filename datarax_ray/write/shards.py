@@ -72,7 +72,7 @@ def folder_of(destination: str | os.PathLike[str]) -> Path:
     Raises: ValueError for a URL, also for one that Path has shortened; NotADirectoryError for a file.
     """
     named = os.fspath(destination)
-    if re.match(r"\w+:/", named):
+    if ":/" in named:
         url = re.sub(":/+", "://", named, count=1)
         raise ValueError(
             f"{url} is a URL, and datasets are written to folders: write to one, and copy it, or mount the bucket"

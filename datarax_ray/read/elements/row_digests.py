@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.position import ID_STRIDE, ordinals
 from datarax_ray.read.elements.columns import Columns, leaves
 
 Digests = NDArray[np.uint64]
-_STRIDE = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, odd
+_STRIDE = ID_STRIDE.view(np.uint64)
 
 # A copy that joins small fields costs less than hashing each alone (0.15 us), and more where there are more bytes.
 _MAX_JOINED_NBYTES = 1024
