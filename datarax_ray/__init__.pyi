@@ -8,6 +8,7 @@ from .feed.stats import PipelineStats as PipelineStats
 from .loading import load as load
 from .pipeline import Pipeline as Pipeline
 from .pipeline import prefetch_to_device as prefetch_to_device
+from .pipeline.progress import progress as progress
 from .plan.packing import ConcatThenSplit as ConcatThenSplit
 from .plan.packing import FirstFitPack as FirstFitPack
 from .plan.weights import WeightSchedule as WeightSchedule
@@ -22,7 +23,6 @@ from .read.decode import FixedLen as FixedLen
 from .read.decode import PadTo as PadTo
 from .read.decode import VarLen as VarLen
 from .read.formats.image_folder import ImageFolder as ImageFolder
-from .record_progress import progress as progress
 from .sources import ArrayRecordSourceConfig as ArrayRecordSourceConfig
 from .sources import ArrayRecordSourceModule as ArrayRecordSourceModule
 from .sources import CSVSource as CSVSource

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-
-from datarax_ray.plan.arguments import named_arguments
-
-if TYPE_CHECKING:
-    from datarax_ray.pipeline.pipeline import Pipeline
 
 # A bar need not be newer than the eye; a batch may take 20 us, which drawing must not double.
 _BAR_S = 0.1
@@ -22,33 +17,11 @@ _BAR_S = 0.1
 _LINE_S = 5.0
 
 
-@named_arguments
-def progress(pipeline: Pipeline, title: str = "training", *, console: Console | None = None) -> Iterator[Any]:
-    """The batches of a pipeline, with a sign of life on stderr: records, records/s, how long the loop waits.
-
-    A bar at a terminal or in a notebook, else a line every five seconds. Leaving the loop is as in `for batch in
-    pipeline`: the next one goes on behind the last batch. console: another place, Console(quiet=True) for none;
-    DATARAX_RAY_PROGRESS=0 in the environment is for none at all.
-
-    Example: `for batch in progress(pipeline): ...`
-    """
-    if not hasattr(pipeline, "stats"):
-        raise TypeError(f"progress shows a Pipeline, got {type(pipeline).__name__}")
-    stop = pipeline.source.describe().stop
-    left = None if stop is None else max(0, stop - pipeline.position)
-    with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:
-        before = pipeline.stats().num_records
-        for batch in pipeline:
-            stats = pipeline.stats()
-            shown.advance(stats.num_records - before, note=f"waits {stats.waits:.0%}")
-            before = stats.num_records
-            yield batch
-
-
 class RecordProgress:
     """Shows how many records came of how many, and how fast; nothing where DATARAX_RAY_PROGRESS is 0.
 
-    title: what is being read. num_records: that will come, None if nobody knows. show_nbytes: whether MB/s are shown.
+    title: what is being read. num_records: that will come, None if nobody knows. unit: what is counted, if no records.
+    show_nbytes: whether MB/s are shown.
     """
 
     def __init__(
@@ -57,6 +30,7 @@ class RecordProgress:
         title: str,
         num_records: int | None,
         *,
+        unit: str = "records",
         show_nbytes: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,6 +39,7 @@ class RecordProgress:
         self._console = console
         self._title = title
         self._total = num_records
+        self._unit = unit
         self._show_nbytes = show_nbytes
         self._clock = clock
         self._done = self._said = 0
@@ -122,7 +97,7 @@ class RecordProgress:
             return []
         begin, records, nbytes = self._begin
         elapsed = max(self._shown - begin, 1e-9)
-        rates = [f"{(self._done - records) / elapsed:,.0f} records/s"]
+        rates = [f"{(self._done - records) / elapsed:,.0f} {self._unit}/s"]
         if self._show_nbytes:
             rates.append(f"{(self._nbytes - nbytes) / elapsed / 1e6:,.1f} MB/s")
         left = (self._total or 0) - self._done

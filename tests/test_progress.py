@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from itertools import islice
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from datarax_ray import Pipeline, progress
+from datarax_ray.read.formats import inspecting
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
@@ -86,3 +88,34 @@ def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break()
 def test_what_is_no_pipeline_is_said_to_be_none() -> None:
     with pytest.raises(TypeError, match="progress shows a Pipeline, got list"):
         next(progress([1, 2]))  # type: ignore[arg-type]
+
+
+def test_files_that_take_long_to_look_at_are_shown_as_they_come(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inspecting.inspect_all(str, range(100)) == [*map(str, range(100))]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(inspecting, "_QUIET_S", 0.0)
+    assert inspecting.inspect_all(str, range(100)) == [*map(str, range(100))]
+    assert re.fullmatch(r"files looked at: 100 of 100 \(100%\), [\d,]+ files/s\n", capsys.readouterr().err)
+
+
+def test_an_interrupt_looks_at_no_more_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspecting, "_QUIET_S", 0.0)
+    looked_at = []
+
+    class Interrupted(RecordProgress):
+        def advance(self, num_records: int, nbytes: int = 0, note: str = "") -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("datarax_ray.record_progress.RecordProgress", Interrupted)
+    gate = threading.Event()
+
+    def inspect(file: int) -> None:
+        looked_at.append(file)
+        if file:
+            gate.wait(0.05)
+
+    with pytest.raises(KeyboardInterrupt):
+        inspecting.inspect_all(inspect, range(1000))
+    assert len(looked_at) < 200

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 F = TypeVar("F")
 T = TypeVar("T")
 
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
+_QUIET_S = 2.0  # what takes longer shows how far it is
 
 
 def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
-    """What `inspect` says of each file, in their order.
+    """What `inspect` says of each file, in their order. Where it takes long, progress is shown on stderr.
 
     Raises: the OSError or ValueError of one file, and a ValueError that lists those of several.
     """
@@ -25,7 +28,9 @@ def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
             return [], [error]
 
     with ThreadPoolExecutor(min(_MAX_OPENERS, len(files))) as pool:
-        outcomes = list(pool.map(outcome, files))
+        coming: Any = pool.map(outcome, files)
+        with contextlib.closing(coming):  # an interrupt looks at no more
+            outcomes: list[tuple[list[T], list[Exception]]] = list(_shown(coming, len(files)))
     failed = [error for _, errors in outcomes for error in errors]
     if len(failed) == 1:
         raise failed[0]
@@ -34,3 +39,25 @@ def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
         more = f"\n  and {len(failed) - 10} more" if len(failed) > 10 else ""
         raise ValueError(f"{len(failed)} of {len(files)} files cannot be read:{shown}{more}")
     return [said for found, _ in outcomes for said in found]
+
+
+def _shown(coming: Iterator[T], num_files: int) -> Iterator[T]:
+    """What comes, with a sign of life once that has taken a while."""
+    began = time.monotonic()
+    count = 0
+    for each in coming:
+        yield each
+        count += 1
+        if time.monotonic() - began > _QUIET_S:
+            break
+    if count == num_files:
+        return
+    from rich.console import Console  # in here: it takes longer to load than a few files take to look at
+
+    from datarax_ray.record_progress import RecordProgress
+
+    with RecordProgress(Console(stderr=True, highlight=False), "files looked at", num_files, unit="files") as progress:
+        progress.advance(count)
+        for each in coming:
+            progress.advance(1)
+            yield each
