@@ -70,6 +70,7 @@ def deliver(task: Task) -> Delivery:
         "in-process": in_process,
         "RaySource": ray_source,
         "RaySource memory": ray_memory,
+        "Ray Data by hand": ray_data_by_hand,
         "Ray Data": table_readers.ray_data,
         "ParquetSource": table_readers.in_process,
         "ParquetSource, RaySource": table_readers.ray_source,
@@ -271,6 +272,69 @@ def _read_options(grain: Any, task: Task) -> Any:
     if task.setting.get("batch") == "map":
         ahead = max(2, 2 * threads)
     return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=ahead if threads else 0)
+
+
+def ray_data_by_hand(task: Task) -> Delivery:
+    """What a user of Ray Data, which reads no ArrayRecord, writes for the same stream: positions in, records out.
+
+    `workers` actors look up what stands at the positions of a block in a permutation of each epoch, read that in the
+    order of the file, and put it back. setting: batch, positions in a block.
+    """
+    import ray
+
+    notes = start_ray(task)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
+    begin = time.monotonic()
+    size = task.setting["batch"]
+    num_blocks = min(-(-task.records // size), _MOST_BLOCKS)
+    found = ray.data.range(min(task.records, num_blocks * size), override_num_blocks=num_blocks).map_batches(
+        _ByHand,
+        fn_constructor_args=(task,),
+        batch_size=None,  # a block, as it is
+        concurrency=task.workers,
+        num_cpus=0.1,
+    )
+    batches = found.iter_batches(batch_size=KINDS[task.kind].batch_size, prefetch_batches=4)
+    return replace(_consume(task, (batch["data"] for batch in batches), begin), notes=notes)
+
+
+_MOST_BLOCKS = 4000  # of Ray Data, which plans all of them before the first
+
+
+class _ByHand:
+    """Reads the records that stand at a block's positions."""
+
+    def __init__(self, task: Task) -> None:
+        from array_record.python.array_record_module import ArrayRecordReader
+
+        self._task = task
+        self._readers = [
+            ArrayRecordReader(path, "readahead_buffer_size:0", file_reader_buffer_size=8 * 1024) for path in task.paths
+        ]
+        self._starts = np.cumsum([0, *(reader.num_records() for reader in self._readers)])
+        self._epoch = -1
+
+    def __call__(self, block: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        kind, positions = KINDS[self._task.kind], block["id"]
+        indices = np.concatenate([self._records(int(epoch), positions) for epoch in np.unique(positions // self._n)])
+        order = np.argsort(indices)
+        records = _read_chosen(self._readers, self._starts, indices[order], "single")
+        decoded = _decode_block(kind, records)
+        rows: np.ndarray = decoded[kind.field] if isinstance(decoded, dict) else decoded
+        placed = np.empty_like(rows)
+        placed[order] = rows
+        return {"data": placed}
+
+    @property
+    def _n(self) -> int:
+        return self._task.num_records
+
+    def _records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng((SEED, epoch)).permutation(self._n)
+        return self._order[positions[positions // self._n == epoch] % self._n]
 
 
 def in_process(task: Task) -> Delivery:

@@ -97,6 +97,8 @@ def _choose(base: Task, options: argparse.Namespace) -> tuple[list[Task], list[d
         tasks += [*raws, replace(raws[-1], competitor="raw+decode")]
     if not is_grouped and not options.no_grain:
         tasks += [best(_loader_grid(base, options.quick)), best(_dataset_grid(base, options.quick))]
+    if not is_grouped and not options.no_ray_data:
+        tasks.append(best(_ray_data_grid(replace(base, workers=max(options.actors)), options.quick)))
     tasks.append(replace(base, competitor="in-process"))
     tasks += [replace(base, competitor="RaySource", workers=actors) for actors in options.actors]
     return tasks, grids
@@ -120,8 +122,13 @@ def _dataset_grid(base: Task, quick: bool) -> Iterator[Task]:
             yield replace(base, competitor="grain.MapDataset", workers=workers, setting=setting)
 
 
+def _ray_data_grid(base: Task, quick: bool) -> Iterator[Task]:
+    for batches in (4,) if quick else (1, 4, 16):
+        yield replace(base, competitor="Ray Data by hand", setting={"batch": batches * KINDS[base.kind].batch_size})
+
+
 def _workers_and_threads(quick: bool) -> list[tuple[int, int]]:
-    return [(0, 16)] if quick else [(workers, threads) for workers, some in _THREADS.items() for threads in some]
+    return [(2, 1)] if quick else [(workers, threads) for workers, some in _THREADS.items() for threads in some]
 
 
 def _with_memory(task: Task, summary: Summary, options: argparse.Namespace) -> Summary:
@@ -168,6 +175,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one epoch without --warmup, one setting of each grid")
     parser.add_argument("--warmup", type=float, help="seconds before what is counted (default: 3, with --quick none)")
     parser.add_argument("--no-grain", action="store_true", help="leave Grain out")
+    parser.add_argument("--no-ray-data", action="store_true", help="leave Ray Data out")
     parser.add_argument("--identify", action="store_true", help="also collect which records came (slower)")
     cache = Path(tempfile.gettempdir()) / "datarax_ray-benchmarks"
     parser.add_argument("--cache-dir", type=Path, default=cache, help=f"of the datasets (default: {cache})")

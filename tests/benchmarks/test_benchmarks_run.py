@@ -11,6 +11,7 @@ import pytest
 from tests.benchmarks import (
     hf_streams,
     ingest,
+    mixtures,
     one,
     parquet,
     peers,
@@ -43,6 +44,7 @@ def test_every_competitor_delivers_each_record_once(found: dict) -> None:
         "raw+decode",
         "grain.DataLoader",
         "grain.MapDataset",
+        "Ray Data by hand",
         "in-process",
         "RaySource",
     ]
@@ -112,6 +114,12 @@ def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:
     found = hf_streams.main(["--rows", "100", "--repeats", "1"])
     assert found.keys() == {"target", "small", "tokens"}
     assert all(rate > 0 for kind in hf_streams.KINDS for rate in found[kind].values())
+
+
+def test_mixtures_are_read_beside_their_components() -> None:
+    found = mixtures.main(["--rows", "4000", "--repeats", "1"])
+    assert {"datasets, interleaved", "a mixture of two streams", "a mixture of two indexed"} <= found.keys()
+    assert all(measured["cpu_us"] > 0 for measured in found.values())
 
 
 def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> None:

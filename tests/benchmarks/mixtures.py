@@ -1,0 +1,130 @@
+"""What a mixture costs beside its components alone, run by hand: CPU microseconds a row of one process.
+
+    python -m tests.benchmarks.mixtures [--rows 400000] [--repeats 5] [--json FILE]
+
+Two datasets of small rows as Parquet files, read whole, shuffled and batched: as Hugging Face streams and as indexed
+sources, each alone and two of them mixed 3 to 1, beside `datasets.interleave_datasets` of the same streams and
+weights, in batches of NumPy. All take turns. CPU time, so that a busy machine does not decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.sources import (
+    HFStreamingConfig,
+    HFStreamingSource,
+    MixtureSource,
+    ParquetSource,
+    ParquetSourceConfig,
+)
+
+WEIGHTS = (3, 1)
+BATCH = 1024
+SHARDS = 4  # files of each
+ENOUGH = 50  # batches of `datasets`, which takes fifty times as long for one
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+    """Run it all, print a line for each, and give what --json writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=400_000, help="in each of the two datasets")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    with TemporaryDirectory() as directory:
+        found = _measure(_written(Path(directory), options.rows), options.repeats)
+    for name, measured in found.items():
+        print(f"{name}: {measured['cpu_us']:.2f} ({measured['least']:.2f} to {measured['most']:.2f}) CPU us a row")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2))
+    return found
+
+
+def _measure(files: tuple[list[str], list[str]], repeats: int) -> dict[str, dict[str, float]]:
+    runs: dict[str, Callable[[], Iterable[int]]] = {
+        "datasets, one stream": lambda: _iterated(_shuffled(files[0])),
+        "datasets, interleaved": lambda: _iterated(
+            datasets.interleave_datasets(
+                [_shuffled(paths) for paths in files],
+                probabilities=[weight / sum(WEIGHTS) for weight in WEIGHTS],
+                seed=0,
+            )
+        ),
+        "one stream": lambda: _batched(_stream(files[0])),
+        "a mixture of two streams": lambda: _batched(MixtureSource([_stream(paths) for paths in files], WEIGHTS)),
+        "one indexed source": lambda: _batched(_indexed(files[0])),
+        "a mixture of two indexed": lambda: _batched(MixtureSource([_indexed(paths) for paths in files], WEIGHTS)),
+        "a stream and an indexed one": lambda: _batched(
+            MixtureSource([_stream(files[0]), _indexed(files[1])], WEIGHTS)
+        ),
+    }
+    costs: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        assert sum(run()) > 0  # the first touch of files and memory costs as much as the reading
+    for _ in range(repeats):
+        for name, run in runs.items():
+            begin = time.process_time()
+            rows = sum(run())
+            costs[name].append((time.process_time() - begin) / rows * 1e6)
+    return {name: {"cpu_us": median(us), "least": min(us), "most": max(us)} for name, us in costs.items()}
+
+
+def _iterated(dataset: Any) -> Iterable[int]:
+    batches = itertools.islice(dataset.with_format("numpy").iter(BATCH), ENOUGH)
+    return (len(batch["a"]) for batch in batches)
+
+
+def _batched(source: Any) -> Iterable[int]:
+    with source:
+        for batch in source.batches(0, StreamOptions(BATCH)):
+            yield len(batch.columns["a"])
+
+
+def _loaded(paths: list[str]) -> Any:
+    return datasets.load_dataset("parquet", data_files=paths, split="train", streaming=True)
+
+
+def _shuffled(paths: list[str]) -> Any:
+    return _loaded(paths).shuffle(seed=0, buffer_size=1000)
+
+
+def _stream(paths: list[str]) -> HFStreamingSource:
+    return HFStreamingSource(HFStreamingConfig(num_epochs=1, shuffle=True), dataset=_loaded(paths))
+
+
+def _indexed(paths: list[str]) -> ParquetSource:
+    return ParquetSource(ParquetSourceConfig(num_epochs=1, shuffle=True), paths)
+
+
+def _written(directory: Path, rows: int) -> tuple[list[str], list[str]]:
+    return _one(directory / "first", rows, 0), _one(directory / "second", rows, 1)
+
+
+def _one(directory: Path, rows: int, seed: int) -> list[str]:
+    directory.mkdir()
+    rng, paths = np.random.default_rng(seed), []
+    for shard in range(SHARDS):
+        paths.append(str(directory / f"{shard}.parquet"))
+        count = rows // SHARDS
+        columns = {"a": rng.integers(0, 9, count), "b": rng.random(count), "c": rng.integers(0, 9, count, np.int32)}
+        pq.write_table(pa.table(columns), paths[-1], row_group_size=20_000)
+    return paths
+
+
+if __name__ == "__main__":
+    main()
