@@ -16,7 +16,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
-from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.formats.remote.mirrors import _ASKS_AHEAD, Mirrors
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -72,6 +72,21 @@ def test_what_is_expected_is_read_without_a_request(far, served):
         assert far.read(records) == all_of(records)
     assert not served.num_broken
     served.what = lambda number: ""
+
+
+def test_what_is_read_first_comes_first(tmp_path, served):
+    write_file(tmp_path / "a.array_record", map(noise, range(4000)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(waits_s=(), most_requests=2))
+    reader.read(np.arange(1))
+    served.count()
+    served.what = lambda number: "stall" if number > 24 + _ASKS_AHEAD * 2 else ""
+    reads = np.random.default_rng(3).permutation(4000)[:96].reshape(4, 24)
+    for records in reads:
+        reader.expect(records)
+    wait_for(reader, 1)
+    assert reader.read(reads[0]) == all_of(reads[0])
+    served.what = lambda number: ""
+    reader.close()
 
 
 def test_it_costs_no_more_bytes_than_without(tmp_path, served):

@@ -8,6 +8,7 @@ nothing is left behind, however the process ends; pages are given back by punchi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import itertools
@@ -38,6 +39,7 @@ from datarax_ray.read.laps import lap
 
 Run: TypeAlias = tuple[int, int, int]  # of pages: the file, the first and the last of them
 _TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
+_ASKS_AHEAD = 4  # times the requests of one fetch: 8 MiB of the smallest of a file whose pages stay
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -157,6 +159,8 @@ class Mirrors:
         self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
         self._ahead: dict[int, Ahead] = {}  # by id
         self._beside: set[tuple[int, int]] = set()  # the pages of all of these
+        # What is wanted first comes first; of its own, so that what nobody told of before waits for none of it.
+        self._ahead_slots = asyncio.Semaphore(_ASKS_AHEAD * remote.most_requests)
         self._ends: dict[int, Asked[list[bytes]]] = {}  # asked for ahead, of files that had no image then
         self._lock = ThreadLock()
         self._disk = DiskCache(remote.cache_dir, remote.cache_nbytes) if remote.cache_dir else None
@@ -271,7 +275,7 @@ class Mirrors:
         self._make_room(_num_pages(runs), keep=0)
         ahead.nbytes += nbytes
         self._stand_beside(ahead, runs)
-        ahead.asked = ask_ranges([self._span(run) for run in runs], self._remote)
+        ahead.asked = ask_ranges([self._span(run) for run in runs], self._remote, self._ahead_slots)
         return True
 
     def drop(self, ahead: Ahead) -> None:

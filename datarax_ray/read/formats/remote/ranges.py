@@ -209,8 +209,13 @@ def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> 
     return ask_ranges(wanted, remote).result()
 
 
-def ask_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> Asked[list[bytes]]:
-    """As read_ranges, without waiting for the bytes; the result raises what that raises."""
+def ask_ranges(
+    wanted: Sequence[tuple[str, str, int, int]], remote: Remote, slots: asyncio.Semaphore | None = None
+) -> Asked[list[bytes]]:
+    """As read_ranges, without waiting for the bytes; the result raises what that raises.
+
+    slots: of requests at once, for those that share them one after the other; of its own without it.
+    """
     pieces = [
         (index, begin, min(begin + most, stop))
         for index, (url, _, start, stop) in enumerate(wanted)
@@ -219,12 +224,12 @@ def ask_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> A
     ]
 
     async def all_of_them() -> list[bytes]:
-        slots = asyncio.Semaphore(remote.most_requests)
+        own = slots or asyncio.Semaphore(remote.most_requests)
         found: list[list[bytes]] = [[] for _ in wanted]
 
         async def one(index: int, start: int, stop: int) -> bytes:
             url, version = wanted[index][:2]
-            async with slots:
+            async with own:
                 return (await _asked(url, start, stop, remote, version)).data
 
         tasks = [asyncio.ensure_future(one(*piece)) for piece in pieces]
