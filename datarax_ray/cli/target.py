@@ -92,7 +92,10 @@ def _file(path: Path) -> ModuleType:
         if getattr(value, "__module__", None) == path.stem and hasattr(value, "__qualname__"):
             for part in [value, *(vars(value).values() if isinstance(value, type) else ())]:
                 if getattr(part, "__module__", None) == path.stem:
+                    line = vars(part).get("__firstlineno__")
                     part.__module__ = "__main__"
+                    if line is not None:
+                        part.__firstlineno__ = line  # which Python 3.13 forgets of a class, and with it the source
     module.__name__ = "__main__"  # for what its functions define
     sys.modules["__main__"] = module
     return module
