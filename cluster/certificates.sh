@@ -26,10 +26,10 @@ trap 'rm -rf "$private"' EXIT
 made=("$directory/ca.crt" "$directory/node.crt" "$directory/node.key")
 {
   openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj "/CN=datarax_ray authority" \
-    -keyout "$private/ca.key" -out "$private/ca.crt"
+    -addext "keyUsage=critical,keyCertSign,cRLSign" -keyout "$private/ca.key" -out "$private/ca.crt"
   openssl req -newkey rsa:2048 -nodes -subj "/CN=datarax_ray node" -keyout "$private/node.key" -out "$private/node.csr"
   openssl x509 -req -in "$private/node.csr" -CA "$private/ca.crt" -CAkey "$private/ca.key" -CAcreateserial -days 365 \
-    -extfile <(echo "subjectAltName=$names") -out "$private/node.crt"
+    -extfile <(printf '%s\n' "subjectAltName=$names" authorityKeyIdentifier=keyid subjectKeyIdentifier=hash) -out "$private/node.crt"
 } 2>"$private/said" || { cat "$private/said" >&2; exit 1; }
 for file in "${made[@]}"; do mv "$private/${file##*/}" "$file"; done
 absolute=$(cd "$directory" && pwd)
