@@ -4,7 +4,9 @@ import collections
 import decimal
 import functools
 import hashlib
+import importlib
 import importlib.util
+import linecache
 import pathlib
 import re
 import subprocess
@@ -364,3 +366,14 @@ def test_a_large_array_is_not_copied_to_be_looked_at(make):
         assert tracemalloc.get_traced_memory()[1] < table.value.nbytes / 8
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_whose_text_is_another_programs_by_now_is_told_by_its_bytecode(tmp_path, monkeypatch):
+    """Edited while it is in use: at the function's line a text begins that does not end, which Python cannot part."""
+    path = tmp_path / "edited_meanwhile.py"
+    path.write_text("CACHE = {}\n\n\ndef double(x):\n    CACHE[x] = 2 * x\n    return CACHE[x]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("edited_meanwhile")
+    path.write_text("# 1\n# 2\n# 3\nx = '''text\nwithout an end\n")
+    linecache.checkcache(str(path))
+    assert code_fingerprint([module.double]) == code_fingerprint([module.double])

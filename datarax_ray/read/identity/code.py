@@ -36,6 +36,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.text_scalars import said
 from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.referenced_globals import (
+    NO_SOURCE,
     PLACES,
     SETTINGS,
     asked,
@@ -399,7 +400,7 @@ def _text(code: Any) -> str:
         if getattr(code, "__name__", "") == "<lambda>":
             raise SyntaxError("getsource gives the line, which may hold several lambdas")
         text = ast.unparse(_without_docstrings(ast.parse(textwrap.dedent(inspect.getsource(code)))))
-    except (OSError, TypeError, SyntaxError):  # built by exec, written in C, or a lambda
+    except NO_SOURCE:  # built by exec, written in C, or a lambda
         text = _bytecode(code)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -20,6 +20,7 @@ import struct
 import sys
 import sysconfig
 import textwrap
+import tokenize
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, time, timedelta
@@ -47,6 +48,8 @@ _TABLES = (Mapping, tuple, list, set, frozenset)
 SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
 # Of these, those that say where and when a program runs rather than what it makes.
 PLACES = (date, time, PurePath)
+# What inspect.getsource and ast.parse of it raise where there is none, or another program's: a file that was edited.
+NO_SOURCE = (OSError, TypeError, SyntaxError, tokenize.TokenError)
 _UNSEEN = object()
 # What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
 _WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
@@ -629,7 +632,7 @@ def _written_names(function: types.FunctionType) -> set[str]:
     """As they stand in the text."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # without source, or a lambda in the middle of a line
+    except NO_SOURCE:  # or a lambda in the middle of a line
         return set()
     names: set[str] = set()
     for node in ast.walk(tree):
