@@ -5,6 +5,7 @@ Shares no code with datarax_ray: it is what the product is tested against.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,9 +27,15 @@ def order(n: int, epoch: int, seed: int | None, rounds: int = 8) -> list[int]:
     """One epoch's records; seed None for file order. Not for n = 4**k + 1, where Grain's is no permutation."""
     if seed is None:
         return list(range(n))
+    return [*_shuffled(n, (seed + epoch) % 2**32, rounds)]
+
+
+@functools.cache
+def _shuffled(n: int, seed: int, rounds: int) -> list[int]:
+    """Grain walks on until it is below n: of few records one takes milliseconds."""
     from grain.experimental import index_shuffle
 
-    return [index_shuffle(i, max_index=n - 1, seed=(seed + epoch) % 2**32, rounds=rounds) for i in range(n)]
+    return [index_shuffle(i, max_index=n - 1, seed=seed, rounds=rounds) for i in range(n)]
 
 
 def elements(
