@@ -43,7 +43,7 @@ def rows(batches: Any) -> list[Any]:
     return [[batch.positions.tolist(), batch.columns["noise"].tolist(), batch.state] for batch in batches]
 
 
-@pytest.mark.parametrize("dropped", [[], [DropThirds()]])
+@pytest.mark.parametrize("dropped", [pytest.param([], marks=pytest.mark.slow), [DropThirds()]])
 def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(
     files: list[Path], tmp_path: Path, dropped: list[Any]
 ) -> None:

@@ -86,15 +86,24 @@ def test_a_transform_may_write_to_a_large_array_that_it_holds_as_in_one_process(
             assert np.array_equal(batch["x"], mine)
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize(
-    ("counts", "batch_size", "num_actors", "chunk_size"),
+    ("counts", "batch_size", "num_actors", "chunk_size", "shuffle"),
     [
-        pytest.param([1], 1, 3, None, marks=pytest.mark.slow),
-        ([2], 3, 2, 1),
-        pytest.param([3, 0, 7], 4, 5, 1, marks=pytest.mark.slow),
-        ([1, 1, 1, 997], 33, 4, 7),
-        ([600, 400], 256, 1, None),
+        ([2], 3, 2, 1, False),
+        ([1, 1, 1, 997], 33, 4, 7, True),
+        ([600, 400], 256, 1, None, False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ([1], 1, 3, None, False),
+                ([1], 1, 3, None, True),
+                ([2], 3, 2, 1, True),
+                ([3, 0, 7], 4, 5, 1, False),
+                ([3, 0, 7], 4, 5, 1, True),
+                ([1, 1, 1, 997], 33, 4, 7, False),
+                ([600, 400], 256, 1, None, True),
+            )
+        ),
     ],
 )
 def test_any_number_of_actors_gives_the_plain_loops_bytes(
@@ -117,7 +126,7 @@ def test_any_number_of_actors_gives_the_plain_loops_bytes(
         oracle.assert_same(batch.columns, columns)
 
 
-@pytest.mark.parametrize("n", [65536, 65537])
+@pytest.mark.parametrize("n", [pytest.param(65536, marks=pytest.mark.slow), 65537])
 def test_large_epochs_are_the_in_process_bytes(tmp_path: Path, n: int) -> None:
     path = write_file(tmp_path / "a.array_record", (i.to_bytes(4, "little") for i in range(n)), group_size=256)
     source = make(path, (), num_epochs=2)
@@ -233,7 +242,7 @@ def test_a_deep_prefetch_is_not_in_the_state(files: list[Path]) -> None:
     assert_equal([on_host(batch) for batch in resumed], want[3:])
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_actor_killed_in_the_middle_changes_nothing(files: list[Path], shuffle: bool) -> None:
     source = make(files, [decode, AddNoise()], shuffle_files=shuffle, num_epochs=6)
     want = [on_host(batch) for batch in pipeline(source)]
@@ -288,7 +297,7 @@ class Reuses:
         return {**element, "seen": self.buffer[0], "twice": self.buffer.T}
 
 
-@pytest.mark.parametrize(("num_actors", "chunk_size"), [(1, 7), (3, None)])
+@pytest.mark.parametrize(("num_actors", "chunk_size"), [(1, 7), pytest.param(3, None, marks=pytest.mark.slow)])
 def test_a_transform_that_reuses_its_buffer_gives_the_plain_loops_stream(
     files: list[Path], num_actors: int, chunk_size: int | None
 ) -> None:
@@ -360,7 +369,7 @@ def test_text_of_numpy_that_ends_in_nuls_is_the_same_in_one_process(num_numbers:
     assert got[0]["key"][1][1] == ("bytes_", [2, 0, 0])
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, pytest.param(GeneratorExit, marks=pytest.mark.slow)])
 def test_a_transform_that_exits_ends_no_actor_and_is_the_error_of_its_record(
     files: list[Path], error: type[BaseException]
 ) -> None:
@@ -396,8 +405,15 @@ def _fetch(error: type[Exception]) -> None:
     raise error(*{ray.exceptions.ActorUnavailableError: ("gone", b"a" * 16)}.get(error, ("ab" * 28, None, "")))
 
 
-@pytest.mark.parametrize("error", [ray.exceptions.ObjectLostError, ray.exceptions.ActorUnavailableError])
-@pytest.mark.parametrize("nbytes", [0, 2**20])
+@pytest.mark.parametrize(
+    ("error", "nbytes"),
+    [
+        (ray.exceptions.ObjectLostError, 0),
+        (ray.exceptions.ActorUnavailableError, 2**20),
+        pytest.param(ray.exceptions.ObjectLostError, 2**20, marks=pytest.mark.slow),
+        pytest.param(ray.exceptions.ActorUnavailableError, 0, marks=pytest.mark.slow),
+    ],
+)
 def test_an_error_of_ray_that_the_users_code_raises_is_no_loss_of_ours(
     files: list[Path], error: type[Exception], nbytes: int
 ) -> None:

@@ -86,8 +86,14 @@ def rows(batches: Any) -> list[Any]:
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
-@pytest.mark.parametrize("remote_nbytes", [pytest.param(0, marks=pytest.mark.slow), 2**28])
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("order", "remote_nbytes"),
+    [
+        pytest.param(order, nbytes, marks=[pytest.mark.slow] * (order is not ORDERS[1] or not nbytes))
+        for order in ORDERS
+        for nbytes in (0, 2**28)
+    ],
+)
 def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(
     folder: Path, served: HttpFiles, order: dict[str, Any], remote_nbytes: int
 ) -> None:
@@ -103,7 +109,13 @@ def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(
     assert served.num_broken
 
 
-@pytest.mark.parametrize("order", [{}, {"shuffle": True}, {"shuffle": True, "shuffle_block_size": 1}])
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"shuffle": True},
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"shuffle": True, "shuffle_block_size": 1})),
+    ],
+)
 def test_row_groups_of_parquet_too(tmp_path: Path, order: dict[str, Any]) -> None:
     (tmp_path / "data").mkdir()
     paths = write_tables(tmp_path / "data", (300, 0, 120, 200), row_group=20)

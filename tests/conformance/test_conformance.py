@@ -86,7 +86,9 @@ def test_batches_are_compared_row_for_row() -> None:
 
 
 def test_this_one_gives_the_same_rows_in_the_same_places(tmp_path: Path) -> None:
-    assert [outcome.difference for outcome in outcomes("ours", [KILLED, MORE], tmp_path)] == [SAME, SAME]
+    killed = Case("killed, and goes on with more", readers=0, then=(0, 2), die_at=8)
+    (outcome,) = outcomes("ours", [killed], tmp_path)
+    assert (outcome.difference, outcome.restarts) == (SAME, 1)
 
 
 @pytest.mark.slow

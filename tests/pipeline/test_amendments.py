@@ -153,10 +153,8 @@ class TestSkip:
     @pytest.mark.parametrize(
         "case",
         [
-            "positions",
-            pytest.param("records", marks=pytest.mark.slow),
             "filter",
-            pytest.param("tokens", marks=pytest.mark.slow),
+            *(pytest.param(case, marks=pytest.mark.slow) for case in ("positions", "records", "tokens")),
         ],
     )
     def test_any_actors_and_trainers_give_the_same(self, files: list[Path], case: str) -> None:

@@ -84,7 +84,9 @@ def test_after_every_batch_exactly_the_rest_follows_and_no_token_is_in_the_state
     assert_resumes(lambda _: make(make_source(), PACKINGS[packing]), batches, states)
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize(
+    "packing", [pytest.param(name, marks=[pytest.mark.slow] * (name != "first fit, split")) for name in PACKINGS]
+)
 @pytest.mark.usefixtures("ray_local")
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes(packing: str) -> None:
     batches, states = run_saving(make(make_source(), PACKINGS[packing]))

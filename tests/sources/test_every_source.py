@@ -210,12 +210,9 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "numpy arrays": random_access(lambda: {"index": np.arange(N), "square": np.arange(N) ** 2}),
     "jax arrays": random_access(lambda: {"index": jnp.arange(N), "square": jnp.arange(N) ** 2}),
 }
-# Those of which another one reaches shared actors in the same way. The others are killed in long runs alone: so each
-# source has actors in any run.
-ALIKE = {
-    *("array_record", "parquet", "webdataset", "mds", "csv", "grain range", "own class", "hf eager in memory"),
-    *("hf eager mapped", "numpy arrays"),
-}
+# Those whose actors are killed, and shared, in every run; the rest in long runs alone, and these are read together.
+KILLED = {"array_record", "parquet", "webdataset", "grain range", "hf eager mapped", "hf stream", "mixture of one"}
+SHARED = {"hf stream", "mixture of one", "json lines, every row by itself"}
 
 
 @pytest.fixture(params=list(SOURCES))
@@ -244,10 +241,7 @@ def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: 
 
 @pytest.mark.parametrize(
     "make",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in ALIKE | {"hf stream", "mixture of one"}))
-        for name in SOURCES
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in KILLED)) for name in SOURCES],
     indirect=True,
 )
 def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[..., Any]) -> None:
@@ -268,7 +262,7 @@ def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[.
 
 
 @pytest.mark.parametrize(
-    "make", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in SOURCES], indirect=True
+    "make", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHARED)) for name in SOURCES], indirect=True
 )
 def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
     make: Callable[..., Any], request: pytest.FixtureRequest
@@ -288,6 +282,19 @@ def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
             if len(got) == 3:
                 os.kill(first.stats()[0]["pid"], signal.SIGKILL)
     assert_equal(got, want)
+
+
+def test_the_rest_together_are_the_same_with_actors(tmp_path: Path) -> None:
+    """A mixture of those that have no actors in the two tests above but in long runs."""
+    names = [name for name in SOURCES if name not in KILLED | SHARED]
+    for number in range(len(names)):
+        (tmp_path / str(number)).mkdir()
+    sources = [SOURCES[name](tmp_path / str(number), shuffle=True) for number, name in enumerate(names)]
+    mixed = MixtureSource(sources, length=4 * len(names))
+    want = [element["index"] for element in mixed]
+    mixed.set_state(mixed.copy().get_state())
+    with RaySource(mixed, num_actors=2, num_cpus=0.5, chunk_size=14) as distributed:
+        assert [element["index"] for element in distributed] == want
 
 
 def test_a_loop_that_begins_at_the_end_says_why_it_gets_nothing(

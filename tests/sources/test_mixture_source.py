@@ -129,7 +129,7 @@ def test_every_run_of_elements_has_each_source_in_its_share() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("all shuffled", "file order", "block order")))
+        pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("flat_map in one", "mixture in a mixture")))
         for kind in MIXTURES
     ],
 )
