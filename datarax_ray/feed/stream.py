@@ -37,7 +37,6 @@ from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
 from datarax_ray.plan.amendments import Amendments, yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
-from datarax_ray.plan.component_scheduling import ComponentScheduler
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec, Packing
 from datarax_ray.plan.position import MAX_POSITION
@@ -228,29 +227,23 @@ class _Flows:
         stop: int | None,
         wanted: Wanted,
         share: float = 1.0,
-        of: Callable[[StreamScheduler], StreamScheduler] = lambda scheduler: scheduler,
         told: Callable[[Merger], None] = lambda merger: None,
     ) -> _Opened:
-        """A stream, or a component of one. share: of what may be in flight. of: its scheduler, as the whole stream's.
-        told: called with the merger of a mixture when each chunk is taken.
+        """A stream, or a component of one. share: of what may be in flight. told: called with the merger of a mixture
+        when each chunk is taken.
         """
         if isinstance(stream, MergedStream):
             merger = Merger(stream.order, start, _first(stop, stream.length))
-            each = replace(wanted, amendments=())  # which are told by the mixture's positions
             parts = []
             of_all = zip(stream.components, merger.states, stream.shares(), strict=True)
             for index, (component, state, its_share) in enumerate(of_all):
                 end = component.stop if merger.is_wanted(index) else state.position  # of weight 0 nothing is read
-
-                def its(scheduler: StreamScheduler, index: int = index) -> StreamScheduler:
-                    return of(ComponentScheduler(index, scheduler))
-
-                parts.append(self.opened(component, state, end, each, share * its_share, its))
+                # amendments are told by the mixture's positions
+                its = replace(wanted, amendments=(), components=(*wanted.components, index))
+                parts.append(self.opened(component, state, end, its, share * its_share))
             return _Opened(self._merged(merger, parts, told), merger.extra_at)
-        scheduler = of(stream.scheduler(start, stop, wanted))
-        if stop is not None and start.position >= stop:
-            return _Opened(_nothing(), scheduler.extra_at)
-        return _Opened(_delivered(self._whole(scheduler, share), scheduler), scheduler.extra_at)
+        scheduler = stream.scheduler(start, None if stop is None else max(stop, start.position), wanted)
+        return _Opened(_delivered(self._whole(scheduler, share), scheduler, wanted.components), scheduler.extra_at)
 
     def until_closed(self, chunks: Chunks) -> Chunks:
         """The chunks; closed, what is in flight of all flows is forgotten."""
@@ -307,11 +300,6 @@ class _Flows:
             blocks.clear()  # or a consumer's variable would keep them, outside the windows' bounds
 
 
-def _nothing() -> Chunks:
-    """No chunk."""
-    yield from ()
-
-
 def _selected(
     description: Stream, pool: Pool, scheduler: StreamScheduler, selector: Selector, options: StreamOptions
 ) -> Chunks:
@@ -362,8 +350,8 @@ def _selected(
             rows.release()
 
 
-def _delivered(found: Chunks, scheduler: StreamScheduler) -> Chunks:
-    """The chunks, each told to the scheduler when the next one is asked for.
+def _delivered(found: Chunks, scheduler: StreamScheduler, components: tuple[int, ...] = ()) -> Chunks:
+    """The chunks, each told to the scheduler when the next one is asked for. components: see Wanted.
 
     Raises: RuntimeError where no element will ever come, with the first of the records that are left out as broken.
     """
@@ -375,8 +363,12 @@ def _delivered(found: Chunks, scheduler: StreamScheduler) -> Chunks:
             blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             try:
                 if message := scheduler.released(stop, has_elements):
-                    logger.warning(message)
+                    logger.warning(
+                        "%s%s", "".join(f"component {each} of the mixture: " for each in components), message
+                    )
             except RuntimeError as error:
+                for each in reversed(components):
+                    error.add_note(f"in component {each} of the mixture, which would wait for it for ever")
                 if skip is not None:
                     error.add_note(f"left out as broken: {skip.where} (position {skip.position}): {skip.reason}")
                 raise

@@ -81,6 +81,8 @@ class Wanted:
     positions: those whose elements are wanted, None for all. documents: what they are made into, to be packed; None for
     nothing. sharing: with other trainers; None where nobody else asks for this. is_digested: whether the block is to
     have a digest of each element. amendments: to the stream, which say what of it gives nothing, and by which weights.
+    components: of a mixture with streams, the one that is asked for, by its own positions; where that is another such
+    mixture, of that likewise, and so on.
     """
 
     positions: PositionSet | None = None
@@ -88,6 +90,7 @@ class Wanted:
     sharing: Sharing | None = None
     is_digested: bool = False
     amendments: Amendments = ()
+    components: tuple[int, ...] = ()
 
 
 EVERYTHING = Wanted()

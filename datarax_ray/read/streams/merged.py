@@ -7,15 +7,14 @@ are delivered; see read.streams.merging.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from datarax_ray.plan.component_scheduling import ComponentRequest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.merged import MergedOrder
 from datarax_ray.plan.orders.mixture import mixture_of
 from datarax_ray.plan.position import Yields
-from datarax_ray.plan.requests import Wanted
+from datarax_ray.plan.requests import Request, Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.plan.weights import pieces_of, plain_weights
@@ -69,19 +68,26 @@ class MergedStream(Mixed):
         """Raises: TypeError. Each component has one of its own; feed.stream turns them."""
         raise TypeError("the components of a mixture of streams are dealt each by itself")
 
-    def read(self, request: ComponentRequest, ended: str = "") -> Block:
+    def read(self, request: Request, ended: str = "") -> Block:
         """The block that the request asks for, by the positions of its component; see Stream.read."""
-        return self.components[request.component].read(request.request, ended)
+        component, its = self._component(request)
+        return component.read(its, ended)
 
-    def expect(self, request: ComponentRequest) -> None:
+    def expect(self, request: Request) -> None:
         """See Stream; this one will be read soon."""
-        component: Any = self.components[request.component]
+        component, its = self._component(request)
         if component.reads_ahead:
-            component.expect(request.request)
+            component.expect(its)
 
-    def names(self, request: ComponentRequest) -> list[str]:
+    def names(self, request: Request) -> list[str]:
         """Some of the files or shards in which the request's elements are."""
-        return self.components[request.component].names(request.request)
+        component, its = self._component(request)
+        return component.names(its)
+
+    def _component(self, request: Any) -> tuple[Any, Any]:
+        """The component that a request is for, and what it asks that for."""
+        index, *inner = request.wanted.components
+        return self.components[index], replace(request, wanted=replace(request.wanted, components=tuple(inner)))
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Raises: TypeError. What stands at a position is known only when it is read; see feed.origins."""
