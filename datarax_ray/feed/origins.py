@@ -25,7 +25,7 @@ from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.stream import Stream
 from datarax_ray.read.streams.merged import MergedStream
-from datarax_ray.read.streams.merging import Merger
+from datarax_ray.read.streams.merging import Merger, component_name
 
 # Gives the batches of a stream from a state on: Source.batches.
 Batches = Callable[[StreamState, StreamOptions], Generator[HostBatch, None, object]]
@@ -89,7 +89,8 @@ def _locations(
     begins = Merger(description.order, start, None).states
     for index, each in own.items():
         at, its = (np.concatenate(part) for part in zip(*each, strict=True))
-        found |= zip(at.tolist(), _locations(description.components[index], its, begins[index], documents), strict=True)
+        names = _locations(description.components[index], its, begins[index], documents)
+        found |= {place: f"{component_name(index)}: {name}" for place, name in zip(at.tolist(), names, strict=True)}
     return [found[position] for position in positions.tolist()]
 
 

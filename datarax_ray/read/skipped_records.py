@@ -19,7 +19,9 @@ from datarax_ray.read.errors import Skipped, SkippedError
 from datarax_ray.read.formats.remote.ranges import is_url
 from datarax_ray.read.lines import Lines, check_writable, lines_at
 
-_PLACE = re.compile(r"(?P<file>.+)\[(?P<record>\d+)\]( \(row group \d+\))?", re.DOTALL)
+_PLACE = re.compile(
+    r"(?P<components>(component \d+: )*)(?P<file>.+)\[(?P<record>\d+)\]( \(row group \d+\))?", re.DOTALL
+)
 _BEGIN = '{"position": '  # of each line
 # The count and the file go on; the list and the log are for people.
 MAX_LISTED = 1000
@@ -30,8 +32,9 @@ class SkipOptions:
     """What whoever consumes a stream does about the records that `on_error` leaves out; no part of what the stream is.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
-    or a URL below which such files are (read.lines), None for none; what is in it of a former run, from where this one
-    begins, is dropped. A relative one is made absolute here.
+    of a mixture with streams the numbers of components, too, the outermost first; or a URL below which such files are
+    (read.lines), None for none; what is in it of a former run, from where this one begins, is dropped. A relative one
+    is made absolute here.
 
     Raises: TypeError for a max_skipped that is no whole number; ValueError for a negative one, for a path at which no
     file can be, and for one with a file that is no such list; ImportError for a URL whose client is not installed.
@@ -172,12 +175,14 @@ def _is_ours(line: str) -> bool:
 
 def _entry(skip: Skipped) -> dict[str, Any]:
     place = _PLACE.fullmatch(skip.where)
-    return {
+    components = list(map(int, re.findall(r"\d+", place["components"]))) if place else []
+    entry = {
         "position": skip.position,
         "file": place["file"] if place else skip.where,
         "record": int(place["record"]) if place else None,
         "reason": skip.reason,
     }
+    return entry | ({"components": components} if components else {})
 
 
 def _is_before(line: str, position: int) -> bool:

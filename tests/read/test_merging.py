@@ -95,7 +95,7 @@ def merged_plainly(components: list[Component], weights: Any, seed: int) -> Plai
                 found.failed_at = position
                 return found
             while broken[index] and broken[index][0] < at:
-                found.skipped.append((position, f"r{broken[index].pop(0)}"))
+                found.skipped.append((position, f"component {index}: r{broken[index].pop(0)}"))
             if value is None:
                 return found
             found.values.append(value)
@@ -189,7 +189,8 @@ def test_what_fails_does_so_where_its_element_is_due() -> None:
         assert isinstance(failure, RecordError)
         assert (first, last, at, failure.position) == (len(want.values), len(want.values) + 1, first, first)
         assert f", {component.failing} of component" in str(failure)
-        assert f"(position {failure.position}, " in str(failure)
+        index = components.index(component)
+        assert str(failure).startswith(f"component {index}: bad (position {failure.position}, ")
     assert seen > 10
 
 
@@ -209,8 +210,11 @@ def test_a_stop_ends_it_and_a_position_behind_the_end_is_an_error() -> None:
     half = len(want) // 2
     assert elements(run(Merger(order, StreamState(), half), components, rng)) == want[:half]
     assert [*run(Merger(order, StreamState(half), half), components, rng)] == []
-    with pytest.raises(ValueError, match="behind the end, or the component gives fewer"):
-        list(run(Merger(order, StreamState(len(want) + 9), None), components, rng))
+    for behind in (1, 2, 9, 1000):  # nothing is given before that is known
+        start = StreamState(len(want) + behind)
+        with pytest.raises(ValueError, match=f"at position {start.position}, .*is behind the end, or the component"):
+            next(run(Merger(order, start, None), components, rng))
+    assert elements(run(Merger(order, StreamState(len(want)), None), components, rng), len(want)) == []
 
 
 def test_nothing_of_a_chunk_is_copied_or_kept_once_it_was_taken() -> None:

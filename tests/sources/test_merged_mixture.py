@@ -397,9 +397,10 @@ class TestPlaces:
         pipeline.amend(skip=[range(14, 20), 25])
         rest = [at for at in range(12, len(want)) if not 14 <= at < 20 and at != 25]
         assert rows(pipeline) == [want[at] for at in rest]
-        pipeline.seek(10_000)
-        with pytest.raises(ValueError, match="position is behind the end"):
-            pipeline.step()
+        for position in (len(want) + 1, 10_000):
+            pipeline.seek(position)
+            with pytest.raises(ValueError, match=f"at position {position}, .*the position is behind the end"):
+                pipeline.step()
 
     def test_what_it_has_not_is_said(self, shards: list[str], records: list[Path]) -> None:
         source = MixtureSource(parts(shards, records), WEIGHTS)
@@ -491,6 +492,36 @@ class TestErrors:
             again.set_state(json.loads(state))
             assert rows(again) == want[json.loads(state)["position"] :]
             assert again.num_skipped == pipeline.num_skipped
+
+    def test_records_of_streams_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
+        def mixture(**config: Any) -> MixtureSource:
+            options = HFStreamingConfig(streaming=True, **config)
+            tables = [datasets.Dataset.from_dict({"index": range(count)}) for count in (40, 30, 30)]
+            one, *others = (
+                HFStreamingSource(options, dataset=table.to_iterable_dataset(num_shards=2), transforms=its)
+                for table, its in zip(tables, ([Tag(0), FailAt(25)], [Tag(1), FailAt(15)], [Tag(2)]), strict=True)
+            )
+            return MixtureSource([one, MixtureSource(others)])
+
+        def name(source: int, index: int) -> str:
+            half = 20 if source == 0 else 15
+            within = "" if source == 0 else f"component {source - 1}: "
+            return f"component {min(source, 1)}: {within}dataset, shard {index // half}[{index % half}]"
+
+        pipeline = make(mixture(on_error="skip", skipped_path=tmp_path / "skipped.jsonl"))
+        for step, batch in enumerate(pipeline):
+            names = [name(row["source"], row["index"]) for row in rows([batch])]
+            assert [origin.record for origin in pipeline.locate(step)] == names
+        assert sorted(skip.where for skip in pipeline.skipped) == [name(0, 25), name(1, 15)]
+        entries = map(json.loads, (tmp_path / "skipped.jsonl").read_text().splitlines())
+        assert sorted((each["components"], each["file"], each["record"]) for each in entries) == [
+            ([0], "dataset, shard 1", 5),
+            ([1, 0], "dataset, shard 1", 0),
+        ]
+        with pytest.raises(RecordError, match="no 25|no 15") as info:
+            list(mixture())
+        said, position = info.value.args[0], info.value.position
+        assert said.startswith((f"{name(0, 25)} (position {position}, ", f"{name(1, 15)} (position {position}, "))
 
     def test_elements_unlike_the_first_are_refused(self, shards: list[str]) -> None:
         other = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5.0)})

@@ -22,6 +22,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream
+from datarax_ray.read.streams.merging import component_name
 from datarax_ray.read.streams.mixture import Mixed, MixtureStream
 
 
@@ -82,7 +83,8 @@ class MergedStream(Mixed):
     def names(self, request: Request) -> list[str]:
         """Some of the files or shards in which the request's elements are."""
         component, its = self._component(request)
-        return component.names(its)
+        name = component_name(request.wanted.components[0])
+        return [f"{name}: {each}" for each in component.names(its)]
 
     def _component(self, request: Any) -> tuple[Any, Any]:
         """The component that a request is for, and what it asks that for."""

@@ -28,13 +28,14 @@ _NONE = np.empty(0, np.int64)
 class _Supply:
     """What is there of one component.
 
-    taken: elements of it before the next position of the mixture. state: where it can be taken up. drop: elements that
-    still come, and were taken before. own: the positions of the elements of its chunk, int64 (k,), ascending; done: how
-    many of these were taken. parts: each block, and the ranks of its elements among these. skipped: broken records,
-    each with the rank of the element that comes next. failure: why nothing comes behind the chunk's elements. is_begun:
-    whether any chunk has come.
+    name: of the component, for people. taken: elements of it before the next position of the mixture. state: where it
+    can be taken up. drop: elements that still come, and were taken before. own: the positions of the elements of its
+    chunk, int64 (k,), ascending; done: how many of these were taken. parts: each block, and the ranks of its elements
+    among these. skipped: broken records, each with the rank of the element that comes next. failure: why nothing comes
+    behind the chunk's elements. is_begun: whether any chunk has come.
     """
 
+    name: str
     taken: int
     state: ComponentState
     drop: int
@@ -96,12 +97,16 @@ class _Supply:
                 if start < stop:
                     blocks.append(_part(block, start, stop, at[ranks[start:stop] - lo]))
         self.done, self.taken = hi, self.taken + len(at)
-        if due := [replace(skip, position=int(at[rank - lo])) for rank, skip in self.skipped if rank < hi]:
+        if due := [self.skip_at(int(at[rank - lo]), skip) for rank, skip in self.skipped if rank < hi]:
             blocks.append(Block(_NONE, None, tuple(due)))
             self.skipped = [(rank, skip) for rank, skip in self.skipped if rank >= hi]
         if not self.available:
             self.parts = []  # or they would be held while the next chunk is waited for
         return blocks
+
+    def skip_at(self, position: int, skip: Skipped) -> Skipped:
+        """A broken record of it, at this position of the mixture."""
+        return replace(skip, where=f"{self.name}: {skip.where}", position=position)
 
     def settle(self, extra_at: Callable[[int], Extra | None]) -> None:
         """It can be taken up behind what was taken."""
@@ -129,10 +134,10 @@ class Merger:
         counts = self._mixture.counts(start.position)
         states = (ComponentState(),) * len(counts) if extra is None else extra.components
         self._supplies = [
-            _Supply(count, state, drop=count - state.count + state.state.offset)
-            for count, state in zip(counts, states, strict=True)
+            _Supply(component_name(index), count, state, drop=count - state.count + state.state.offset)
+            for index, (count, state) in enumerate(zip(counts, states, strict=True))
         ]
-        self._next = start.position
+        self._start = self._next = start.position
         self._stop = stop
         self._saved = [ComponentStates(start.position, states, self._origin)]  # ascending
         self.is_over = start.position == stop
@@ -150,7 +155,14 @@ class Merger:
 
     @property
     def lacking(self) -> int | None:
-        """The component whose element stands next, where it is not there; None where chunks can be taken."""
+        """The component whose element stands next, where it is not there; None where chunks can be taken.
+
+        At first every one of which elements before the start are still to come: where it has not so many, the start is
+        behind the end of the mixture, and there is nothing to take.
+        """
+        for index, supply in enumerate(self._supplies):
+            if supply.drop and supply.failure is None and self.is_wanted(index):
+                return index
         ready, component = self._ready
         is_there = ready > self._next or component is None or self._supplies[component].failure is not None
         return None if is_there else component
@@ -167,12 +179,12 @@ class Merger:
         supply = self._supplies[component]
         if supply.drop:
             raise ValueError(
-                f"the stream goes on at position {self._next}, behind {supply.taken} elements of component "
+                f"the stream goes on at position {self._start}, behind {supply.taken} elements of component "
                 f"{component}, and that gives {supply.taken - supply.drop}: the position is behind the end, or the "
                 "component gives fewer than when the state was taken"
             )
         self.is_over = True
-        skipped = tuple(replace(skip, position=self._next) for _, skip in supply.skipped)
+        skipped = tuple(supply.skip_at(self._next, skip) for _, skip in supply.skipped)
         return self._next, self._next, [Block(_NONE, None, skipped)]
 
     def take(self, extra_at: Sequence[Callable[[int], Extra | None]]) -> tuple[int, int, list[Block]]:
@@ -224,17 +236,20 @@ class Merger:
         supply = self._supplies[component]
         failure = supply.failure
         if isinstance(failure, RecordError):
-            own, at = (
-                f"(position {supply.failed_at})",
-                f"(position {self._next}, {supply.failed_at} of component {component})",
-            )
-            failure.args = failure.args[0].replace(own, at, 1), self._next
+            own = f"(position {supply.failed_at}"
+            said = failure.args[0].replace(own, f"(position {self._next}, {supply.failed_at} of {supply.name}", 1)
+            failure.args = f"{supply.name}: {said}", self._next
             failure.position = self._next
             failure.add_note(
                 "A broken record gives a mixture with streams no element that amend(skip=...) could leave out; "
                 'on_error="skip" of its source leaves it out'
             )
         return Block(_NONE, None, failure=failure, failure_position=self._next)
+
+
+def component_name(index: int) -> str:
+    """What stands before the names of a component's records, for two may have files or shards of the same name."""
+    return f"component {index}"
 
 
 def _part(block: Block, start: int, stop: int, positions: Indices) -> Block:
