@@ -486,7 +486,7 @@ class RayPool(Pool):
         ask.outcome = Lost(ask.part, reason)
         actor = self._set.actors.get(ask.part.actor)
         where = str(actor.state.process) if actor is not None else "gone"
-        self._set.recoveries.add(Recovery("reread", ask.part.actor, where, reason, 0.0, 1))
+        self._set.recoveries.add(Recovery("reread", ask.part.actor, where, reason, num_retried=1))
 
 
 def _no_room(part: Part, error: Exception) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ray.util.metrics import Counter as Metric
@@ -38,8 +38,8 @@ class Recovery:
     actor: int
     where: str
     reason: str
-    took_s: float
-    num_retried: int
+    took_s: float = 0.0
+    num_retried: int = 0
 
 
 class Recoveries:
@@ -73,67 +73,57 @@ class Recoveries:
 
     def benched(self, actors: Sequence[int], node: str, reason: str, lasts_s: float) -> None:
         """A node failed at what another could read, and its actors are asked for nothing for so long."""
-        self._count("benched")
-        self.last += [Recovery("benched", actor, f"node {node}", reason, 0.0, 0) for actor in actors]
-        logger.warning(
+        self._tell(
+            Recovery("benched", -1, f"node {node}", reason),
+            actors,
             "node %s is benched for %.0f s: it failed at what another node could read; others read for its actors %s; "
             "is something missing there, a mount or a package? It said: %s",
-            node,
-            lasts_s,
-            list(actors),
-            reason,
-            extra=_event("benched", f"node {node}", reason, actors),
+            (node, lasts_s, list(actors), reason),
         )
 
     def drained(self, actors: Sequence[int], node: str) -> None:
         """A node is about to go, and its actors are asked for nothing more."""
-        self._count("drained")
-        self.last += [Recovery("drained", actor, f"node {node}", "the node is about to go", 0.0, 0) for actor in actors]
-        logger.warning(
+        self._tell(
+            Recovery("drained", -1, f"node {node}", "the node is about to go"),
+            actors,
             "node %s is about to go (it drains); others read for its actors %s",
-            node,
-            list(actors),
-            extra=_event("drained", f"node {node}", "the node is about to go", actors),
+            (node, list(actors)),
         )
 
     def stalled(self, said: str) -> None:
         """A stream has waited long for a batch."""
-        self._count("stalled")
-        self.last.append(Recovery("stalled", -1, "", said, 0.0, 0))
-        logger.warning("%s", said, extra=_event("stalled", "", said))
+        self._tell(Recovery("stalled", -1, "", said), (), "%s", (said,))
 
     def resized(self, num_before: int, num_actors: int, reason: str) -> None:
         """There are to be more actors, or fewer."""
-        self._count("resized")
-        self.last.append(Recovery("resized", -1, "", f"{num_before} -> {num_actors}; {reason}", 0.0, 0))
         said = f"{num_before} -> {num_actors}; {reason}"
-        logger.info("reader actors: %s", said, extra=_event("resized", "", said))
+        self._tell(Recovery("resized", -1, "", said), (), "reader actors: %s", (said,), logging.INFO)
 
-    def add(self, recovery: Recovery) -> None:
-        self._count(recovery.kind)
-        self.num_retried += recovery.num_retried
-        self.last.append(recovery)
-        logger.warning(
+    def add(self, its: Recovery) -> None:
+        self.num_retried += its.num_retried
+        self._tell(
+            its,
+            [its.actor],
             "reader actor %d %s after %.1f s, %d requests were asked for again; it is now %s; reason: %s",
-            recovery.actor,
-            recovery.kind,
-            recovery.took_s,
-            recovery.num_retried,
-            recovery.where,
-            recovery.reason,
-            extra=_event(
-                recovery.kind,
-                recovery.where,
-                recovery.reason,
-                [recovery.actor],
-                took_s=recovery.took_s,
-                num_retried=recovery.num_retried,
-            ),
+            (its.actor, its.kind, its.took_s, its.num_retried, its.where, its.reason),
+            took_s=its.took_s,
+            num_retried=its.num_retried,
         )
 
-    def _count(self, kind: str) -> None:
-        self.counts[kind] += 1
-        self._metric.inc(tags={"kind": kind})
+    def _tell(
+        self,
+        its: Recovery,
+        actors: Sequence[int],
+        said: str,
+        args: tuple[Any, ...],
+        level: int = logging.WARNING,
+        **more: float,
+    ) -> None:
+        """Count it, list it for each of these actors, or once for none alone, and log it."""
+        self.counts[its.kind] += 1
+        self._metric.inc(tags={"kind": its.kind})
+        self.last += [replace(its, actor=actor) for actor in actors or [-1]]
+        logger.log(level, said, *args, extra=_event(its.kind, its.where, its.reason, actors, **more))
 
 
 def _event(kind: str, where: str, reason: str, actors: Sequence[int] = (), **more: float) -> dict[str, Any]:
