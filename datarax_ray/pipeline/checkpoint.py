@@ -23,7 +23,6 @@ from datarax_ray.plan.rolling_digest import RollingDigest, added
 logger = logging.getLogger("datarax_ray")
 
 FILE = "datarax_ray.json"
-_OF_DIGEST = ("version", "position", "digest")
 _CHECKSUM = "checksum"  # of the other values: a flipped bit in a position is a position too
 # A state is under 4 KB, and that of a stream has some hundred bytes more for each of its shards: here for 30,000. What
 # is larger is no state, and is not read into memory.
@@ -34,19 +33,16 @@ class PipelineHandler(ocp.CheckpointHandler):
     """Writes and reads the state of a Pipeline. The state is taken when `save` is called, also by an async manager.
 
     The primary process writes it: the state is the same on all of them, but for a digest, where each has that of its
-    own rows. The others write these beside it, and `finalize`, once all have, adds them up. They also write what was
-    amended, if anything: that must be the same.
+    own rows. The others write theirs beside it where they have such a digest, or were amended; and `finalize`, once all
+    have, adds the digests up, and holds the amendments, which must be the same, against one another.
     """
 
     def save(self, directory: epath.Path, args: PipelineSave) -> None:
         state, process = args.pipeline.get_state(), jax.process_index()
         if process == 0:
             _write(directory / FILE, state)
-        elif "parts" in state.get("digest", {}):
-            _write(directory / f"digest-{process}.json", {name: state[name] for name in _OF_DIGEST})
-        if process and args.pipeline.amendments:
-            said = {"version": VERSION, "amendments": _amendments(state)}
-            _write(directory / f"amendments-{process}.json", said)
+        elif "parts" in state.get("digest", {}) or _amendments(state):
+            _write(directory / f"trainer-{process}.json", state)
 
     def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
         """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
@@ -65,22 +61,30 @@ class PipelineHandler(ocp.CheckpointHandler):
         return read_state(directory)
 
     def finalize(self, directory: epath.Path) -> None:
-        _check_amendments(directory)
-        paths = sorted(directory.glob("digest-*.json"))
+        """Raises: ValueError where trainers were amended in other ways: each would go on with another stream."""
+        paths = sorted(directory.glob("trainer-*.json"))
         if not paths or not (directory / FILE).exists():  # on a disk that is another process's alone
             return
-        state = read_state(directory)
-        found = [state, *(read_state(directory, path.name) for path in paths)]
-        whole = added(RollingDigest.from_json(each["digest"]) for each in found)
-        if whole is None or any(each["position"] != state["position"] for each in found):
-            logger.warning(
-                "the digests of %d trainers do not add up to that of all rows, so the checkpoint has that of one "
-                "alone: %s. They must begin at one position, and be saved at one step",
-                len(found),
-                [{name: each[name] for name in _OF_DIGEST} for each in found],
-            )
-            return
-        _write(directory / FILE, state | {"digest": whole.to_json()})
+        state, others = read_state(directory), [read_state(directory, path.name) for path in paths]
+        for path, other in zip(paths, others, strict=True):
+            if (found := _amendments(other)) != (wanted := _amendments(state)):
+                raise ValueError(
+                    f"trainer {path.stem.rpartition('-')[2]} amended the stream by {json.dumps(found)}, and trainer 0 "
+                    f"by {json.dumps(wanted)}: they read two streams, so nothing is saved. Restore a step from before, "
+                    "and call amend in every trainer with the same, at the same step"
+                )
+        told = [each for each in (state, *others) if "digest" in each]
+        if len(told) > 1:
+            whole = added(RollingDigest.from_json(each["digest"]) for each in told)
+            if whole is None or any(each["position"] != state["position"] for each in told):
+                logger.warning(
+                    "the digests of %d trainers do not add up to that of all rows, so the checkpoint has that of one "
+                    "alone: %s. They must begin at one position, and be saved at one step",
+                    len(told),
+                    [{name: each[name] for name in ("version", "position", "digest")} for each in told],
+                )
+                return
+            _write(directory / FILE, state | {"digest": whole.to_json()})
         for path in paths:
             path.unlink()
 
@@ -137,23 +141,6 @@ def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, all
     """Bring a pipeline back to what save_pipeline saved."""
     with ocp.Checkpointer(PipelineHandler()) as checkpointer:
         checkpointer.restore(epath.Path(directory).absolute(), args=PipelineRestore(pipeline, allow_drift))
-
-
-def _check_amendments(directory: epath.Path) -> None:
-    """Raise ValueError where trainers were amended in other ways, so that each would go on with another stream."""
-    paths = sorted(directory.glob("amendments-*.json"))
-    if not paths or not (directory / FILE).exists():  # on a disk that is another process's alone
-        return
-    wanted = _amendments(read_state(directory))
-    for path in paths:
-        if (found := read_state(directory, path.name)["amendments"]) != wanted:
-            raise ValueError(
-                f"trainer {path.stem.rpartition('-')[2]} amended the stream by {json.dumps(found)}, and trainer 0 by "
-                f"{json.dumps(wanted)}: they read two streams, so nothing is saved. Restore a step from before, and "
-                "call amend in every trainer with the same, at the same step"
-            )
-    for path in paths:
-        path.unlink()
 
 
 def _amendments(state: dict[str, Any]) -> list[Any]:

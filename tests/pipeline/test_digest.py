@@ -208,7 +208,7 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
                 each.kill()
         assert all(each.returncode == 0 for each in workers), "\n".join(error[-3000:] for error in errors)
     for step in (1, 2, 3, 4):
-        (saved,) = (tmp_path / "run" / str(step) / "data").glob("d*.json")
+        (saved,) = (tmp_path / "run" / str(step) / "data").glob("*.json")
         state = json.loads(saved.read_text())
         assert state.pop("checksum")
         assert json.dumps(state) == want[step], step
