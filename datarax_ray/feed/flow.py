@@ -177,7 +177,7 @@ class Flow:
         timings: Timings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._window = window
+        self.window = window
         self._timings = timings or Timings()
         self._pool = pool
         self._stall = stall
@@ -194,21 +194,6 @@ class Flow:
         self._opinions = Opinions()
         self._look_at = 0.0
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether everything that the scheduler has dealt, and has to deal as far as it knows, was released."""
-        return self._window.is_finished
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is in flight."""
-        return not self._window.num_open
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the first chunk is complete."""
-        return self._window.is_ready
-
     def poll(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
         """Ask these actors for what may be asked for. Does not wait.
 
@@ -217,16 +202,16 @@ class Flow:
         nodes = self._pool.nodes() if self._homes else None
         if actors and (actors, weights, nodes) != self._asked_of:
             self._asked_of = actors, weights, nodes
-            self._is_owned = self._window.reassign(actors, weights, nodes)
-        self._window.allowed = self._pool.allowance()
+            self._is_owned = self.window.reassign(actors, weights, nodes)
+        self.window.allowed = self._pool.allowance()
         if actors and self._is_owned:  # or parts would be asked of those who cannot answer
-            for part in self._window.asks():
+            for part in self.window.asks():
                 self._send(part)
         now = self._clock()
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY_S * (1 + len(actors) // 64)
-        self._timings.filled(self._window.fill)
+        self._timings.filled(self.window.fill)
         sent = self._all_sent()
         ended = self._pool.ended(sent)
         for part in ended:
@@ -238,7 +223,7 @@ class Flow:
                 self._drop_others(part)  # of two that are read at once, one is dropped
         if self._lose_others(self._all_sent() if ended else sent):
             return True
-        if self._window.scheduler.limits.is_anywhere:
+        if self.window.scheduler.limits.is_anywhere:
             for ask in self._backups.asks(actors, now):
                 self._ask_another(ask)
         return False
@@ -252,7 +237,7 @@ class Flow:
         with self._timings.making.lap("waiting"):
             event = self._pool.receive(going) if going else None
         if event is None:
-            if message := self._stall.waited(self._clock(), self._window.head):
+            if message := self._stall.waited(self._clock(), self.window.head):
                 self._pool.stalled(message)
             return
         flow = self if other is None or event.part not in others else other
@@ -265,13 +250,13 @@ class Flow:
     def first(self) -> tuple[int, int, list[Part], list[Block]]:
         """(start, stop, parts, blocks) of the first chunk, which is ready. The blocks are no longer held here."""
         arrived, self._arrived = sorted(self._arrived, key=lambda each: each[0].index), []
-        return *self._window.head_range, [part for part, _ in arrived], [block for _, block in arrived]
+        return *self.window.head_range, [part for part, _ in arrived], [block for _, block in arrived]
 
     def release(self) -> None:
         """The first chunk is done with."""
         for of_chunks in (self._places, self._sent, self._read):
-            of_chunks.pop(self._window.head_number, None)
-        self._window.release()
+            of_chunks.pop(self.window.head_number, None)
+        self.window.release()
 
     def close(self) -> None:
         """Forget what is in flight."""
@@ -291,7 +276,7 @@ class Flow:
             self._pool.discard({part: self._take(part)})
             self._backups.dropped(part)
             if place.asked == part:
-                self._window.moved(part, copy)
+                self.window.moved(part, copy)
                 place.asked = copy
         self._send(copy)
 
@@ -303,12 +288,12 @@ class Flow:
 
     def _going(self) -> dict[Part, Any]:
         """The parts of the first chunk that are on their way. There may be thousands: nothing is made of them here."""
-        return self._sent[self._window.head_number] if self._window.num_open else {}
+        return self._sent[self.window.head_number] if self.window.num_open else {}
 
     def _seen_first(self) -> dict[Part, Any]:
         """One of these that was seen to be read, if there is one: the others need not be asked of."""
         going = self._going()
-        seen = self._read[self._window.head_number] if going else []
+        seen = self._read[self.window.head_number] if going else []
         while seen:
             if (part := seen.pop()) in going:
                 return {part: going[part]}
@@ -332,7 +317,7 @@ class Flow:
             return  # another one is at it
         asked = self._settle(part)
         whole = self._opinions.lost(part)
-        self._window.lost(asked, was_read=loss.was_read, whole=whole)
+        self.window.lost(asked, was_read=loss.was_read, whole=whole)
 
     def _lose_others(self, sent: Mapping[Part, Any]) -> bool:
         """Whether something is known to be lost: all that an actor had at once, as it is asked for again in order."""
@@ -372,14 +357,14 @@ class Flow:
         self._stall.over()
         found = self._opinions.heard(event.part, event.block, event.node, self._others(event.part))
         if isinstance(found, Part):
-            self._window.doubted(asked, found)
+            self.window.doubted(asked, found)
             return
         for node, said in found.blamed.items():
             self._pool.blame(node, said)
         part, block = found.part, found.block
         self._pool.used(block)
-        self._window.arrived(asked, block.whole_nbytes or block.nbytes, block.read_s)
-        self._window.scheduler.arrived(part.request, block.learned)
+        self.window.arrived(asked, block.whole_nbytes or block.nbytes, block.read_s)
+        self.window.scheduler.arrived(part.request, block.learned)
         self._arrived.append((part, block))
         if part.is_trial and block.failure is not None:
             self._end_behind(part.chunk, block)
@@ -395,7 +380,7 @@ class Flow:
         """Ask for nothing of the chunk that is behind what ends its process: of a shard, which is read forwards, all
         that is behind it would end others as well.
         """
-        for part in self._window.failed(chunk, failed.failure_position):
+        for part in self.window.failed(chunk, failed.failure_position):
             if part.index in self._places[chunk]:  # or it waits to be asked again
                 for each in list(self._places[chunk][part.index].parts):
                     self._backups.lost(each)

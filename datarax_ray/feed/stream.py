@@ -269,12 +269,12 @@ class _Flows:
         return self._chunks(flow)
 
     def _chunks(self, flow: Flow) -> Chunks:
-        while not flow.is_finished and not self._options.is_cancelled:
+        while not flow.window.is_finished and not self._options.is_cancelled:
             actors, weights = self._pool.actors(), self._pool.weights()
             lost = [each.poll(actors, weights) for each in self._flows]
             if any(lost):
                 continue
-            if not flow.is_ready:
+            if not flow.window.is_ready:
                 flow.receive()
                 continue
             start, stop, _, blocks = flow.first()
@@ -328,20 +328,20 @@ def _selected(
         Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall, options.timings
     )
     with closing(places), closing(rows):
-        while not (places.is_finished and rows.is_finished) and not options.is_cancelled:
+        while not (places.window.is_finished and rows.window.is_finished) and not options.is_cancelled:
             reading, weights = pool.actors(), pool.weights()
             is_lost = places.poll(reading, weights) | rows.poll(reading, weights)
-            while places.is_ready and selected.is_exhausted:  # what is known is dealt when there is room for it
+            while places.window.is_ready and selected.is_exhausted:  # what is known is dealt when there is room for it
                 selected.add_places(*places.first())
                 places.release()
                 # rows first: an actor answers in the order in which it is asked, and these cost it nothing
                 is_lost |= rows.poll(reading, weights) | places.poll(reading, weights)
             if is_lost:
                 continue
-            if rows.is_idle:
+            if not rows.window.num_open:  # nothing is in flight
                 places.receive()
                 continue
-            if not rows.is_ready:
+            if not rows.window.is_ready:
                 rows.receive(places if selected.is_exhausted else None)
                 continue
             start, stop, _, blocks = rows.first()

@@ -160,7 +160,7 @@ class Trainer:
         self.pool.now = max(self.pool.now, self.world.now)
         begin = time.perf_counter()
         is_lost = self.flow.poll(self.pool.actors(), self.pool.weights())
-        is_ready = self.flow.is_ready
+        is_ready = self.flow.window.is_ready
         has_received = not is_lost and not is_ready and (is_timeout or self.pool.has_any(len(self.released)))
         if has_received:
             before = self.pool.num_told

@@ -302,9 +302,9 @@ def test_a_request_that_two_are_asked_for_counts_once_in_the_window():
     window = Window(description.scheduler(StreamState(), 24, EVERYTHING), chunk_size=6, max_nbytes=2**20)
     flow = Flow(window, pool, Stall(description, 1e9), clock=lambda: pool.now)
     positions = []
-    while not flow.is_finished:
+    while not flow.window.is_finished:
         flow.poll(pool.actors(), {})
-        if not flow.is_ready:
+        if not flow.window.is_ready:
             flow.receive()
             continue
         _, _, parts, blocks = flow.first()
