@@ -267,7 +267,8 @@ class PackedBatcher:
         self._pieces.append(pieces)
         self._digest += pieces.digest
         if self._buffers is None:
-            self._buffers = self._empty(self._batch_size * self._packing.seq_len)
+            self._check_fill(self._intake.like)
+            self._buffers = self._intake.empty(self._batch_size * self._packing.seq_len)
         starts, sizes, owner, source = pieces.start, pieces.size, pieces.block, pieces.begin
         follows = (
             (owner[1:] == owner[:-1])
@@ -290,7 +291,8 @@ class PackedBatcher:
         ranges = self._rows.of(len(used))
         mine = joined(ranges, np.arange(len(used), dtype=np.int64))
         self._check_copied(ranges, int(used[mine].sum()))
-        pieces = self._all_pieces()
+        names = ("start", "size", "position", "units")
+        pieces = Pieces(*(np.concatenate([getattr(piece, name) for piece in self._pieces]) for name in names))
         positions, units = self._row_begins(mine, pieces)
         parts = [self._columns(used, lo, hi) for lo, hi in ranges or ((0, 0),)]
         columns = parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
@@ -308,10 +310,6 @@ class PackedBatcher:
         )
         self._begin(stop, offset)
         return batch
-
-    def _all_pieces(self) -> Pieces:
-        names = ("start", "size", "position", "units")
-        return Pieces(*(np.concatenate([getattr(piece, name) for piece in self._pieces]) for name in names))
 
     def _check_copied(self, ranges: tuple[tuple[int, int], ...], wanted: int) -> None:
         """Whether the tokens of these rows, so many, are there: each is copied once."""
@@ -347,9 +345,8 @@ class PackedBatcher:
         return pieces.position[first], pieces.units[first] + begins - pieces.start[first]
 
     def _check_fill(self, like: Columns) -> None:
-        fill: list[tuple[str, str, int | None]] = [
-            (name, "pad_id", value) for name, value in self._packing.padding.items()
-        ]
+        """Raise ValueError where what fills a field, or begins its pieces, is no value of its dtype."""
+        fill: list[tuple[str, str, int | None]] = [(name, "pad_id", v) for name, v in self._packing.padding.items()]
         fill += [(name, "bos_token_id", self._packing.first_token(name)) for name in like]
         for name, what, value in fill:
             if value is None:
@@ -360,7 +357,3 @@ class PackedBatcher:
                     f"{what}={value} is no {dtype}, which {name!r} is; choose another, for this field alone with "
                     f"pad_id={{{name!r}: ...}} or bos_fields, or convert the field in a transform"
                 )
-
-    def _empty(self, size: int) -> dict[str, np.ndarray]:
-        self._check_fill(self._intake.like)
-        return self._intake.empty(size)

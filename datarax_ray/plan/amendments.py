@@ -6,7 +6,6 @@ are as they were, every state behind it repeats it, and none of it depends on wh
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import Yields, is_count
+from datarax_ray.plan.trainer_rows import within
 from datarax_ray.plan.weights import Weights, plain_weights, saved_weights
 
 # Every request carries the log, and every state holds it: 4,096 ranges are some 60 KB.
@@ -102,9 +102,9 @@ def are_skipped(log: Amendments, positions: Indices, records: Indices | None = N
     found = np.zeros(len(positions), bool)
     for each in log:
         if each.positions:
-            found |= _contain(each.positions, positions)
+            found |= within(each.positions, positions)
         if each.records and records is not None:
-            found |= _contain(each.records, records) & (positions >= each.at)
+            found |= within(each.records, records) & (positions >= each.at)
     return found
 
 
@@ -208,15 +208,6 @@ def _without(ranges: Ranges, others: Iterable[Ranges]) -> Ranges:
         parts = [part for lo, hi in found for part in ((lo, min(hi, start)), (max(lo, stop), hi))]
         found = [(lo, hi) for lo, hi in parts if lo < hi]
     return tuple(sorted(set(found)))
-
-
-def _contain(ranges: Ranges, numbers: Indices) -> NDArray[np.bool_]:
-    return np.searchsorted(_edges(ranges), numbers, "right") % 2 == 1
-
-
-@functools.lru_cache(maxsize=64)
-def _edges(ranges: Ranges) -> Indices:
-    return np.array(ranges, np.int64).ravel()
 
 
 def _told(ranges: Ranges) -> str:

@@ -51,8 +51,17 @@ def rows_of(runs: Indices) -> Indices:
     >>> rows_of(np.array([[2, 5], [7, 8]])).tolist()
     [2, 3, 4, 7]
     """
-    sizes = runs[:, 1] - runs[:, 0]
-    return np.repeat(runs[:, 1] - np.cumsum(sizes), sizes) + np.arange(int(sizes.sum()))
+    return ranges(runs[:, 0], runs[:, 1] - runs[:, 0])
+
+
+def ranges(starts: Indices, sizes: Indices) -> Indices:
+    """start, start + 1, ... for each start, as many as its size: int64 (sum of sizes,).
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    before = np.cumsum(sizes) - sizes
+    return np.arange(int(sizes.sum()), dtype=np.int64) + np.repeat(starts - before, sizes)
 
 
 def clipped(runs: Indices, num_rows: int) -> Indices:

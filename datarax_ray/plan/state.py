@@ -7,6 +7,7 @@ read; behind that, code trusts a StreamState.
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
@@ -26,20 +27,21 @@ _LOG = "amendments"
 
 
 class Extra(Protocol):
-    """What an order needs to go on beside a position; immutable."""
+    """What an order needs to go on beside a position; immutable. The bodies are those of what holds there alone."""
 
+    @abstractmethod
     def plain(self) -> dict[str, Any]:
         """As plain values, under names of its own."""
         ...
 
     def at(self, position: int) -> Extra | None:
         """What of it holds at another position of the stream. Raises: ValueError where none of it says."""
-        ...
+        return None
 
     @property
     def whole(self) -> Extra | None:
         """What of it is true of the whole stream, wherever it stands; None for nothing."""
-        ...
+        return None
 
 
 class StatefulOrder(Protocol):

@@ -6,6 +6,7 @@ it; a range is rows [lo, hi) of a batch.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -172,9 +173,13 @@ def within(ranges: tuple[tuple[int, int], ...], rows: Indices) -> NDArray[np.boo
     >>> within(((0, 2), (4, 5)), np.arange(6)).tolist()
     [True, True, False, False, True, False]
     """
-    edges = np.array(ranges, np.int64).reshape(-1)
-    found: NDArray[np.bool_] = np.searchsorted(edges, rows, "right") % 2 == 1
+    found: NDArray[np.bool_] = np.searchsorted(_edges(ranges), rows, "right") % 2 == 1
     return found
+
+
+@functools.lru_cache(maxsize=64)  # an amended stream may have thousands, and each request asks
+def _edges(ranges: tuple[tuple[int, int], ...]) -> Indices:
+    return np.array(ranges, np.int64).reshape(-1)
 
 
 def placed(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords
-from datarax_ray.plan.orders.owned_positions import ranges
+from datarax_ray.plan.runs import ranges
 
 
 @dataclass(frozen=True)

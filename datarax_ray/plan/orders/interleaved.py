@@ -28,7 +28,7 @@ from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import is_count
 from datarax_ray.plan.requests import EVERYTHING, Wanted
-from datarax_ray.plan.state import StreamState, refuse_records, refuse_rest, refuse_weights
+from datarax_ray.plan.state import Extra, StreamState, refuse_records, refuse_rest, refuse_weights
 
 # Reserved for each epoch, for its length is not known: 10**12 elements, and 2**23 epochs fit in an int64.
 EPOCH_POSITIONS = 2**40
@@ -226,8 +226,11 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class ShardCursors:
-    """What a state says of the shards in one epoch: cursors by shard, and the lengths of those known to have ended."""
+class ShardCursors(Extra):
+    """What a state says of the shards in one epoch: cursors by shard, and the lengths of those known to have ended.
+
+    At other positions the shards are read from the beginning of the epoch.
+    """
 
     epoch: int
     cursors: Mapping[int, Cursor]
@@ -245,13 +248,6 @@ class ShardCursors:
             "cursors": cursors,
             "lengths": {str(shard): length for shard, length in sorted(self.lengths.items())},
         }
-
-    def at(self, position: int) -> None:
-        """Nothing: the shards are then read from the beginning of the epoch. See Extra."""
-
-    @property
-    def whole(self) -> None:
-        """Nothing. See Extra."""
 
 
 def _cursor(shard: int, said: Any) -> Cursor:

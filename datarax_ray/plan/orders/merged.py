@@ -9,8 +9,8 @@ saves reading them from their beginnings.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.fingerprint import shown
@@ -118,10 +118,6 @@ class MergedOrder(WeightedOrder):
             for index, each in enumerate(zip(plain, self.components, counts, strict=True))
         )
         return ComponentStates(state.position, found, origin)
-
-    def since(self, origin: WeightsStart | None, amendments: Amendments = ()) -> Self:
-        mixture = self.mixture_since(origin, amendments)
-        return self if mixture is self.mixture else replace(self, mixture=mixture)
 
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for weights of others than its components, and for records by number."""

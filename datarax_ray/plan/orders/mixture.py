@@ -90,8 +90,7 @@ class Mixture:
         """
         positions = np.asarray(positions, np.int64)
         components, own = np.empty_like(positions), np.empty_like(positions)
-        begin = 0 if self.origin is None else self.origin.position
-        index = positions - begin
+        index = positions - self.begin
         is_before = index < 0
         if is_before.any():
             self._place_before(positions, is_before, components, own)
@@ -101,35 +100,32 @@ class Mixture:
         return components, own
 
     def _place_before(self, positions: Indices, where: Any, components: Indices, own: Indices) -> None:
-        origin = self.origin
-        last = None if origin is None or origin.inside is None else origin.position - 1
-        if origin is None or origin.inside is None or (positions[where] != last).any():
+        start = self._start
+        if start.inside is None or (positions[where] != start.position - 1).any():
             raise ValueError(
-                f"position {positions[where].min()} is before {0 if origin is None else origin.position}, where these "
-                "weights begin to hold; restore a state from before they were changed, with the old weights"
+                f"position {positions[where].min()} is before {start.position}, where these weights begin to hold; "
+                "restore a state from before they were changed, with the old weights"
             )
-        components[where], own[where] = origin.inside, origin.components[origin.inside] - 1
+        components[where], own[where] = start.inside, start.components[start.inside] - 1
 
     def counts(self, position: int) -> tuple[int, ...]:
         """The position of each component at this one: how many of its records stand before it."""
-        begin = 0 if self.origin is None else self.origin.position
-        base = (0,) * len(self.weights) if self.origin is None else self.origin.components
-        if self.origin is not None and self.origin.inside is not None and position < begin:  # before that record
-            base = tuple(count - (c == self.origin.inside) for c, count in enumerate(base))
-        found = dict(_counts(_tree(self.weights, self.seed), max(0, position - begin)))
-        return tuple(base[c] + found.get(c, 0) for c in range(len(self.weights)))
+        start, base = self._start, self._start.components
+        if start.inside is not None and position < start.position:  # before that record
+            base = tuple(count - (c == start.inside) for c, count in enumerate(base))
+        found = dict(_counts(_tree(self.weights, self.seed), max(0, position - start.position)))
+        return tuple(count + found.get(c, 0) for c, count in enumerate(base))
 
     def position_of(self, component: int, own: Any) -> Any:
         """Where a component's own position stands, from the origin on; inverse of place. own: an int, or int64 (k,)."""
-        begin, base = (0, 0) if self.origin is None else (self.origin.position, self.origin.components[component])
-        index = own - base
+        index = own - self._start.components[component]
         for node, is_left in reversed(_path(_tree(self.weights, self.seed), component)):
             epochs, below = divmod(index, node.weight if is_left else node.total - node.weight)
             if is_left:  # the smallest m with floor(((m + 1) * a + phase) / w) > below
                 index = epochs * node.total - (node.phase - (below + 1) * node.total) // node.weight - 1
             else:  # the smallest m with m + 1 - floor(((m + 1) * a + phase) / w) > below
                 index = epochs * node.total + (below * node.total + node.phase) // (node.total - node.weight)
-        return index + begin
+        return index + self.begin
 
     def end_of(self, component: int, own: int) -> int | None:
         """Where a component's own position stands; None where it never comes. Else as position_of."""
@@ -143,7 +139,12 @@ class Mixture:
     @property
     def begin(self) -> int:
         """The position from which on these weights hold."""
-        return 0 if self.origin is None else self.origin.position
+        return self._start.position
+
+    @property
+    def _start(self) -> WeightsStart:
+        """The origin; where there is none, the beginning of the stream."""
+        return self.origin or WeightsStart(0, (0,) * len(self.weights))
 
     def origin_at(self, position: int, is_inside: bool) -> WeightsStart:
         """Where other weights begin, when the stream stands here; is_inside: with part of this record delivered.
@@ -282,14 +283,15 @@ class WeightedOrder:
         before = Mixture(weights_of(weights, self.num_components), self.mixture.seed, origin)
         return before.origin_at(state.position, is_inside=state.offset > 0)
 
-    def mixture_since(self, origin: WeightsStart | None, amendments: Amendments) -> Mixture | ChangingMixture:
-        """The mixture of a stream whose weights begin to hold there, with these changes."""
+    def since(self, origin: WeightsStart | None, amendments: Amendments = ()) -> Self:
+        """The order of a stream whose weights begin to hold there, with these changes."""
         mixture = self.mixture
         if origin is not None:
             assert isinstance(mixture, Mixture)  # origin_in takes none else
             mixture = replace(mixture, origin=origin)
-        changes = changes_of(amendments)
-        return changed(mixture, changes) if changes else mixture
+        if changes := changes_of(amendments):
+            mixture = changed(mixture, changes)
+        return self if mixture is self.mixture else replace(self, mixture=mixture)  # type: ignore[type-var]
 
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for weights of others than its components."""
@@ -392,10 +394,6 @@ class MixtureOrder(WeightedOrder, Order):
             records.append(its_records + self.bases[index])
         ascending = np.argsort(joined := np.concatenate(positions))
         return joined[ascending], np.concatenate(records)[ascending]
-
-    def since(self, origin: WeightsStart | None, amendments: Amendments = ()) -> Self:
-        mixture = self.mixture_since(origin, amendments)
-        return self if mixture is self.mixture else replace(self, mixture=mixture)
 
 
 def origin_of(plain: Any, num_components: int, state: StreamState) -> WeightsStart:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.runs import ranges
 
 # Records of a span: 32 MiB for its two arrays; it takes half a second to make.
 MAX_HELD = 2**21
@@ -117,16 +118,6 @@ def _remember(known: dict[Hashable, Any], key: Hashable, value: Any, most: int) 
     known[key] = value
     for oldest in list(known.copy())[:-most]:
         known.pop(oldest, None)
-
-
-def ranges(starts: Indices, sizes: Indices) -> Indices:
-    """start, start + 1, ... for each start, as many as its size: int64 (sum of sizes,).
-
-    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    before = np.cumsum(sizes) - sizes
-    return np.arange(int(sizes.sum()), dtype=np.int64) + np.repeat(starts - before, sizes)
 
 
 def strips(starts: Indices, sizes: Indices, most: int = _STRIP) -> Iterator[Indices]:
