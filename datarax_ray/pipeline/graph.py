@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import graphlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,13 @@ class StageGraph:
         edges: Mapping[str, Sequence[str]] | None,
         sink: str | None,
     ) -> StageGraph:
-        """What a user gave: stages in a row, one alone, or nodes, edges and sink. Raises: TypeError, ValueError."""
+        """What a user gave: stages in a row, each of the output of the one before it, one alone, or any acyclic graph.
+
+        edges: the predecessors of each node; without any it takes the source's batch.
+
+        Raises: TypeError for what is no list of stages; ValueError for an unknown name, a cycle, or a node whose output
+        nothing uses.
+        """
         if stages is not None and (nodes is not None or edges is not None or sink is not None):
             raise ValueError("give stages, or nodes, edges and sink, not both")
         if nodes is None:
@@ -39,30 +46,16 @@ class StageGraph:
                 stages = [stages]
             if stages is not None and (isinstance(stages, str) or not isinstance(stages, Iterable)):
                 raise TypeError(f"stages is one stage or a list of them, got {stages!r}")
-            return cls.linear(list(stages or ()))
+            nodes = {f"{index}_{type(stage).__name__}": stage for index, stage in enumerate(stages or ())}
+            edges = {name: (before,) for before, name in itertools.pairwise(nodes)}
+            sink = next(reversed(nodes), None)
+            if sink is None:
+                return cls({}, {}, None)
         if sink is None:
             raise ValueError("a graph of stages needs sink, the name of the node whose output is the batch")
-        return cls.dag(nodes, edges or {}, sink)
-
-    @classmethod
-    def linear(cls, stages: Sequence[Any]) -> StageGraph:
-        """Each stage takes the output of the one before it."""
-        names = [f"{index}_{type(stage).__name__}" for index, stage in enumerate(stages)]
-        before: list[tuple[str, ...]] = [(), *((name,) for name in names)]
-        return cls(
-            dict(zip(names, stages, strict=True)),
-            dict(zip(names, before, strict=False)),
-            names[-1] if names else None,
-        )
-
-    @classmethod
-    def dag(cls, nodes: Mapping[str, Any], edges: Mapping[str, Sequence[str]], sink: str) -> StageGraph:
-        """Any acyclic graph. edges: the predecessors of each node; without any it takes the source's batch.
-
-        Raises: ValueError for an unknown name, a cycle, or a node whose output nothing uses.
-        """
-        predecessors = {name: tuple(edges.get(name, ())) for name in nodes}
-        named = {sink, *edges, *(p for before in predecessors.values() for p in before)}
+        given = edges or {}
+        predecessors = {name: tuple(given.get(name, ())) for name in nodes}
+        named = {sink, *given, *(p for before in predecessors.values() for p in before)}
         if unknown := sorted(named - nodes.keys()):
             raise ValueError(f"edges and sink name {unknown}, the nodes are {sorted(nodes)}")
         try:
