@@ -90,7 +90,7 @@ class StreamOptions:
     share: Share | None = None
     stop: int | None = None
     digest: bool = False
-    cancelled: Callable[[], bool] | None = field(default=None, compare=False)
+    cancelled: Callable[[], bool] = field(default=bool, compare=False)  # which is false
     timings: Timings | None = field(default=None, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
 
@@ -109,10 +109,6 @@ class StreamOptions:
             raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
         whole("max_nbytes", self.max_nbytes, ", in bytes", least=1)
         positive("stall_after_s", self.stall_after_s)
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self.cancelled is not None and self.cancelled()
 
 
 def batches(
@@ -136,7 +132,7 @@ def batches(
             assert not options.digest or all(b.digests is not None for b in blocks if len(b.positions))
             for batch in batcher.add(first, last, blocks):
                 yield _with(batch, opened.extra_at(batch.stop), start.amendments)
-    if options.is_cancelled:
+    if options.cancelled():
         return ()
     for batch in batcher.finish():
         yield _with(batch, opened.extra_at(batch.stop), start.amendments)
@@ -269,7 +265,7 @@ class _Flows:
         return self._chunks(flow)
 
     def _chunks(self, flow: Flow) -> Chunks:
-        while not flow.window.is_finished and not self._options.is_cancelled:
+        while not flow.window.is_finished and not self._options.cancelled():
             actors, weights = self._pool.actors(), self._pool.weights()
             lost = [each.poll(actors, weights) for each in self._flows]
             if any(lost):
@@ -292,7 +288,7 @@ class _Flows:
             elif (chunk := next(parts[lacking].chunks, None)) is not None:
                 merger.add(lacking, chunk[2])
                 continue
-            elif self._options.is_cancelled:
+            elif self._options.cancelled():
                 return
             else:
                 start, stop, blocks = merger.end(lacking)
@@ -328,7 +324,7 @@ def _selected(
         Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall, options.timings
     )
     with closing(places), closing(rows):
-        while not (places.window.is_finished and rows.window.is_finished) and not options.is_cancelled:
+        while not (places.window.is_finished and rows.window.is_finished) and not options.cancelled():
             reading, weights = pool.actors(), pool.weights()
             is_lost = places.poll(reading, weights) | rows.poll(reading, weights)
             while places.window.is_ready and selected.is_exhausted:  # what is known is dealt when there is room for it

@@ -149,7 +149,6 @@ class Window:
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
         self._nbytes_size = 1  # positions of that chunk
         self._part_s = self._part_size = 0.0  # that parts took on average, and of how many positions their chunks were
-        self.num_retried = 0
         self.allowed = 1.0
 
     def asks(self) -> list[Part]:
@@ -225,7 +224,6 @@ class Window:
         chunk = self._find(part, "lost")
         again = self._again(chunk, whole or part, was_read)
         self._waiting += [self._ask_owner(each) for each in again]
-        self.num_retried += 1
 
     def moved(self, part: Part, other: Part) -> None:
         """Event: another actor was asked for it instead."""

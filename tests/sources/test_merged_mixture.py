@@ -467,6 +467,10 @@ class TestErrors:
             with pytest.raises(RuntimeError, match="no element of") as info:
                 list(MixtureSource([stream(shards), nothing]))
             assert "in component 1 of the mixture" in "".join(info.value.__notes__)
+            with pytest.raises(RuntimeError, match="no element of") as info:
+                list(MixtureSource([stream(shards), MixtureSource([nothing, stream(shards, 2)])]))
+            notes = [note.partition(",")[0] for note in info.value.__notes__]
+            assert notes == ["in component 0 of the mixture", "in component 1 of the mixture"]
 
     def test_a_broken_record_is_raised_when_its_element_is_due_or_left_out_and_counted_once(
         self, shards: list[str], records: list[Path]
