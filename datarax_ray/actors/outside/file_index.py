@@ -70,7 +70,7 @@ def index_files(
         raise ValueError(f"columns and exclude_columns are of Parquet, and {for_people(paths)} is not named so")
     files: Sequence[Any]
     if is_parquet:
-        look: Callable[[Any], Any] = partial(_look_at_footers, columns, exclude)
+        look: Callable[..., Any] = partial(_look_at_footers, columns, exclude)
         files = list(dict.fromkeys(footers.urls_of(paths)))
     else:
         look, unknown = _look, [part for part in find(paths) if is_url(part.path) and not _is_known(part, index)]
@@ -88,7 +88,7 @@ def index_files(
 
 
 def _asked(
-    look: Callable[[Any], Any], files: Sequence[Any], paths: Any, count: int, num_cpus: float, timeout_s: float
+    look: Callable[..., Any], files: Sequence[Any], paths: Any, count: int, num_cpus: float, timeout_s: float
 ) -> Iterator[Any]:
     """What tasks find of each share of these, as it comes."""
     if not files:
@@ -104,19 +104,14 @@ def _asked(
                 "tasks; give more actors, or a longer timeout_s"
             )
 
-    with contextlib.closing(on_hosts(partial(_looked_at, look), shares, count, look_at_clock, num_cpus)) as found:
+    with contextlib.closing(on_hosts(look, shares, count, look_at_clock, num_cpus)) as found:
         for _, each in found:
             yield each
 
 
-def _looked_at(look: Callable[[Any], Any], share: _Share, tell: Callable[[int], None]) -> Any:
-    """In a task."""
-    return look(share.files)
-
-
 def _is_parquet(paths: Any) -> bool:
     """Whether these are named as Parquet files are. Raises: ValueError where some are, and others are not."""
-    named = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
+    named = paths if isinstance(paths, tuple) else [paths]
     texts = [shown(os.fspath(path)) if isinstance(path, str | os.PathLike) else "" for path in named]
     are = [text.lower().endswith(footers.SUFFIXES) for text in texts]
     if any(are) and not all(are):
@@ -133,11 +128,13 @@ def _is_known(part: FileSlice, index: Index) -> bool:
     return known is not None and bool(part.version) and known["version"] == part.version
 
 
-def _look(parts: list[FileSlice]) -> list[RecordFile]:
+def _look(share: _Share, _: Any) -> list[RecordFile]:
     """In a task: what is known of each file, as a whole."""
-    return counted_parts([FileSlice(part.path, version=part.version) for part in parts])
+    return counted_parts([FileSlice(part.path, version=part.version) for part in share.files])
 
 
-def _look_at_footers(columns: tuple[str, ...] | None, exclude: tuple[str, ...], urls: list[str]) -> footers.Footers:
+def _look_at_footers(
+    columns: tuple[str, ...] | None, exclude: tuple[str, ...], share: _Share, _: Any
+) -> footers.Footers:
     """In a task: what is known of each file, for these columns."""
-    return replace(footers.look_up(urls, columns, exclude, None), filesystem=None)  # which is the task's own
+    return replace(footers.look_up(share.files, columns, exclude, None), filesystem=None)  # which is the task's own
