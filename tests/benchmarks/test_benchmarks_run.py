@@ -116,6 +116,7 @@ def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:
     assert all(rate > 0 for kind in hf_streams.KINDS for rate in found[kind].values())
 
 
+@pytest.mark.slow  # `datasets` interleaves slowly
 def test_mixtures_are_read_beside_their_components() -> None:
     found = mixtures.main(["--rows", "4000", "--repeats", "1"])
     assert {"datasets, interleaved", "a mixture of two streams", "a mixture of two indexed"} <= found.keys()
