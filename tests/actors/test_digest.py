@@ -47,7 +47,7 @@ def test_actors_that_are_killed_and_resized_change_nothing_of_it() -> None:
         assert states(resumed) == want[8:]
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("is_packed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_trainers_that_share_actors_behind_a_filter_add_up_to_one(is_packed: bool) -> None:
     transforms = (Drop(), tokenise) if is_packed else (Drop(),)
     options: dict[str, Any] = {"packing": ConcatThenSplit(32, ("tokens", "mask"))} if is_packed else {}

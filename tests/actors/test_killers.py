@@ -73,7 +73,7 @@ def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before
     before: list[Any] = []
     with pytest.raises(RecordError) as plain:
         collect(source.batches(0, StreamOptions(4)), before)
-    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40) as distributed:
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=16) as distributed:
         got: list[Any] = []
         with pytest.raises(RecordError, match=r"part-00003\S*\[37\] \(position \d+\).*exit status 3") as told:
             collect(distributed.batches(0, StreamOptions(4)), got)

@@ -460,10 +460,10 @@ class TestActors:
         ],
     )
     def test_any_number_gives_grains_outputs_and_resumes(self, operations: list[Any]) -> None:
-        source = grain.RangeDataSource(0, 700, 1)
+        source = grain.RangeDataSource(0, 300, 1)
         arguments: dict[str, Any] = {
             "data_source": source,
-            "sampler": grain.IndexSampler(700, grain.ShardOptions(1, 2), True, 2, 9),
+            "sampler": grain.IndexSampler(300, grain.ShardOptions(1, 2), True, 2, 9),
             "operations": operations,
         }
         want = list(grain.DataLoader(**arguments))
@@ -484,18 +484,18 @@ class TestActors:
 
     def test_grains_orbax_handler_saves_and_restores_with_another_number(self, tmp_path: Path) -> None:
         operations = [Noise(1.0), Repeat(), grain.Batch(4)]
-        whole = list(numbers(operations, num_epochs=3))
+        whole = list(numbers(operations, num_epochs=2))
         model = {"w": np.arange(3)}
-        with ocp.CheckpointManager(tmp_path) as manager, numbers(operations, num_epochs=3, worker_count=2) as loader:
+        with ocp.CheckpointManager(tmp_path) as manager, numbers(operations, num_epochs=2, worker_count=2) as loader:
             iterator = iter(loader)
             for step in range(len(whole)):
                 args = {"model": ocp.args.StandardSave(model), "data": ours.checkpoint.CheckpointSave(iterator)}
                 manager.save(step, args=ocp.args.Composite(**args))
                 assert_same(next(iterator), whole[step])
             manager.wait_until_finished()
-            with numbers(operations, num_epochs=3, worker_count=3, ray_options={"num_cpus": 0.5}) as more:
+            with numbers(operations, num_epochs=2, worker_count=3, ray_options={"num_cpus": 0.5}) as more:
                 for step in range(len(whole)):
-                    restored = iter(more if step % 4 == 0 else numbers(operations, num_epochs=3))
+                    restored = iter(more if step % 4 == 0 else numbers(operations, num_epochs=2))
                     args = {"data": ours.checkpoint.CheckpointRestore(restored)}
                     assert manager.restore(step, args=ocp.args.Composite(**args))["data"] is restored
                     assert_same(list(restored), whole[step:])

@@ -60,7 +60,7 @@ def test_the_slow_transform_is_named(ray_local: None, num_actors: int, tmp_path:
     assert "wait" in str(stats)
 
 
-@pytest.mark.parametrize("has_filter", [False, True])
+@pytest.mark.parametrize("has_filter", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_of_two_trainers_that_share_actors_each_counts_its_part(ray_local: None, has_filter: bool) -> None:
     def trainer(index: int) -> Pipeline:
         transforms = [wait, DropNone()] if has_filter else [wait]

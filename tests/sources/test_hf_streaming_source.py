@@ -157,7 +157,7 @@ def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpu
         with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=chunk_size) as distributed:
             got, ray_states = run_saving(pipeline(distributed))
             assert_equal(got, batches)
-            for number in range(num_actors, len(states), 6):  # what few wrote, many read, and the other way round
+            for number in range(num_actors, len(states), 12):  # what few wrote, many read, and the other way round
                 resumed = pipeline(distributed)
                 resumed.set_state(json.loads(states[number]))
                 assert_equal([on_host(b) for b in resumed], batches[number:])
@@ -168,9 +168,9 @@ def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpu
 
 def test_every_batch_of_three_epochs_resumes_in_one_process(corpus: list[str]) -> None:
     dataset = stream(corpus)
-    batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 9))
+    batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 19))
     for number, state in enumerate(states):
-        resumed = pipeline(make(dataset, [LongLines(), Noise()]), 9)
+        resumed = pipeline(make(dataset, [LongLines(), Noise()]), 19)
         resumed.set_state(json.loads(state))
         assert_equal([on_host(b) for b in resumed], batches[number:])
 
@@ -188,6 +188,7 @@ def test_elements_one_by_one_resume_too(corpus: list[str]) -> None:
         assert [(e["name"], int(e["number"])) for e in source] == elements[number:]
 
 
+@pytest.mark.slow  # tests/sources/test_every_source.py kills one of such a stream in every run
 @pytest.mark.usefixtures("ray_local")
 def test_an_actor_killed_while_it_reads_changes_nothing(corpus: list[str]) -> None:
     dataset = stream(corpus)
@@ -251,7 +252,7 @@ def test_text_is_packed_from_a_stream_and_resumes_in_the_middle_of_a_line(corpus
         assert bytes(tokens.astype(np.uint8)).decode() == text
         assert any('"token_offset"' in state for state in states)
     with RaySource(make(dataset, [Bytes()], num_epochs=2), num_actors=3, num_cpus=0.5, chunk_size=40) as distributed:
-        for number in range(0, len(states), 3):
+        for number in range(0, len(states), 6):
             resumed = pipeline(distributed, 16, packing=packing)
             resumed.set_state(json.loads(states[number]))
             assert_equal([on_host(b) for b in resumed], batches[number:])
