@@ -229,7 +229,7 @@ class SharedPool(TangledPool):
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])
 @pytest.mark.parametrize("ends", [{}, {"drop_remainder": True}, {"pad_remainder": True}], ids=str)
-@pytest.mark.parametrize("process_count", [2, 3])
+@pytest.mark.parametrize("process_count", [pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("is_tangled", [False, True], ids=["calm", "tangled"])
 def test_trainers_that_share_actors_behind_a_filter_have_their_rows_of_every_batch(
     sets, shuffle, ends, process_count, is_tangled

@@ -482,7 +482,7 @@ def test_threads_read_what_others_read_and_close(grouped, most_open):
     want = [record(i) for i in records]
 
     def read_and_close() -> None:
-        for _ in range(150):
+        for _ in range(60):
             assert reader.read(records) == want
             reader.close()
 
