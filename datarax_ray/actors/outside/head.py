@@ -38,6 +38,9 @@ class Head:
     def __enter__(self) -> Self:
         self._channel = init_grpc_channel(self._address)
         self._kv = services.InternalKVGcsServiceStub(self._channel)
+        self._nodes = services.NodeInfoGcsServiceStub(self._channel)
+        self._resources = services.NodeResourceInfoGcsServiceStub(self._channel)
+        self._actors = services.ActorInfoGcsServiceStub(self._channel)
         return self
 
     def __exit__(
@@ -66,46 +69,37 @@ class Head:
         self._ask(self._kv.InternalKVDel, messages.InternalKVDelRequest(key=key.encode(), namespace=_OURS))
 
     def nodes(self) -> list[Node]:
-        nodes = self._ask(
-            services.NodeInfoGcsServiceStub(self._channel).GetAllNodeInfo, messages.GetAllNodeInfoRequest()
-        )
-        free = self._ask(
-            services.NodeResourceInfoGcsServiceStub(self._channel).GetAllAvailableResources,
-            messages.GetAllAvailableResourcesRequest(),
-        )
+        nodes = self._ask(self._nodes.GetAllNodeInfo, messages.GetAllNodeInfoRequest())
+        free = self._ask(self._resources.GetAllAvailableResources, messages.GetAllAvailableResourcesRequest())
         free_of = {each.node_id: dict(each.resources_available) for each in free.resources_list}
         alive = [node for node in nodes.node_info_list if node.state == GcsNodeInfo.ALIVE]
         return [Node(dict(node.resources_total), free_of.get(node.node_id, {}), dict(node.labels)) for node in alive]
 
     def draining(self) -> frozenset[str]:
         """The ids of the nodes that are about to go: preempted, or idle, as an autoscaler or an operator says."""
-        nodes = services.NodeResourceInfoGcsServiceStub(self._channel)
-        found = self._ask(nodes.GetDrainingNodes, messages.GetDrainingNodesRequest())
+        found = self._ask(self._resources.GetDrainingNodes, messages.GetDrainingNodesRequest())
         return frozenset(each.node_id.hex() for each in found.draining_nodes)
 
     def has_left(self, node_id: str) -> bool:
         """Whether a node that was there is none of the cluster's any more: it ended, or did not answer for too long."""
-        nodes = services.NodeInfoGcsServiceStub(self._channel)
-        found = self._ask(nodes.CheckAlive, messages.CheckAliveRequest(node_ids=[bytes.fromhex(node_id)]))
+        found = self._ask(self._nodes.CheckAlive, messages.CheckAliveRequest(node_ids=[bytes.fromhex(node_id)]))
         return not all(found.raylet_alive)
 
     def named_actors(self) -> list[tuple[str, str]]:
         """Namespace and name of every actor that has one, and was not ended for good."""
-        actors = services.ActorInfoGcsServiceStub(self._channel)
-        found = self._ask(actors.ListNamedActors, messages.ListNamedActorsRequest(all_namespaces=True))
+        found = self._ask(self._actors.ListNamedActors, messages.ListNamedActorsRequest(all_namespaces=True))
         return [(each.ray_namespace, each.name) for each in found.named_actors_list]
 
     def kill(self, namespace: str, name: str) -> None:
         """End the actor of this name for good, where there is one."""
-        actors = services.ActorInfoGcsServiceStub(self._channel)
         found = self._ask(
-            actors.GetNamedActorInfo, messages.GetNamedActorInfoRequest(name=name, ray_namespace=namespace)
+            self._actors.GetNamedActorInfo, messages.GetNamedActorInfoRequest(name=name, ray_namespace=namespace)
         )
         if found.actor_table_data.actor_id:
             request = messages.KillActorViaGcsRequest(
                 actor_id=found.actor_table_data.actor_id, force_kill=True, no_restart=True
             )
-            self._ask(actors.KillActorViaGcs, request)
+            self._ask(self._actors.KillActorViaGcs, request)
 
     def _ask(self, call: Callable[..., Any], request: Any) -> Any:
         try:
