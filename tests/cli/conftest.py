@@ -13,22 +13,23 @@ import pytest
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def environment(columns: int = 300) -> dict[str, str]:
+def environment(columns: int = 300, ray_address: str = "local") -> dict[str, str]:
     """As it is, with a screen so wide that no message is wrapped.
 
-    RAY_ADDRESS=local: a run must not join a Ray that somebody else has on this host, which "auto" would find.
+    RAY_ADDRESS: a run must not join a Ray that somebody else has on this host, which "auto" would find.
     RAY_AUTH_TOKEN: what Ray wrote to this user's home before may be open to others, and a run would warn of it.
     """
-    ours = {"COLUMNS": str(columns), "TERM": "dumb", "RAY_ADDRESS": "local", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
-    return os.environ | ours
+    ours = {"COLUMNS": str(columns), "TERM": "dumb", "RAY_ADDRESS": ray_address}
+    return os.environ | ours | {"RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 
 
 @pytest.fixture(scope="module")
 def command() -> Command:
     """command(*args): `datarax-ray` with these arguments, to its end."""
 
-    def run(*args: Any, columns: int = 300) -> subprocess.CompletedProcess[str]:
+    def run(*args: Any, **options: Any) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "datarax_ray", *map(str, args)]
-        return subprocess.run(words, capture_output=True, text=True, timeout=200, env=environment(columns), check=False)
+        env = environment(**options)
+        return subprocess.run(words, capture_output=True, text=True, timeout=200, env=env, check=False)
 
     return run

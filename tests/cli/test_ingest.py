@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ray
 
 from tests.cli.conftest import environment
 
@@ -103,9 +104,9 @@ def test_a_wrong_turn_is_one_clear_message(command, files, args, status, said):
     assert "Traceback" not in shown.stderr
 
 
-def test_a_broken_record_is_named_with_the_actor_that_met_it(command, files, tmp_path):
+def test_a_broken_record_is_named_with_the_actor_that_met_it(command, files, tmp_path, ray_local):
     path = broken(files[3], tmp_path)
-    shown = command("ingest", path, "--num-actors", 1)
+    shown = command("ingest", path, "--num-actors", 1, ray_address=ray.get_runtime_context().gcs_address)
     assert shown.returncode == 1
     assert re.search(rf"error: {re.escape(str(path))}\[\d+\] \(position \d+\): reading raised", shown.stderr)
     assert "in reader actor 0" in shown.stderr
