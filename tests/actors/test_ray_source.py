@@ -211,7 +211,7 @@ def test_trainers_that_are_tasks_of_one_ray_job_share_a_namespace(files: list[Pa
 
 def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_same(files: list[Path]) -> None:
     source = make(files, [decode, AddNoise(), DropThirds()])
-    pools = [source, *(ray_source(source, n) for n in (1, 2, 5))]
+    pools = [source, *(ray_source(source, n) for n in (1, 2, 3))]
     with pipeline(pools[2], prefetch=3) as saving:
         batches, states = run_saving(saving)
         assert_equal(batches, [on_host(batch) for batch in pipeline(source)])

@@ -214,7 +214,7 @@ def test_killed_actors_other_numbers_of_them_and_trainers_list_the_same(make: An
                 os.kill(distributed.stats()[0]["pid"], signal.SIGKILL)
         states = [trainer.get_state() for trainer in trainers]
     assert states[0] == states[1]
-    with RaySource(source, num_actors=3, num_cpus=0.5) as distributed:
+    with RaySource(source, num_actors=1, num_cpus=0.5) as distributed:
         for index in range(2):
             trainer = pipeline(distributed, process_index=index, process_count=2)
             trainer.set_state(states[0])

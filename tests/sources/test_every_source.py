@@ -336,7 +336,7 @@ def test_arrays_reach_all_actors_as_one_copy() -> None:
     def in_use() -> float:
         return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
 
-    with RaySource(source, num_actors=4, num_cpus=0.5, max_nbytes=2**20) as distributed:
+    with RaySource(source, num_actors=2, num_cpus=0.5, max_nbytes=2**20) as distributed:
         peak = 0.0
         for _ in distributed.batches(0, distributed_options()):
             peak = max(peak, in_use())

@@ -418,7 +418,7 @@ class TestUnderRay:
         def in_use() -> float:
             return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
 
-        with RaySource(make(dataset=dataset), num_actors=4, num_cpus=0.5, max_nbytes=2**20) as distributed:
+        with RaySource(make(dataset=dataset), num_actors=2, num_cpus=0.5, max_nbytes=2**20) as distributed:
             peak = 0.0
             for _ in distributed.batches(0, StreamOptions(500)):
                 peak = max(peak, in_use())

@@ -153,7 +153,7 @@ def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpu
     assert any('"state": {' in state for state in states)  # cursors inside shards are really used
     if kind != "transforms":
         assert_plain(batches, dataset, **({"seed": None} if kind == "plain" else {}))
-    for num_actors, chunk_size in ((1, None), (4, 77)):
+    for num_actors, chunk_size in ((1, None), (3, 77)):
         with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=chunk_size) as distributed:
             got, ray_states = run_saving(pipeline(distributed))
             assert_equal(got, batches)
@@ -251,7 +251,7 @@ def test_text_is_packed_from_a_stream_and_resumes_in_the_middle_of_a_line(corpus
         tokens = np.concatenate([b["tokens"][b["tokens_segment_ids"] > 0] for b in batches])
         assert bytes(tokens.astype(np.uint8)).decode() == text
         assert any('"token_offset"' in state for state in states)
-    with RaySource(make(dataset, [Bytes()], num_epochs=2), num_actors=3, num_cpus=0.5, chunk_size=40) as distributed:
+    with RaySource(make(dataset, [Bytes()], num_epochs=2), num_actors=2, num_cpus=0.5, chunk_size=40) as distributed:
         for number in range(0, len(states), 6):
             resumed = pipeline(distributed, 16, packing=packing)
             resumed.set_state(json.loads(states[number]))
