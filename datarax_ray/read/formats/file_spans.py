@@ -1,15 +1,20 @@
-"""Reads bytes of files on any filesystem by offset, of files that are found to be those that were indexed."""
+"""Reads bytes of files on any filesystem by offset, of files that are found to be those that were indexed.
+
+And what readers share of files in which each record lies by itself: TFRecord, tar, MDS.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
@@ -52,9 +57,8 @@ class FileSpans:
         self._files = files
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
         self._seen: dict[int, tuple[int | None, str]] = {}  # stamps of files that were found to be those indexed
-        self._lock = (
-            ThreadLock()
-        )  # of what is open, not of reading: pipelines over one source have threads of their own
+        # of what is open, not of reading: pipelines over one source have threads of their own
+        self._lock = ThreadLock()
 
     def read(self, index: int, spans: Indices) -> list[bytes]:
         """The bytes [start, stop) of a file, for each of these; of those without a gap between them, by one read.
@@ -133,6 +137,76 @@ class FileSpans:
             raise
         self._open[index] = _OpenFile(raw, self._seen.setdefault(index, seen))
         return self._open[index]
+
+
+class RecordsInFiles:
+    """The records of many files under one index, [0, num_records), in the order of the files.
+
+    given: to the constructor of the reader, by name; it alone is pickled, so that only the first reader looks at all
+    files. counts: records in each. told: what tells a file from others, beside its name, size and content. Several
+    threads may read, and close.
+    """
+
+    def __init__(
+        self,
+        given: dict[str, Any],
+        files: Sequence[Any],
+        counts: Iterable[int],
+        told: Callable[[Any], Sequence[Any]],
+    ) -> None:
+        self._given = given
+        self._indexed = files
+        self._starts = np.cumsum([0, *counts])
+        self._told = told
+        self._spans = FileSpans(given["filesystem"], files)
+
+    @property
+    def num_records(self) -> int:
+        return int(self._starts[-1])
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people: "path[number in the file]"."""
+        index = int(np.searchsorted(self._starts, record, side="right")) - 1
+        return f"{self._indexed[index].path}[{record - int(self._starts[index])}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data: names without directories, sizes, counts, what else is told, some bytes of each."""
+        return files_fingerprint(self._indexed, self.num_records, self._told)
+
+    def close(self) -> None:
+        """Close every open file. Reading again opens them again."""
+        self._spans.close()
+
+    def _by_file(self, records: Indices) -> tuple[list[tuple[int, Indices]], list[int]]:
+        """Each file that has some of these, with their numbers in it, ascending; and where each of them is in all of
+        that.
+        """
+        wanted, where = np.unique(records, return_inverse=True)
+        cuts = np.searchsorted(wanted, self._starts)
+        touched = np.flatnonzero(np.diff(cuts)).tolist()
+        return [(i, wanted[cuts[i] : cuts[i + 1]] - self._starts[i]) for i in touched], where.tolist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._given
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def files_fingerprint(files: Sequence[Any], num_records: int, told: Callable[[Any], Sequence[Any]]) -> dict[str, Any]:
+    """What identifies indexed files, wherever they lie. told: what tells one from others, beside its name and size."""
+    return {
+        "num_files": len(files),
+        "num_records": num_records,
+        "nbytes": sum(file.nbytes for file in files),
+        "digest": digest([[os.path.basename(file.path), file.nbytes, *told(file)] for file in files]),
+        "content": digest([file.content for file in files]),
+    }
+
+
+def bounds_digest(bounds: Indices) -> str:
+    """A digest of where records begin and end."""
+    return hashlib.sha256(bounds.astype("<i8").tobytes()).hexdigest()[:16]
 
 
 def content_of(raw: Any, nbytes: int) -> str:

@@ -6,9 +6,7 @@ masked crc32c of these, all little-endian. A file has no index, so one walk over
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.file_spans import FileSpans, content_of
+from datarax_ray.read.formats.file_spans import RecordsInFiles, bounds_digest, content_of
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import for_people
@@ -49,19 +46,19 @@ class TFRecordFile:
     content: str
 
 
-class TFRecordReader:
-    """The records of many files under one index, [0, num_records), in the order of the files.
-
-    Pickles: the index travels, so that only the first reader walks over the files. Several threads may read, and close.
-    """
+class TFRecordReader(RecordsInFiles):
+    """The records of many TFRecord files; see RecordsInFiles."""
 
     broken: type[Exception] = BrokenRecordError
 
     def __init__(self, filesystem: Any, files: Sequence[TFRecordFile]) -> None:
         self.files = tuple(files)
-        self._filesystem = filesystem
-        self._starts = np.cumsum([0, *(len(file.bounds) - 1 for file in self.files)])
-        self._spans = FileSpans(filesystem, self.files)
+        super().__init__(
+            {"filesystem": filesystem, "files": self.files},
+            self.files,
+            (len(file.bounds) - 1 for file in self.files),
+            lambda file: (len(file.bounds), bounds_digest(file.bounds)),
+        )
 
     @classmethod
     def of(cls, paths: Any, *, filesystem: Any = None) -> TFRecordReader:
@@ -84,10 +81,6 @@ class TFRecordReader:
         return reader
 
     @property
-    def num_records(self) -> int:
-        return int(self._starts[-1])
-
-    @property
     def mean_nbytes(self) -> int:
         """Stored bytes of a record, on average."""
         return sum(file.nbytes for file in self.files) // self.num_records
@@ -98,41 +91,13 @@ class TFRecordReader:
         Raises: BrokenRecordError; OSError where a file is gone or its storage fails; ValueError where it is no longer
         the file that was indexed.
         """
-        wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
-        cuts = np.searchsorted(wanted, self._starts)
-        for index in np.flatnonzero(np.diff(cuts)).tolist():
-            numbers = wanted[cuts[index] : cuts[index + 1]] - self._starts[index]
+        parts, where = self._by_file(records)
+        for index, numbers in parts:
             bounds = self.files[index].bounds
             stored = self._spans.read(index, np.stack([bounds[numbers], bounds[numbers + 1]], axis=1))
             found += [self._checked(index, at, part) for at, part in zip(numbers.tolist(), stored, strict=True)]
-        return [found[place] for place in where.tolist()]
-
-    def locate(self, record: int) -> str:
-        """Where a record is, for people: "path[number in the file]"."""
-        index = int(np.searchsorted(self._starts, record, side="right")) - 1
-        return f"{self.files[index].path}[{record - int(self._starts[index])}]"
-
-    def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data: names without directories, sizes, counts, lengths, and some bytes of each file."""
-        each = [[os.path.basename(f.path), f.nbytes, len(f.bounds), _digest(f.bounds)] for f in self.files]
-        return {
-            "num_files": len(self.files),
-            "num_records": self.num_records,
-            "nbytes": sum(file.nbytes for file in self.files),
-            "digest": digest(each),
-            "content": digest([file.content for file in self.files]),
-        }
-
-    def close(self) -> None:
-        """Close every open file. Reading again opens them again."""
-        self._spans.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"filesystem": self._filesystem, "files": self.files}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        return [found[place] for place in where]
 
     def _checked(self, index: int, number: int, stored: bytes) -> bytes:
         """The record in these bytes: its length, its checksum, and both of them checked."""
@@ -187,10 +152,6 @@ def _masked_crc(data: bytes) -> int:
     except ImportError as error:
         raise ImportError("TFRecord's checksums need google-crc32c: pip install 'datarax-ray[tfrecord]'") from error
     return sniff.masked(google_crc32c.value(data))
-
-
-def _digest(bounds: Indices) -> str:
-    return hashlib.sha256(bounds.astype("<i8").tobytes()).hexdigest()[:16]
 
 
 def _others(found: Sequence[str]) -> str:

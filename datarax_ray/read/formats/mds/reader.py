@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import os
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +20,7 @@ from datarax_ray.read.formats.decoded_groups import (
     DecodedGroups,
     read_together,
 )
-from datarax_ray.read.formats.file_spans import FileSpans
+from datarax_ray.read.formats.file_spans import RecordsInFiles, bounds_digest
 from datarax_ray.read.formats.mds.encodings import Decode, decoder_of, is_pickle
 from datarax_ray.read.formats.mds.shards import INDEX, MDSShard, bounds_of, find_shards
 
@@ -31,12 +29,11 @@ class BrokenSampleError(BrokenRowGroupError):
     """The bytes of a sample are there, and its columns are not what their encodings say."""
 
 
-class MDSReader:
-    """The samples of many shards under one index, [0, num_records), in the order of the shards.
+class MDSReader(RecordsInFiles):
+    """The samples of many shards; see RecordsInFiles.
 
     A packed shard is unpacked when one of its samples is first asked for, and kept as DecodedGroups does. columns: to
-    read, None for all. pickles_as_bytes: whether columns of pickles are read at all. Pickles: the index travels, so
-    that only the first reader looks at all files. Several threads may read, and close.
+    read, None for all. pickles_as_bytes: whether columns of pickles are read at all.
     """
 
     broken: type[Exception] = BrokenRowGroupError
@@ -50,15 +47,19 @@ class MDSReader:
         max_nbytes: int = DEFAULT_MAX_NBYTES,
     ) -> None:
         self.shards = tuple(shards)
-        self._given = {"filesystem": filesystem, "shards": self.shards, "columns": columns}
-        self._given |= {"pickles_as_bytes": pickles_as_bytes, "max_nbytes": max_nbytes}
+        given = {"filesystem": filesystem, "shards": self.shards, "columns": columns}
+        given |= {"pickles_as_bytes": pickles_as_bytes, "max_nbytes": max_nbytes}
+        super().__init__(
+            given,
+            self.shards,
+            (shard.num_samples for shard in self.shards),
+            lambda shard: (shard.num_samples, "" if shard.bounds is None else bounds_digest(shard.bounds)),
+        )
         self._layouts = {
             shard.columns: _Layout.of(shard, columns, pickles_as_bytes)
             for shard in {shard.columns: shard for shard in self.shards}.values()
         }
         self._shard_groups = RecordGroups(shard.num_samples for shard in self.shards)
-        self._starts = self._shard_groups.starts
-        self._files = FileSpans(filesystem, self.shards)
         self._unpacked = DecodedGroups(self._shard_groups, max_nbytes)
         self._lock = ThreadLock()  # of what is unpacked; pipelines over one source read in threads of their own
 
@@ -68,10 +69,6 @@ class MDSReader:
     ) -> MDSReader:
         """Look at all shards that `paths` names, in parallel; see shards.find_shards."""
         return cls(*find_shards(paths, filesystem), None if columns is None else tuple(columns), pickles_as_bytes)
-
-    @property
-    def num_records(self) -> int:
-        return int(self._starts[-1])
 
     @property
     def mean_nbytes(self) -> int:
@@ -98,14 +95,13 @@ class MDSReader:
         Raises: BrokenSampleError; BrokenRowGroupError for a packed shard that does not unpack; OSError where a file is
         gone or its storage fails; ValueError where it is no longer the file that was looked at.
         """
-        wanted, where = np.unique(records, return_inverse=True)
         stored: list[tuple[_Layout, bytes]] = []
-        cuts = np.searchsorted(wanted, self._starts)
-        for index in np.flatnonzero(np.diff(cuts)).tolist():
+        parts, where = self._by_file(records)
+        for index, numbers in parts:
             layout = self._layouts[self.shards[index].columns]
-            stored += [(layout, part) for part in self._stored(index, wanted[cuts[index] : cuts[index + 1]])]
+            stored += [(layout, part) for part in self._stored(index, numbers)]
         found = []
-        for place in where.tolist():
+        for place in where:
             layout, part = stored[place]
             try:
                 found.append(layout.sample(part))
@@ -113,47 +109,28 @@ class MDSReader:
                 raise BrokenSampleError(str(error)) from error
         return found
 
-    def locate(self, record: int) -> str:
-        """Where a sample is, for people: "path[number in the shard]"."""
-        index = int(np.searchsorted(self._starts, record, side="right")) - 1
-        return f"{self.shards[index].path}[{record - int(self._starts[index])}]"
-
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data: names without directories, sizes, counts, columns, and some bytes of each file."""
-        each = [[os.path.basename(s.path), s.nbytes, s.num_samples, _digest_of(s.bounds)] for s in self.shards]
-        return {
-            "num_files": len(self.shards),
-            "num_records": self.num_records,
-            "nbytes": sum(shard.nbytes for shard in self.shards),
-            "digest": digest(each),
-            "content": digest([shard.content for shard in self.shards]),
-            "columns": digest([part[:2] for part in self._layouts[self.shards[0].columns].parts if part[3]]),
-        }
+        """See RecordsInFiles; with the columns that are read."""
+        parts = self._layouts[self.shards[0].columns].parts
+        return super().fingerprint() | {"columns": digest([part[:2] for part in parts if part[3]])}
 
     def close(self) -> None:
         """Close every open file, and forget what was unpacked. Reading again opens them again."""
         with self._lock:
             self._unpacked.clear()
-        self._files.close()
+        super().close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self._given
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-    def _stored(self, index: int, records: Indices) -> list[bytes]:
+    def _stored(self, index: int, numbers: Indices) -> list[bytes]:
         """The bytes of samples of one shard, ascending."""
         bounds = self.shards[index].bounds
         if bounds is None:
             with self._lock:
-                return list(self._unpacked.read(records, self._unpack)["sample"])
-        numbers = records - self._starts[index]
-        return self._files.read(index, np.stack([bounds[numbers], bounds[numbers + 1]], axis=1))
+                return list(self._unpacked.read(numbers + self._starts[index], self._unpack)["sample"])
+        return self._spans.read(index, np.stack([bounds[numbers], bounds[numbers + 1]], axis=1))
 
     def _unpack(self, index: int) -> dict[str, np.ndarray]:
         shard = self.shards[index]
-        (packed,) = self._files.read(index, np.array([[0, shard.nbytes]]))
+        (packed,) = self._spans.read(index, np.array([[0, shard.nbytes]]))
         try:
             data = _unpacked(packed, shard.codec, shard.raw_nbytes)
             bounds = bounds_of(data, shard.num_samples, len(data)).tolist()
@@ -234,7 +211,3 @@ def _unpacked(packed: bytes, codec: str | None, nbytes: int) -> bytes:
         more = "or more " if len(found) > nbytes else ""
         raise ValueError(f"it unpacks to {len(found):,} bytes {more}and its {INDEX} says {nbytes:,}; copy it again")
     return found
-
-
-def _digest_of(bounds: Indices | None) -> str:
-    return "" if bounds is None else hashlib.sha256(bounds.astype("<i8").tobytes()).hexdigest()[:16]

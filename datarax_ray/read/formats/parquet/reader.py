@@ -23,6 +23,7 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
+from datarax_ray.read.formats.file_spans import files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
@@ -115,16 +116,8 @@ class ParquetReader(GroupedRows):
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories, sizes, row counts, fields and their types."""
-        files = self.footers.files
-        found = {
-            "num_files": len(files),
-            "num_records": self.num_records,
-            "nbytes": sum(file.nbytes for file in files),
-            "digest": digest([[os.path.basename(file.path), file.nbytes, *file.rows] for file in files]),
-            "content": digest([file.content for file in files]),
-            "schema": digest(self.footers.types),
-        }
-        found |= self._fill_digest()
+        found = files_fingerprint(self.footers.files, self.num_records, lambda file: file.rows)
+        found |= {"schema": digest(self.footers.types)} | self._fill_digest()
         if self._types.types:  # not there before lists of one length were dense: a state from then is another stream's
             found["lists"] = digest(sorted([name, str(kind)] for name, kind in self._types.types.items()))
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
-from datarax_ray.read.formats.file_spans import FileSpans
+from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent
 from datarax_ray.read.formats.text.syntax import Syntax
@@ -88,12 +87,7 @@ class TextReader(GroupedRows):
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories, sizes, row counts, columns and their types."""
         on_host = list(self._types.on_host)
-        found = {
-            "num_files": len(self.files),
-            "num_records": self.num_records,
-            "nbytes": sum(file.nbytes for file in self.files),
-            "digest": digest([[os.path.basename(file.path), file.nbytes, sum(file.rows)] for file in self.files]),
-            "content": digest([file.content for file in self.files]),
+        found = files_fingerprint(self.files, self.num_records, lambda file: (sum(file.rows),)) | {
             "schema": digest([repr(self._syntax), sorted([field.name, str(field.type)] for field in self.schema)]),
             "columns": digest([sorted([name, str(kind)] for name, kind in self._types.types.items()), on_host]),
         }
