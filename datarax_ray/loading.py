@@ -194,9 +194,7 @@ def _ends(filesystem: Any, path: str) -> tuple[bytes, bytes]:
 def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
     """The same by one client, None for pyarrow's. Of each suffix one file is looked at."""
     named = [*named] if isinstance(named, Iterable) and not isinstance(named, Set) else named  # may be asked again
-    filesystem, files = retried(
-        lambda: find_on(named, filesystem, ("",)), f"{for_people(named)} while it was looked up"
-    )
+    filesystem, files = find_on(named, filesystem, ("",))
     found: dict[str | None, tuple[str, bytes]] = {}
     looked_at: set[str] = set()  # suffixes
     for path in files:

@@ -33,7 +33,7 @@ from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.forked import OneProcess, ThreadLock
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
-from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import Mirrors, looked_at
@@ -239,9 +239,8 @@ class ArrayRecordReader:
         files = counted(paths, remote)
         if not sum(file.take for file in files):
             raise ValueError(
-                f"there are 0 records in {files[0].name}"
-                + (f" and {len(files) - 1} more files" if len(files) > 1 else "")
-                + "; a stream needs at least one. Check that the writer wrote records and was closed."
+                f"{nothing_in([file.name for file in files])}; a stream needs at least one. Check that the writer wrote "
+                "records and was closed."
             )
         return cls(files, keep, remote=remote)
 
@@ -765,13 +764,10 @@ def counted_parts(parts: Sequence[FileSlice], remote: Remote = _REMOTE) -> list[
     index_here = index if len(parts) >= _MANY_FILES else None
 
     def inspect(part: FileSlice) -> RecordFile:
-        def look() -> RecordFile:
-            is_far = is_url(part.path)
-            return _counted_far(part, remote, index) if is_far else _counted_here(part.path, index_here)
+        is_far = is_url(part.path)
+        return _cut(part, _counted_far(part, remote, index) if is_far else _counted_here(part.path, index_here))
 
-        return _cut(part, retried(look, f"{shown(part.path)} while it was opened"))
-
-    found = inspect_all(inspect, parts)
+    found = inspect_all(inspect, parts, "opened", lambda part: shown(part.path))
     index.save()
     return found
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import FileSlice, check_links, not_utf_8, tell_repeats
+from datarax_ray.read.formats.paths import FileSlice, check_links, for_people, not_utf_8, tell_repeats
 from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of, shown
+from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
 
@@ -25,29 +26,37 @@ _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 
 
 def find_on(
-    paths: Any, filesystem: Any, suffixes: Sequence[str], *, unseen: bool = False
+    paths: Any, filesystem: Any, suffixes: Sequence[str], *, unseen: bool = False, named: Any = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """The filesystem, and the files that `paths` names on it, each once for each time that it is named.
+    """The filesystem, and the files that `paths` names on it, each once for each time that it is named; asked again
+    where the storage fails for a while.
 
     paths: a path (str or os.PathLike), glob, directory or URL (s3://, gs://, hf://, memory://, ...), or an iterable of
     these. What a glob or a directory holds comes in sorted order; a list keeps its own. Of a directory and those below
     it, the files with these suffixes ("*" in one is any text) are taken, but nothing whose name begins with "." or "_".
     filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
-    unseen: URLs of http(s) that are no glob and do not end in "/" are files, for which no server is asked.
+    unseen: URLs of http(s) that are no glob and do not end in "/" are files, for which no server is asked. named: what
+    people said, where paths were made of that; None for paths.
 
     Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
     no path, and for a set of paths; ValueError for names that are not UTF-8.
     """
     ordered("paths", paths)
-    named = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
-    if named is None or not all(isinstance(path, str | os.PathLike) for path in named):
+    each = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
+    if each is None or not all(isinstance(path, str | os.PathLike) for path in each):
         raise TypeError(f"a path is a str or os.PathLike, or an iterable of these, got {paths!r}")
-    if not named:
+    if not each:
         raise ValueError("paths is empty; give at least one file, glob or directory")
-    texts = [os.fspath(path) for path in named]
+    texts, said = [os.fspath(path) for path in each], for_people(paths if named is None else named)
+    return retried(lambda: _found(texts, filesystem, suffixes, unseen), f"{said} while it was looked up")
+
+
+def _found(texts: list[str], filesystem: Any, suffixes: Sequence[str], unseen: bool) -> tuple[Any, tuple[str, ...]]:
+    from pyarrow.fs import FileSystem
+
     if filesystem is None:
         filesystem, texts = _from_urls(texts)
-    elif not _is_pyarrow(filesystem):
+    elif not isinstance(filesystem, FileSystem):
         filesystem, texts = _wrap(filesystem, texts)
     try:
         found = tuple(
@@ -160,12 +169,6 @@ def _wrap(filesystem: Any, texts: list[str]) -> tuple[Any, list[str]]:
     roots = {match["root"] for text in texts if (match := _SCHEME.match(text))}
     secret = {name: path for name, path in (*paths.items(), *((shown(root), root) for root in roots)) if name != path}
     return PyFileSystem(FsspecFiles(filesystem, secret)), [names[text] for text in texts]
-
-
-def _is_pyarrow(filesystem: Any) -> bool:
-    from pyarrow.fs import FileSystem
-
-    return isinstance(filesystem, FileSystem)
 
 
 def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from datarax_ray.read.retry import retried
+
 F = TypeVar("F")
 T = TypeVar("T")
 
@@ -15,15 +17,20 @@ _MAX_OPENERS = 32  # opening waits for storage, not for a core
 _QUIET_S = 2.0  # what takes longer shows how far it is
 
 
-def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
-    """What `inspect` says of each file, in their order. Where it takes long, progress is shown on stderr.
+def inspect_all(
+    inspect: Callable[[F], T], files: Sequence[F], doing: str = "looked at", name: Callable[[F], Any] = str
+) -> list[T]:
+    """What `inspect` says of each file, in their order; asked again where its storage fails for a while. Where it takes
+    long, progress is shown on stderr.
+
+    doing: what is done to a file, and name: how it is called, for people.
 
     Raises: the OSError or ValueError of one file, and a ValueError that lists those of several.
     """
 
     def outcome(file: F) -> tuple[list[T], list[Exception]]:
         try:
-            return [inspect(file)], []
+            return [retried(lambda: inspect(file), f"{name(file)} while it was {doing}")], []
         except (OSError, ValueError) as error:
             return [], [error]
 
@@ -39,6 +46,16 @@ def inspect_all(inspect: Callable[[F], T], files: Sequence[F]) -> list[T]:
         more = f"\n  and {len(failed) - 10} more" if len(failed) > 10 else ""
         raise ValueError(f"{len(failed)} of {len(files)} files cannot be read:{shown}{more}")
     return [said for found, _ in outcomes for said in found]
+
+
+def nothing_in(files: Sequence[str], what: str = "records") -> str:
+    """That there is nothing in these files.
+
+    >>> nothing_in(["a", "b", "c"])
+    'there are 0 records in a and 2 more files'
+    """
+    more = f" and {len(files) - 1} more files" if len(files) > 1 else ""
+    return f"there are 0 {what} in {files[0]}{more}"
 
 
 def _shown(coming: Iterator[T], num_files: int) -> Iterator[T]:

@@ -10,6 +10,7 @@ import io
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import RecordsInFiles, bounds_digest, content_of
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.paths import for_people
-from datarax_ray.read.retry import retried
+from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
@@ -68,16 +67,10 @@ class TFRecordReader(RecordsInFiles):
         where there is no record in all files together; ImportError without google-crc32c.
         """
         _masked_crc(b"")
-        filesystem, found = retried(
-            lambda: find_on(paths, filesystem, _SUFFIXES), f"{for_people(paths)} while it was looked up"
-        )
-
-        def inspect(path: str) -> TFRecordFile:
-            return retried(lambda: _indexed(filesystem, path), f"{path} while it was indexed")
-
-        reader = cls(filesystem, inspect_all(inspect, found))
+        filesystem, found = find_on(paths, filesystem, _SUFFIXES)
+        reader = cls(filesystem, inspect_all(partial(_indexed, filesystem), found, "indexed"))
         if not reader.num_records:
-            raise ValueError(f"there are 0 records in {found[0]}{_others(found)}; a stream needs at least one")
+            raise ValueError(f"{nothing_in(found)}; a stream needs at least one")
         return reader
 
     @property
@@ -152,7 +145,3 @@ def _masked_crc(data: bytes) -> int:
     except ImportError as error:
         raise ImportError("TFRecord's checksums need google-crc32c: pip install 'datarax-ray[tfrecord]'") from error
     return sniff.masked(google_crc32c.value(data))
-
-
-def _others(found: Sequence[str]) -> str:
-    return f" and {len(found) - 1} more files" if len(found) > 1 else ""

@@ -7,6 +7,7 @@ import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import for_people
-from datarax_ray.read.retry import retried
 
 INDEX = "index.json"
 _VERSION = 2
@@ -60,16 +60,14 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[MDSShard, ...]]
     """
     filesystem, found = _indexes(paths, filesystem)
 
-    def listed(path: str) -> list[tuple[str, Mapping[str, Any]]]:
-        return retried(lambda: _listed(filesystem, path), f"{path} while it was read")
-
-    def inspect(entry: tuple[str, Mapping[str, Any]]) -> MDSShard:
-        return retried(lambda: _inspect(filesystem, *entry), f"{entry[0]}, a shard of it, while it was looked at")
-
-    entries = [entry for entries in inspect_all(listed, found) for entry in entries if entry[1]["samples"]]
+    listed = inspect_all(partial(_listed, filesystem), found, "read")
+    entries = [entry for entries in listed for entry in entries if entry[1]["samples"]]
     if not entries:
         raise ValueError(f"there are 0 samples in {', '.join(map(str, found[:3]))}; a stream needs at least one")
-    shards = tuple(inspect_all(inspect, entries))
+    told = inspect_all(
+        lambda each: _inspect(filesystem, *each), entries, name=lambda each: f"{each[0]}, a shard of it,"
+    )
+    shards = tuple(told)
     names = [column.name for column in shards[0].columns]
     odd = next((shard for shard in shards if [column.name for column in shard.columns] != names), None)
     if odd is not None:
@@ -101,7 +99,7 @@ def _indexes(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...]]:
     if isinstance(named, Sequence) and all(isinstance(path, str | os.PathLike) for path in named):
         named = [_index_of(os.fspath(path)) for path in named]
     try:
-        return retried(lambda: find_on(named, filesystem, (INDEX,)), f"{for_people(paths)} while it was looked up")
+        return find_on(named, filesystem, (INDEX,), named=paths)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error}. MDS shards are found by the {INDEX} beside them; of a folder of splits, name one: DIR/train"

@@ -18,8 +18,8 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
-from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.paths import for_people, kept
+from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
+from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import sampled
 from datarax_ray.read.formats.remote.ranges import NoRangesError, Remote, read_tail
@@ -87,11 +87,7 @@ def read_footers(
     """
     found = look_up(paths, columns, exclude, filesystem, remote)
     if not sum(file.num_rows for file in found.files):
-        raise ValueError(
-            f"there are 0 rows in {found.files[0].path}"
-            + (f" and {len(found.files) - 1} more files" if len(found.files) > 1 else "")
-            + "; a stream needs at least one."
-        )
+        raise ValueError(f"{nothing_in([file.path for file in found.files], 'rows')}; a stream needs at least one.")
     return found
 
 
@@ -159,10 +155,7 @@ def _add(index: Index, what: str, file: FileFooter, leaves: Sequence[str], types
 def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
     """The filesystem, the files on it, and whether they are read by ranges."""
     client = client_by_ranges(paths) if filesystem is None else None
-    filesystem, found = retried(
-        lambda: find_on(paths, filesystem if client is None else client, SUFFIXES, unseen=client is not None),
-        f"{for_people(paths)} while it was looked up",
-    )
+    filesystem, found = find_on(paths, filesystem if client is None else client, SUFFIXES, unseen=client is not None)
     return filesystem, found, client is not None
 
 

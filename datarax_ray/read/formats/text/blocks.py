@@ -16,8 +16,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on, read_whole
-from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.paths import for_people
+from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
 from datarax_ray.read.retry import retried
 
@@ -72,14 +71,8 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     """
     import pyarrow as pa
 
-    filesystem, found = retried(
-        lambda: find_on(paths, filesystem, syntax.suffixes), f"{for_people(paths)} while it was looked up"
-    )
-
-    def inspect(path: str) -> TextFile:
-        return retried(lambda: _inspect(filesystem, path, syntax), f"{path} while it was scanned")
-
-    files = tuple(inspect_all(inspect, found))
+    filesystem, found = find_on(paths, filesystem, syntax.suffixes)
+    files = tuple(inspect_all(lambda path: _inspect(filesystem, path, syntax), found, "scanned"))
     first = files[0]
     if twice := [name for name, count in Counter(first.names).items() if count > 1]:
         raise ValueError(
@@ -101,11 +94,7 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
         )
     with_rows = next((file for file in files if file.rows), None)
     if with_rows is None:
-        raise ValueError(
-            f"there are 0 rows in {found[0]}"
-            + (f" and {len(found) - 1} more files" if len(found) > 1 else "")
-            + "; a stream needs at least one."
-        )
+        raise ValueError(f"{nothing_in(found, 'rows')}; a stream needs at least one.")
     schema, first = _schema(filesystem, with_rows, syntax, column_types)
     inferred = pa.schema([field for field in schema if field.name not in column_types])
     return TextFiles(filesystem, files, schema, inferred, first)

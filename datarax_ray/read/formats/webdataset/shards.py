@@ -17,6 +17,7 @@ import string
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, pairwise
 from os import PathLike, fspath
 from typing import Any, NamedTuple
@@ -29,10 +30,8 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.paths import for_people
+from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.identity.contents import Stamp, stamp
-from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
 
@@ -100,20 +99,12 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[Shard, ...]]:
     Raises: FileNotFoundError; ValueError for a pipe:, which would run a command; ValueError for what is no whole,
     uncompressed tar, or none of samples (all are listed), and where there is no sample in all files together.
     """
-    named = _in_braces(paths)
-    filesystem, found = retried(
-        lambda: find_on(named, filesystem, (".tar",)), f"{for_people(paths)} while it was looked up"
-    )
-
-    def inspect(path: str) -> Shard:
-        return retried(lambda: _indexed(filesystem, path), f"{path} while it was indexed")
-
-    shards = tuple(inspect_all(inspect, found))
+    filesystem, found = find_on(_in_braces(paths), filesystem, (".tar",), named=paths)
+    shards = tuple(inspect_all(partial(_indexed, filesystem), found, "indexed"))
     if not any(len(shard.spans) for shard in shards):
         raise ValueError(
-            f"there are 0 samples in {found[0]}"
-            + (f" and {len(found) - 1} more files" if len(found) > 1 else "")
-            + "; a stream needs at least one. Members of samples are regular files named key.extension."
+            f"{nothing_in(found, 'samples')}; a stream needs at least one. Members of samples are regular files named "
+            "key.extension."
         )
     return filesystem, shards
 
