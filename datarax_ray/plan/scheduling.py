@@ -117,9 +117,9 @@ class StreamScheduler(Scheduler, Protocol):
 class EmptyEpochs:
     """What to do about epochs that give no element: an endless stream of them would be a wait without an end.
 
-    drops_alike: whether one of them shows that none will (see transforms.drops_alike). Then the stream ends with an
+    drops_alike: whether one of them shows that none will (see ElementStream.drops_alike). Then the stream ends with an
     error, wherever it began and whatever its chunks. Otherwise a later one may give some, so it goes on, and says so.
-    droppers: what may leave all of them out, for people (see transforms.droppers), beside what was amended.
+    droppers: what may leave all of them out, for people (see ElementStream.droppers), beside what was amended.
     """
 
     def __init__(self, drops_alike: bool, droppers: Sequence[str], amendments: Amendments = ()) -> None:

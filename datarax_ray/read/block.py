@@ -28,7 +28,7 @@ from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
 from datarax_ray.read.elements.ragged import joined
 from datarax_ray.read.elements.row_by_row import are_alike, look_due
-from datarax_ray.read.elements.row_digests import Digests, row_digests
+from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 from datarax_ray.read.laps import counted, lap
@@ -74,6 +74,18 @@ class Block:
         """What reading it took; 0 where that was not measured."""
         return sum(self.spent.values())
 
+    def part(self, start: int, stop: int, at: Indices | None = None) -> Block:
+        """Its elements [start, stop) alone. at: the positions that these get, None for their own."""
+        lengths, first, last = None, start, stop
+        if self.lengths is not None:
+            lengths, first = self.lengths[start:stop], int(self.lengths[:start].sum())
+            last = first + int(lengths.sum())
+        columns = map_leaves(lambda array: array[first:last], self.columns)
+        digests = None if self.digests is None else self.digests[start:stop]
+        if digests is not None and at is not None:
+            digests = moved(digests, at)
+        return Block(self.positions[start:stop] if at is None else at, columns, lengths=lengths, digests=digests)
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"columns": map_leaves(joined, self.columns)}
 
@@ -113,10 +125,10 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
 def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed: int) -> Columns:
     """Put the elements through the transforms. columns: theirs where they came as such, and so the result."""
     for is_whole, group in itertools.groupby(todo, lambda step: step.kind in ("decode", "map_columns")):
-        if not len(progress.positions):
-            return None
         if is_whole:
             for step in group:
+                if not len(progress.positions):
+                    return None
                 with lap(step.name):
                     decodes = step.kind == "decode"
                     if decodes and columns is not None:
@@ -127,6 +139,8 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
                         )
                     columns = _decode(progress, step) if decodes else _map_columns(progress, step, columns)
             continue
+        if not len(progress.positions):
+            return None
         each = list(group)
         with lap(", ".join(step.name for step in each)):
             if columns is not None:
@@ -138,8 +152,6 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
 
 def _decode(progress: Progress, step: Step) -> Columns:
     """All records at once; where that fails, each alone, to find the one that is to blame."""
-    if not len(progress.positions):
-        return None
     records = progress.elements
     if isinstance(records, FixedRecords) and not takes_fixed_records(step):
         records = records.tolist()
@@ -155,7 +167,7 @@ def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
     Others may read the columns (a reader that keeps them, the second attempt), so they cannot be written to; a
     transform that does fails, and is called again with copies.
     """
-    if columns is None and len(progress.positions):
+    if columns is None:
         columns = _stack(progress)
     count = len(progress.positions)
     if not count:

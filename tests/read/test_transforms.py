@@ -18,8 +18,9 @@ from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.read.elements.transforms import Progress, droppers, drops_alike, element_rng, steps
+from datarax_ray.read.elements.transforms import Progress, element_rng, steps
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.streams.element_stream import ElementStream
 
 
 def run(transforms, elements, *, positions=None, seed=0, on_error="raise") -> Progress:
@@ -439,6 +440,10 @@ def test_a_filter_that_never_returns_anything_is_refused_when_it_is_given():
         steps([kept])
 
 
+def stream_of(transforms, on_error):
+    return ElementStream(None, None, transforms=tuple(transforms), on_error=on_error)
+
+
 @pytest.mark.parametrize(
     ("transforms", "on_error", "is_packed", "alike"),
     [
@@ -457,7 +462,7 @@ def test_a_filter_that_never_returns_anything_is_refused_when_it_is_given():
 def test_an_empty_epoch_shows_that_all_are_where_nothing_that_drops_depends_on_the_position(
     transforms, on_error, is_packed, alike
 ):
-    assert drops_alike(steps(transforms), on_error, is_packed) == alike
+    assert stream_of(transforms, on_error).drops_alike(is_packed) == alike
 
 
 @pytest.mark.parametrize(
@@ -469,7 +474,7 @@ def test_an_empty_epoch_shows_that_all_are_where_nothing_that_drops_depends_on_t
     ],
 )
 def test_what_may_leave_nothing_is_what_the_stream_has(transforms, on_error, is_packed, said):
-    found = droppers(steps(transforms), on_error, is_packed)
+    found = stream_of(transforms, on_error).droppers(is_packed)
     assert len(found) == len(said)
     assert all(word in what for word, what in zip(said, found, strict=True))
 

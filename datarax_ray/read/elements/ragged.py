@@ -25,18 +25,6 @@ class Joined:
     flat: npt.NDArray[Any]
     lengths: npt.NDArray[np.int64]
 
-    def column(self) -> npt.NDArray[Any]:
-        """The rows: read-only views of the one array, and None."""
-        self.flat.flags.writeable = False
-        is_there = self.lengths != _MISSING
-        bounds = [0, *np.cumsum(self.lengths[is_there]).tolist()]
-        found = np.empty(len(self.lengths), object)
-        rows = np.empty(len(bounds) - 1, object)
-        for index, (lo, hi) in enumerate(pairwise(bounds)):
-            rows[index] = self.flat[lo:hi]
-        found[is_there] = rows
-        return found
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _column, (self.flat, self.lengths)
 
@@ -65,4 +53,13 @@ def joined(column: Any) -> Any:
 
 
 def _column(flat: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    return Joined(flat, lengths).column()
+    """The rows: read-only views of the one array, and None."""
+    flat.flags.writeable = False
+    is_there = lengths != _MISSING
+    bounds = [0, *np.cumsum(lengths[is_there]).tolist()]
+    found = np.empty(len(lengths), object)
+    rows = np.empty(len(bounds) - 1, object)
+    for index, (lo, hi) in enumerate(pairwise(bounds)):
+        rows[index] = flat[lo:hi]
+    found[is_there] = rows
+    return found

@@ -74,31 +74,6 @@ def listed(transforms: Any) -> tuple[Any, ...]:
     return tuple(transforms)
 
 
-def drops_alike(todo: Sequence[Step], on_error: OnError, is_packed: bool) -> bool:
-    """Whether a record of which nothing is left has nothing left in any epoch: all that may drop it, which is told its
-    record alone, and nothing before that is told its position or gives it random numbers.
-
-    is_packed: elements become documents, and empty ones are dropped.
-    """
-    if callable(on_error):  # it is told the position
-        return False
-    may_drop = [is_packed or on_error == "skip" or step.kind in ("filter", "flat_map") for step in todo]
-    last = max((index for index, drops in enumerate(may_drop) if drops), default=-1)
-    return not any(step.kind in ("random_map", "map_with_index") for step in todo[: last + 1])
-
-
-def droppers(todo: Sequence[Step], on_error: OnError, is_packed: bool) -> list[str]:
-    """What may leave nothing of a stream, for people; arguments as of drops_alike."""
-    kinds = {step.kind for step in todo}
-    may_be = {
-        "the filters drop everything (as one does that ends without `return`)": "filter" in kinds,
-        "flat_map gives nothing": "flat_map" in kinds,
-        "every document is empty": is_packed,
-        "every record is broken": on_error != "raise",
-    }
-    return [what for what, is_so in may_be.items() if is_so]
-
-
 def _step(transform: Any, index: int) -> Step:
     if inspect.isclass(transform):
         raise TypeError(f"transform {transform.__name__} is a class; pass an instance of it")

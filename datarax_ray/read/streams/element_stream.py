@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read.elements.transforms import OnError, Step, droppers, drops_alike, steps
+from datarax_ray.read.elements.transforms import OnError, Step, steps
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.stream import check_on_error, whole_epochs
 
@@ -57,12 +57,28 @@ class ElementStream:
         return None if self.num_epochs == -1 else self.num_epochs * self.order.cycle
 
     def drops_alike(self, is_packed: bool) -> bool:
-        """See transforms.drops_alike."""
-        return drops_alike(self.steps, self.on_error, is_packed)
+        """Whether a record of which nothing is left has nothing left in any epoch: all that may drop it, which is told
+        its record alone, and nothing before that is told its position or gives it random numbers.
+
+        is_packed: elements become documents, and empty ones are dropped.
+        """
+        if callable(self.on_error):  # it is told the position
+            return False
+        kinds = [step.kind for step in self.steps]
+        may_drop = [is_packed or self.on_error == "skip" or kind in ("filter", "flat_map") for kind in kinds]
+        last = max((index for index, drops in enumerate(may_drop) if drops), default=-1)
+        return {"random_map", "map_with_index"}.isdisjoint(kinds[: last + 1])
 
     def droppers(self, is_packed: bool) -> list[str]:
-        """See transforms.droppers."""
-        return droppers(self.steps, self.on_error, is_packed)
+        """What may leave nothing of the stream, for people; is_packed as of drops_alike."""
+        kinds = {step.kind for step in self.steps}
+        may_be = {
+            "the filters drop everything (as one does that ends without `return`)": "filter" in kinds,
+            "flat_map gives nothing": "flat_map" in kinds,
+            "every document is empty": is_packed,
+            "every record is broken": self.on_error != "raise",
+        }
+        return [what for what, is_so in may_be.items() if is_so]
 
     @property
     def is_kept(self) -> bool:

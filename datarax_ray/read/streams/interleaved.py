@@ -22,7 +22,7 @@ from datarax_ray.plan.shard_scheduling import ShardScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.elements.transforms import Call, Progress, steps
+from datarax_ray.read.elements.transforms import Call, Progress
 from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.column_types import settle
 from datarax_ray.read.laps import lap
@@ -47,7 +47,7 @@ class InterleavedStream(ElementStream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for step in steps(self.transforms):
+        for step in self.steps:
             if step.kind == "decode":
                 raise TypeError(
                     f"transform {step.name} decodes stored records, and this stream gives elements; map them"
@@ -57,7 +57,7 @@ class InterleavedStream(ElementStream):
     @property
     def yields(self) -> Yields:
         """How many elements its positions give: whether any, is known only when the shards were read."""
-        return Yields(False, any(step.kind == "flat_map" for step in steps(self.transforms)))
+        return Yields(False, any(step.kind == "flat_map" for step in self.steps))
 
     def __str__(self) -> str:
         return f"num_shards={self.order.num_shards}, shuffle={self.order.shuffle!r}"
@@ -195,7 +195,7 @@ def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted)
     columns = _settled(progress, rows, positions, loose) if is_table else None
     return block_of(
         progress,
-        transformed(progress, columns, steps(description.transforms), description.order.seed),
+        transformed(progress, columns, description.steps, description.order.seed),
         wanted.documents,
     )
 

@@ -17,8 +17,6 @@ from datarax_ray.plan.orders.merged import ComponentState, ComponentStates, Merg
 from datarax_ray.plan.runs import runs_of
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block
-from datarax_ray.read.elements.columns import map_leaves
-from datarax_ray.read.elements.row_digests import moved
 from datarax_ray.read.errors import RecordError, Skipped
 
 _NONE = np.empty(0, np.int64)
@@ -95,7 +93,7 @@ class _Supply:
             for first, last in kept:
                 start, stop = np.searchsorted(ranks, (first, last)).tolist()
                 if start < stop:
-                    blocks.append(_part(block, start, stop, at[ranks[start:stop] - lo]))
+                    blocks.append(block.part(start, stop, at[ranks[start:stop] - lo]))
         self.done, self.taken = hi, self.taken + len(at)
         if due := [self.skip_at(int(at[rank - lo]), skip) for rank, skip in self.skipped if rank < hi]:
             blocks.append(Block(_NONE, None, tuple(due)))
@@ -250,17 +248,3 @@ class Merger:
 def component_name(index: int) -> str:
     """What stands before the names of a component's records, for two may have files or shards of the same name."""
     return f"component {index}"
-
-
-def _part(block: Block, start: int, stop: int, positions: Indices) -> Block:
-    """Elements [start, stop) of a block, at these positions."""
-    lengths, first, last = None, start, stop
-    if block.lengths is not None:
-        lengths, first = block.lengths[start:stop], int(block.lengths[:start].sum())
-        last = first + int(lengths.sum())
-    return Block(
-        positions,
-        map_leaves(lambda array: array[first:last], block.columns),
-        lengths=lengths,
-        digests=None if block.digests is None else moved(block.digests[start:stop], positions),
-    )

@@ -28,7 +28,7 @@ from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.plan.weights import Weights, WeightSchedule, num_weights, pieces_of, plain_weights, weights_given
 from datarax_ray.read.block import Block
-from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, odd_one, spec
+from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
@@ -309,22 +309,14 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
             failures.append((first, odd))
     failed_at, failure = min(failures, key=lambda pair: pair[0], default=(0, None))
     if failure is not None:
-        found = [_before(block, failed_at) for block in found if block.positions[0] < failed_at]
+        ends = [int(np.searchsorted(block.positions, failed_at)) for block in found]
+        found = [block.part(0, end) for block, end in zip(found, ends, strict=True) if end]
     if not found:
         return Block(np.empty(0, np.int64), None, skipped, failure, failed_at)
     positions = np.concatenate([block.positions for block in found])
     order = np.argsort(positions, kind="stable")
     columns, lengths = _rows(found, order) if found[0].lengths is None else _documents(found, order)
     return Block(positions[order], columns, skipped, failure, failed_at, lengths)
-
-
-def _before(block: Block, failed_at: int) -> Block:
-    count = int(np.searchsorted(block.positions, failed_at))
-    if block.lengths is None:
-        rows, lengths = count, None
-    else:
-        rows, lengths = int(block.lengths[:count].sum()), block.lengths[:count]
-    return Block(block.positions[:count], map_leaves(lambda array: array[:rows], block.columns), lengths=lengths)
 
 
 def _rows(blocks: list[Block], order: Indices) -> tuple[Columns, None]:
