@@ -20,7 +20,7 @@ from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import by_rows
-from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, Remote, filesystem_of, listing
+from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, by_client, filesystem_of
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
 from datarax_ray.read.retry import retried
@@ -169,7 +169,7 @@ def _found(paths: Any) -> tuple[str, bytes]:
         return _looked_at(named, None)
     try:
         client = filesystem_of(url)
-        found = listing(url, lambda: _looked_at(map(client._strip_protocol, named), client), Remote())
+        found = by_client(url, "listing it", lambda: _looked_at(map(client._strip_protocol, named), client))
     except Exception as error:  # what is no ArrayRecord may be there for pyarrow's all the same
         said = f"the client that reads ArrayRecord there: {error}"
     else:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from datarax_ray.read.formats.remote.ranges import Remote, by_client, filesystem_of, is_url, shown
+from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, shown
 
 _PART_NBYTES = 256 * 2**10  # a line is some 200 bytes, and each addition writes the last part
 _MAX_FIRST_NBYTES = 2**20  # of a first line, which may be a whole file that is another's
-_REMOTE = Remote()
 
 
 class Lines(Protocol):
@@ -140,4 +139,4 @@ class UrlLines:
     def _do(self, doing: str, call: Callable[[Any, str], Any], url: str) -> Any:
         """What call(client, path) gives; called again where that may help."""
         client = filesystem_of(url)
-        return by_client(url, doing, lambda: call(client, client._strip_protocol(url)), _REMOTE)
+        return by_client(url, doing, lambda: call(client, client._strip_protocol(url)))

@@ -1,5 +1,7 @@
 """Lines behind a URL: appended, struck out, and complete after each call, in few parts."""
 
+from functools import partial
+
 import fsspec
 import pytest
 
@@ -61,7 +63,7 @@ def test_what_is_struck_out_is_gone_and_what_is_added_then_comes_last(bucket, mo
 
 
 def test_a_storage_that_fails_is_asked_again_and_at_last_an_error_that_adds_nothing(bucket, monkeypatch):
-    monkeypatch.setattr(lines, "_REMOTE", Remote(waits_s=(0.0,) * 3))
+    monkeypatch.setattr(lines, "by_client", partial(lines.by_client, remote=Remote(waits_s=(0.0,) * 3)))
     log = UrlLines(URL)
     log.append(numbered(0, 2))
     pipe, left = type(bucket).pipe_file, [2]

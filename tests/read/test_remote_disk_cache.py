@@ -344,14 +344,14 @@ def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(ser
         "from datarax_ray.read.formats.array_record import ArrayRecordReader\n"
         "from datarax_ray.read.formats.remote import disk_cache\n"
         "from datarax_ray.read.formats.remote.ranges import Remote\n"
-        "write, left = disk_cache._write, [int(sys.argv[3])]\n"
+        "write, left = disk_cache.write_at, [int(sys.argv[3])]\n"
         "def killed(fd, data, start):\n"
         "    left[0] -= 1\n"
         "    if not left[0]:\n"
         "        write(fd, data[: len(data) // 2], start)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    write(fd, data, start)\n"
-        "disk_cache._write = killed\n"
+        "disk_cache.write_at = killed\n"
         "remote = Remote(nbytes=0, gap_nbytes=0, cache_dir=sys.argv[2], cache_nbytes=1_500_000)\n"
         "ArrayRecordReader.of(sys.argv[1], remote=remote).read(np.arange(0, 200, 2))\n"
     )
@@ -375,7 +375,7 @@ def test_a_disk_that_is_full_or_cannot_be_written_is_told_once_and_nothing_else_
     reader.close()
     assert [line for line in caplog.messages if "keeps nothing more of remote files" in line] == caplog.messages
     assert len(caplog.messages) == 1
-    write, left = disk_cache._write, [30]
+    write, left = disk_cache.write_at, [30]
 
     def full(fd, data, start):
         left[0] -= 1
@@ -384,7 +384,7 @@ def test_a_disk_that_is_full_or_cannot_be_written_is_told_once_and_nothing_else_
             raise OSError(28, "No space left on device")
         write(fd, data, start)
 
-    monkeypatch.setattr(disk_cache, "_write", full)
+    monkeypatch.setattr(disk_cache, "write_at", full)
     reader = reader_of(served, cache)
     epoch(reader)
     epoch(reader, 1)

@@ -37,7 +37,7 @@ from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import Mirrors, looked_at
-from datarax_ray.read.formats.remote.ranges import Remote, is_url, read_tail, shown
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, is_url, read_tail, shown
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, lasting_stamp, stamp
 from datarax_ray.read.retry import retried
@@ -60,7 +60,6 @@ _BUFFER_SIZE = 8 * 1024
 # beside reading all of a block first: 64 B 2.4 us a record to 2.2, 4 KB 10.7 to 10.2, 150 KB 63 to 58.
 _CACHED_NBYTES = 64 * 2**10
 _MANY_FILES = 100  # on this machine, of which it is worth a file to know what they hold: to count one takes 0.4 ms
-_REMOTE = Remote()
 _THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
 # "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
 _SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
@@ -199,7 +198,7 @@ class ArrayRecordReader:
         files: Sequence[RecordFile],
         keep: OpenFiles = OpenFiles(),
         room: int = 0,
-        remote: Remote = _REMOTE,
+        remote: Remote = REMOTE,
         run: int = 1,
         homes: Homes | None = None,
     ) -> None:
@@ -228,7 +227,7 @@ class ArrayRecordReader:
         _READERS[id(self)] = self
 
     @classmethod
-    def of(cls, paths: Any, keep: OpenFiles = OpenFiles(), remote: Remote = _REMOTE) -> ArrayRecordReader:
+    def of(cls, paths: Any, keep: OpenFiles = OpenFiles(), remote: Remote = REMOTE) -> ArrayRecordReader:
         """Open everything that `paths` names (see files.find), count it in parallel, and check it.
 
         Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
@@ -753,12 +752,12 @@ def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | N
     return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
 
 
-def counted(paths: Any, remote: Remote = _REMOTE) -> list[RecordFile]:
+def counted(paths: Any, remote: Remote = REMOTE) -> list[RecordFile]:
     """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
     return counted_parts(find(paths), remote)
 
 
-def counted_parts(parts: Sequence[FileSlice], remote: Remote = _REMOTE) -> list[RecordFile]:
+def counted_parts(parts: Sequence[FileSlice], remote: Remote = REMOTE) -> list[RecordFile]:
     """As counted, of what was found."""
     index = Index()
     index_here = index if len(parts) >= _MANY_FILES else None

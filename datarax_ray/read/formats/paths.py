@@ -187,14 +187,22 @@ def _integer(value: Any) -> int | None:
 
 def _from_path(path: str) -> Iterator[FileSlice]:
     _check_name(path)  # else there would be no such file
-    if "://" in path:
-        yield from _from_url(path)
+    sliced = _SLICE.fullmatch(path)
+    if is_url(path):
+        if sliced:
+            yield _cut(**sliced.groupdict())
+        else:
+            yield from (FileSlice(file, version=version) for file, version in listed(path, _NAME).items())
+    elif path.startswith("file://"):
+        yield from _from_path(path.removeprefix("file://"))
     elif os.path.isdir(path):
         yield from _from_directory(path)
     elif os.path.exists(path):
         yield FileSlice(path)
-    elif match := _SLICE.fullmatch(path):
-        yield from _from_slice(path, **match.groupdict())
+    elif sliced:
+        if not os.path.isfile(sliced["path"]):
+            raise FileNotFoundError(f"{path}: no such file as {sliced['path']} (seen from {os.getcwd()})")
+        yield _cut(**sliced.groupdict())
     elif glob.has_magic(path):
         # what is no directory, and not what is a file: a broken link is an error when it is opened
         matching = glob.glob(path, recursive=True)
@@ -207,21 +215,6 @@ def _from_path(path: str) -> Iterator[FileSlice]:
         yield from map(FileSlice, found)
     else:
         raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")
-
-
-def _from_url(url: str) -> Iterator[FileSlice]:
-    if not is_url(url):
-        yield from _from_path(url.removeprefix("file://"))
-    elif match := _SLICE.fullmatch(url):
-        yield _cut(**match.groupdict())
-    else:
-        yield from (FileSlice(file, version=version) for file, version in listed(url, _NAME).items())
-
-
-def _from_slice(text: str, path: str, start: str, stop: str) -> Iterator[FileSlice]:
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{text}: no such file as {path} (seen from {os.getcwd()})")
-    yield _cut(path, start, stop)
 
 
 def _cut(path: str, start: str, stop: str) -> FileSlice:

@@ -22,7 +22,7 @@ from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import sampled
-from datarax_ray.read.formats.remote.ranges import NoRangesError, Remote, read_tail
+from datarax_ray.read.formats.remote.ranges import REMOTE, NoRangesError, Remote, read_tail
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.retry import retried
 
@@ -31,7 +31,6 @@ logger = logging.getLogger("datarax_ray")
 SUFFIXES = (".parquet", ".parq", ".pq")
 _TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
-_REMOTE = Remote()
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
 
 
@@ -76,7 +75,7 @@ class Footers:
 
 
 def read_footers(
-    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = _REMOTE
+    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = REMOTE
 ) -> Footers:
     """The footers of everything that `paths` names (see filesystems.find_on).
 
@@ -92,7 +91,7 @@ def read_footers(
 
 
 def look_up(
-    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = _REMOTE
+    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = REMOTE
 ) -> Footers:
     """As read_footers, where there may be no row."""
     paths = kept(paths)  # they are looked at twice

@@ -28,13 +28,11 @@ from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
 from datarax_ray.read.formats.parquet.on_filesystem import RowGroupFiles
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
-
-_REMOTE = Remote()
 
 
 class ParquetReader(GroupedRows):
@@ -51,7 +49,7 @@ class ParquetReader(GroupedRows):
         types: ColumnTypes,
         max_nbytes: int = DEFAULT_MAX_NBYTES,
         keep_nbytes: int = 0,
-        remote: Remote = _REMOTE,
+        remote: Remote = REMOTE,
     ) -> None:
         files = footers.files
         given = {"footers": footers, "types": types, "max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
@@ -73,7 +71,7 @@ class ParquetReader(GroupedRows):
         exclude: Iterable[str] = (),
         filesystem: Any = None,
         fill_nulls: Fill | None = None,
-        remote: Remote = _REMOTE,
+        remote: Remote = REMOTE,
     ) -> ParquetReader:
         """Open everything that `paths` names, read and check the footers in parallel; see footers.read_footers."""
         footers = read_footers(paths, columns, tuple(exclude), filesystem, remote)

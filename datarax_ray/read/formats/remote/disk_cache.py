@@ -45,7 +45,9 @@ _PIECE_PAGES = 64
 _LOOK_AGAIN_S = 10.0  # in a cache that is full, for files that nobody has open any more: a millisecond for every 50
 
 
-class _File(Protocol):
+class VersionedFile(Protocol):
+    """A file behind a URL, as its storage names this state of it."""
+
     @property
     def path(self) -> str: ...
 
@@ -83,7 +85,7 @@ class DiskCache:
         self._has_failed = False
         self._full_until = 0.0
 
-    def held(self, file: _File, pages: Indices) -> Indices:
+    def held(self, file: VersionedFile, pages: Indices) -> Indices:
         """Those of these pages that are there. pages: ascending."""
         with self._working():
             if len(pages) and (fd := self._open(file)) is not None:
@@ -94,7 +96,7 @@ class DiskCache:
                 return pages[np.frombuffer(marks, np.uint8)[pages - first] != 0]
         return pages[:0]
 
-    def has_all(self, file: _File) -> bool:
+    def has_all(self, file: VersionedFile) -> bool:
         """Whether every page of the file is there: once that is so, nobody needs to look page by page."""
         name = _name(file)
         with self._working():
@@ -106,15 +108,15 @@ class DiskCache:
                 return name in self._whole
         return False
 
-    def path_of(self, file: _File) -> str:
+    def path_of(self, file: VersionedFile) -> str:
         """Where its pages are, each at its place. They are not checked there: for formats that do that themselves."""
         return str(self._pages_of(_name(file)))
 
-    def takes(self, file: _File) -> bool:
+    def takes(self, file: VersionedFile) -> bool:
         """Whether there was room of late for what is read of it."""
         return not self._has_failed and is_lasting(file.version) and time.monotonic() >= self._full_until
 
-    def read(self, file: _File, runs: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read(self, file: VersionedFile, runs: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of these runs of pages (the first, the last), which are there; b"" of one that is damaged, which
         is not there from now on.
         """
@@ -134,7 +136,7 @@ class DiskCache:
                 found.append(data if is_well else b"")
         return found
 
-    def store(self, file: _File, found: Iterable[tuple[int, int, bytes]]) -> None:
+    def store(self, file: VersionedFile, found: Iterable[tuple[int, int, bytes]]) -> None:
         """Keep what there is room for of these runs: the first page, the last, and their bytes."""
         with self._working():
             if time.monotonic() < self._full_until or (fd := self._open(file)) is None:
@@ -143,11 +145,11 @@ class DiskCache:
                 for first, count, data in _pieces(found):
                     num_new = os.pread(fd, count, _HEADER_NBYTES + first).count(0)  # others may have written some
                     if self._take_room(lock, num_new * PAGE):
-                        _write(pages.fileno(), data, first * PAGE)
+                        write_at(pages.fileno(), data, first * PAGE)
                         os.pwrite(fd, _sums(data), _place_of_sum(file, first))
                         os.pwrite(fd, bytes([1]) * count, _HEADER_NBYTES + first)
 
-    def forget(self, file: _File, pages: Indices) -> None:
+    def forget(self, file: VersionedFile, pages: Indices) -> None:
         """Have these no more: what is kept of them may be damaged. pages: ascending."""
         with self._working():
             self._whole.discard(_name(file))
@@ -155,7 +157,7 @@ class DiskCache:
                 for page in pages.tolist():
                     os.pwrite(fd, bytes(1), _HEADER_NBYTES + page)
 
-    def shut(self, file: _File) -> None:
+    def shut(self, file: VersionedFile) -> None:
         """This process reads the file no more."""
         with self._threads:
             self._whole.discard(_name(file))
@@ -182,7 +184,7 @@ class DiskCache:
         self._whole.clear()
         self._lock_fd = None
 
-    def _open(self, file: _File) -> int | None:
+    def _open(self, file: VersionedFile) -> int | None:
         """The descriptor of what says which pages are there; it is in use for as long. None where none can be kept."""
         if self._has_failed or not is_lasting(file.version):
             return None
@@ -192,7 +194,7 @@ class DiskCache:
                 self._descriptors[name] = self._opened(lock, file, name)
         return self._descriptors[name]
 
-    def _opened(self, lock: int, file: _File, name: str) -> int | None:
+    def _opened(self, lock: int, file: VersionedFile, name: str) -> int | None:
         path, header = self._folder / f"{name}.held", _header(file)
         nbytes = _place_of_sum(file, _num_pages(file))
         if not (_begins_with(path, header) and path.stat().st_size == nbytes and self._pages_of(name).exists()):
@@ -362,19 +364,20 @@ def _pieces(found: Iterable[tuple[int, int, bytes]]) -> Iterator[tuple[int, int,
             yield first + at, count, memoryview(data)[at * PAGE : (at + count) * PAGE]
 
 
-def _write(fd: int, data: memoryview, start: int) -> None:
+def write_at(fd: int, data: memoryview, start: int) -> None:
+    """Write all of it, from this offset on."""
     while len(data):
         done = os.pwrite(fd, data, start)
         start, data = start + done, data[done:]
 
 
-def _header(file: _File) -> bytes:
+def _header(file: VersionedFile) -> bytes:
     told: dict[str, object] = {"format": _FORMAT, "url": shown(file.path), "version": file.version}
     told |= {"nbytes": file.nbytes, "page": PAGE}
     return json.dumps(told).encode()[:_HEADER_NBYTES].ljust(_HEADER_NBYTES, b"\0")
 
 
-def _name(file: _File) -> str:
+def _name(file: VersionedFile) -> str:
     return _named(file.path, file.version, file.nbytes)
 
 
@@ -383,11 +386,11 @@ def _named(path: str, version: str, nbytes: int) -> str:
     return hashlib.sha256(json.dumps([shown(path), version, nbytes, PAGE]).encode()).hexdigest()[:32]
 
 
-def _num_pages(file: _File) -> int:
+def _num_pages(file: VersionedFile) -> int:
     return -(-file.nbytes // PAGE)
 
 
-def _place_of_sum(file: _File, page: int) -> int:
+def _place_of_sum(file: VersionedFile, page: int) -> int:
     return _HEADER_NBYTES + _num_pages(file) + _SUM_NBYTES * page
 
 

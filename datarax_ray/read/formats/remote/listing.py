@@ -9,18 +9,17 @@ from re import Pattern
 from typing import Any
 
 from datarax_ray.read.formats.remote.ranges import (
+    REMOTE,
     Remote,
+    by_client,
     cause,
     filesystem_of,
     listed_version,
-    listing,
     refusal,
     shown,
 )
 
 logger = logging.getLogger("datarax_ray")
-
-_REMOTE = Remote()
 
 
 def is_hidden(name: str, pattern: str) -> bool:
@@ -34,7 +33,7 @@ def is_hidden(name: str, pattern: str) -> bool:
     return not all(any(fnmatchcase(part, each) for each in named) for part in hidden)
 
 
-def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> dict[str, str]:
+def listed(url: str, named: Pattern[str], remote: Remote = REMOTE) -> dict[str, str]:
     """The URLs of the files that a URL names: of a glob all that match, of a directory those with such a name, sorted;
     with the version of each, as read_ranges takes it, "" where the listing does not tell.
 
@@ -59,7 +58,7 @@ def listed(url: str, named: Pattern[str], remote: Remote = _REMOTE) -> dict[str,
     if not is_glob and name and (is_http or named.search(name)):
         return {url: ""}
     try:
-        infos = listing(url, ask, remote)
+        infos = by_client(url, "listing it", ask, remote)
     except ValueError as error:  # the client's own
         raise refusal(url, f"{shown(url)}: listing it", error) from cause(url, error)
     if infos is None:

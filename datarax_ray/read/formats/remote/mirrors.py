@@ -24,7 +24,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
-from datarax_ray.read.formats.remote.disk_cache import PAGE, DiskCache
+from datarax_ray.read.formats.remote.disk_cache import PAGE, DiskCache, VersionedFile, write_at
 from datarax_ray.read.formats.remote.ranges import (
     MAX_REQUEST_NBYTES,
     Asked,
@@ -44,17 +44,8 @@ _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class RemoteFile(Protocol):
-    """A file behind a URL that was counted. footer: the offset at which its footer begins."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    @property
-    def version(self) -> str: ...
+class RemoteFile(VersionedFile, Protocol):
+    """One that was counted. footer: the offset at which its footer begins."""
 
     @property
     def footer(self) -> int: ...
@@ -70,10 +61,7 @@ class Image:
         os.ftruncate(self._fd, nbytes)
 
     def fill(self, start: int, data: bytes) -> None:
-        view = memoryview(data)
-        while len(view):
-            done = os.pwrite(self._fd, view, start)
-            start, view = start + done, view[done:]
+        write_at(self._fd, memoryview(data), start)
 
     def read(self, start: int, stop: int) -> bytes:
         return os.pread(self._fd, stop - start, start)
@@ -436,9 +424,8 @@ class Mirrors:
                 some = list(runs)
                 assert self._disk is not None
                 data = self._disk.read(self._files[index], [(first, last) for _, first, last in some])
-                found |= {
-                    run: each for run, each in zip(some, data, strict=False) if each
-                }  # fewer where the disk fails
+                # fewer where the disk fails
+                found |= {run: each for run, each in zip(some, data, strict=False) if each}
         return found
 
     def _keep(self, found: Mapping[Run, bytes]) -> None:

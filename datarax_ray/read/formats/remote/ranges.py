@@ -76,6 +76,9 @@ class Remote:
     cache_nbytes: int = 0
 
 
+REMOTE = Remote()  # as it is by itself
+
+
 @dataclass(frozen=True)
 class Answer:
     """Some bytes of a file. nbytes: of all of it. version: that they are of; an ETag, say, as its storage tells it."""
@@ -120,7 +123,7 @@ def filesystem(root: str) -> Any:
     """
     from fsspec.core import url_to_fs
 
-    scheme = root.partition("://")[0]
+    scheme = _scheme(root)
     try:
         return url_to_fs(root)[0]
     except ImportError as error:
@@ -135,8 +138,7 @@ def filesystem_of(url: str) -> Any:
 
 
 def _root(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"
+    return "/".join(url.split("/", 3)[:3])
 
 
 def read_tail(url: str, nbytes: int, remote: Remote) -> Answer:
@@ -155,7 +157,7 @@ def read_small(path: str, most_nbytes: int) -> bytes:
     if not is_url(path):
         with open(path, "rb") as file:
             return file.read()
-    found = read_tail(path, most_nbytes, Remote())
+    found = read_tail(path, most_nbytes, REMOTE)
     if found.nbytes > most_nbytes:
         raise ValueError(f"{shown(path)} has {found.nbytes:,} bytes, where at most {most_nbytes:,} were expected")
     return found.data
@@ -273,12 +275,7 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     return await _patiently(once, url, f"{what}: reading", remote, remote.timeout_s + count / remote.least_rate)
 
 
-def listing(url: str, ask: Callable[[], T], remote: Remote) -> T:
-    """What ask() gives, which asks a client of fsspec what is there. Raises: as read_ranges."""
-    return by_client(url, "listing it", ask, remote)
-
-
-def by_client(url: str, doing: str, ask: Callable[[], T], remote: Remote) -> T:
+def by_client(url: str, doing: str, ask: Callable[[], T], remote: Remote = REMOTE) -> T:
     """What ask() gives, which asks a client of fsspec; asked again where that may help. doing: what, for people.
 
     Raises: as read_ranges.

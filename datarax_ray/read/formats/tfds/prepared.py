@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read.formats.remote.ranges import Remote, filesystem_of, is_url, listing, read_small, shown
+from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, read_small, shown
 from datarax_ray.read.formats.tfds.splits import shard_parts
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
@@ -159,9 +159,8 @@ def _folders(path: str) -> list[str] | None:
         client = filesystem_of(path)
         client.invalidate_cache()  # kept for the process, and most keep listings without an end
         try:
-            found = listing(
-                path, lambda: client.ls(client._strip_protocol(path).rstrip("/") + "/", detail=True), Remote()
-            )
+            name = client._strip_protocol(path).rstrip("/") + "/"
+            found = by_client(path, "listing it", lambda: client.ls(name, detail=True))
         except FileNotFoundError:
             return None
         names = [each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] == "directory"]
