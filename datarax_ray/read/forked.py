@@ -49,7 +49,12 @@ class ThreadLock:
             self._begin()
         if not self._lock.acquire(blocking=False):
             tell_after_s = float("inf") if self._what is None else _TELL_AFTER_S
-            wait(self._acquire, self._what or "a lock", self._holder, tell_after_s)
+            wait(
+                lambda timeout_s: self._lock.acquire(timeout=timeout_s),
+                self._what or "a lock",
+                lambda: next(iter(self._holders), None),
+                tell_after_s,
+            )
         self._holders.append(threading.get_ident())
 
     def __exit__(self, *raised: object) -> None:
@@ -58,12 +63,6 @@ class ThreadLock:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._what,)
-
-    def _acquire(self, timeout_s: float) -> bool:
-        return self._lock.acquire(timeout=timeout_s)
-
-    def _holder(self) -> int | None:
-        return next(iter(self._holders), None)
 
 
 _FINDING = ThreadLock()

@@ -127,7 +127,12 @@ def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any
            [1, 3]], dtype=uint8)
     """
     target = np.dtype(dtype)
-    source = _numbers(value, target, field)
+    try:
+        source = np.asarray(value)
+    except ValueError as error:
+        raise _not_numbers(value, target, field) from error
+    if source.dtype.kind not in "biuf":
+        raise _not_numbers(value, target, field)
     with np.errstate(over="ignore", invalid="ignore"):
         array = source.astype(target, copy=False)
     changed = None if array is source else _first_change(value, source, array)
@@ -139,16 +144,6 @@ def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any
     return array
 
 
-def _numbers(value: Any, target: np.dtype[Any], field: str) -> npt.NDArray[Any]:
-    try:
-        source = np.asarray(value)
-    except ValueError as error:
-        raise _not_numbers(value, target, field) from error
-    if source.dtype.kind not in "biuf":
-        raise _not_numbers(value, target, field)
-    return source
-
-
 def _not_numbers(value: Any, target: np.dtype[Any], field: str) -> ValueError:
     return ValueError(
         f"field {field!r} is {reprlib.repr(value)}; an array of {target} takes numbers only, in lists of equal lengths"
@@ -158,15 +153,12 @@ def _not_numbers(value: Any, target: np.dtype[Any], field: str) -> ValueError:
 def _first_change(value: Any, source: npt.NDArray[Any], array: npt.NDArray[Any]) -> tuple[Any, Any] | None:
     """Return the first number that the conversion changed with what it became, or None."""
     floats = (source.dtype.kind == "f") + (array.dtype.kind == "f")
-    if floats == 1:
-        return _first_inequality(value if isinstance(value, list) else source.tolist(), array)
-    lost = np.isfinite(source) & ~np.isfinite(array) if floats else source != array
-    return (source[lost][0].item(), array[lost][0].item()) if lost.any() else None
-
-
-def _first_inequality(numbers: Any, array: npt.NDArray[Any]) -> tuple[Any, Any] | None:
+    if floats != 1:
+        lost = np.isfinite(source) & ~np.isfinite(array) if floats else source != array
+        return (source[lost][0].item(), array[lost][0].item()) if lost.any() else None
     # Python compares an int with a float exactly; NumPy would first round the int to a float64. The lists
     # compare in C, and only a difference is looked for number by number.
+    numbers = value if isinstance(value, list) else source.tolist()
     if array.tolist() == numbers:
         return None
     flat = np.asarray(numbers, dtype=object).ravel().tolist()

@@ -49,14 +49,11 @@ class FixedLen(NamedArguments):
         if self.dtype == "bytes" and len(shape_of(self.shape)) > 1:
             raise ValueError(f"byte strings are one (shape ()) or a list (shape (n,)), not {self.shape}")
         if self.default is not None:
-            object.__setattr__(self, "default", self._checked_default())
-
-    def _checked_default(self) -> Any:
-        if not isinstance(self.default, bytes if self.dtype == "bytes" else int | float | np.generic):
-            raise ValueError(f"default {self.default!r} is not one value of {self.dtype}")
-        # As a number of the dtype, so that default=0 and default=0.0 have one repr and one fingerprint.
-        is_bytes = isinstance(self.default, bytes)
-        return self.default if is_bytes else exact_array(self.default, self.dtype, "default").item()
+            if not isinstance(self.default, bytes if self.dtype == "bytes" else int | float | np.generic):
+                raise ValueError(f"default {self.default!r} is not one value of {self.dtype}")
+            if not isinstance(self.default, bytes):
+                # As a number of the dtype, so that default=0 and default=0.0 have one repr and one fingerprint.
+                object.__setattr__(self, "default", exact_array(self.default, self.dtype, "default").item())
 
 
 @final
@@ -151,24 +148,20 @@ def _values(feature: Any) -> _Values:
 
 
 def _described(name: str, spec: FixedLen | VarLen, stored: Mapping[str, Any]) -> Any:
-    if name in stored:
-        values = _typed(name, spec.dtype, _values(stored[name]))
-        return _fixed(name, spec, values) if isinstance(spec, FixedLen) else _listed(values)
-    if isinstance(spec, VarLen):
-        return []
-    if spec.default is None:
-        raise missing_field(name, stored)
-    return _filled(spec)
-
-
-def _typed(name: str, dtype: npt.DTypeLike, values: _Values) -> _Values:
-    if isinstance(values, list) != (dtype == "bytes"):
+    if name not in stored:
+        if isinstance(spec, VarLen):
+            return []
+        if spec.default is None:
+            raise missing_field(name, stored)
+        return _filled(spec)
+    values = _values(stored[name])
+    if isinstance(values, list) != (spec.dtype == "bytes"):
         held = "byte strings" if isinstance(values, list) else "numbers"
-        raise ValueError(f"feature {name!r} holds {held} and is described as {dtype}; describe what is stored")
-    return values if isinstance(values, list) else exact_array(values, dtype, name)
-
-
-def _listed(values: _Values) -> list[Any]:
+        raise ValueError(f"feature {name!r} holds {held} and is described as {spec.dtype}; describe what is stored")
+    if not isinstance(values, list):
+        values = exact_array(values, spec.dtype, name)
+    if isinstance(spec, FixedLen):
+        return _fixed(name, spec, values)
     return values if isinstance(values, list) else values.tolist()
 
 

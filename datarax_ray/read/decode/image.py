@@ -81,8 +81,9 @@ def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> np
         )
     height, width, num_channels = shape or (None, None, 3)
     image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
-    if height is not None and width is not None:
-        image = _resized(cv2, image, height, width)
+    if height is not None and width is not None and image.shape[:2] != (height, width):
+        grows = height > image.shape[0] or width > image.shape[1]
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA)
     return image if num_channels == 3 else image[:, :, np.newaxis]
 
 
@@ -123,10 +124,3 @@ def _unreadable(encoded: bytes, cause: str) -> ValueError:
     is_image = encoded.startswith((b"\xff\xd8\xff", b"\x89PNG"))
     advice = "" if is_image else how_to_decode(encoded)
     return ValueError(f"{len(encoded)} bytes that begin {encoded[:8]!r} are {cause}{advice and '.' + advice}")
-
-
-def _resized(cv2: Any, image: Any, height: int, width: int) -> Any:
-    if image.shape[:2] == (height, width):
-        return image
-    grows = height > image.shape[0] or width > image.shape[1]
-    return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA)

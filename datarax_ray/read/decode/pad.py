@@ -68,8 +68,13 @@ class PadTo(NamedArguments):
             if name not in element:
                 raise missing_field(name, element)
             padded[name], mask = self._padded(name, element[name], shape_of(lengths))
-            if self.mask_suffix is not None:
-                self._add_mask(padded, name, mask)
+            if self.mask_suffix is None:
+                continue
+            if (mask_name := f"{name}{self.mask_suffix}") in padded:
+                raise ValueError(
+                    f"the element has a field {mask_name!r}, which the mask would replace; use another suffix"
+                )
+            padded[mask_name] = mask
         return padded
 
     def _padded(self, name: str, value: Any, lengths: Shape) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -77,7 +82,15 @@ class PadTo(NamedArguments):
         if array.shape == (0,):
             # [] says nothing of inner axes; here it is an array of no rows.
             array = array.reshape((0,) * len(lengths))
-        self._check_lengths(name, array.shape, lengths)
+        if array.ndim < len(lengths):
+            raise ValueError(
+                f"field {name!r} has shape {array.shape}, and PadTo has {len(lengths)} lengths for it: {lengths}"
+            )
+        if not self.truncate and any(size > length for size, length in zip(array.shape, lengths, strict=False)):
+            raise ValueError(
+                f"field {name!r} has shape {array.shape}, longer than {lengths}; "
+                "pad to a greater length, or cut it with truncate=True"
+            )
         own = tuple(slice(min(size, length)) for size, length in zip(array.shape, lengths, strict=False))
         filled = np.full((*lengths, *array.shape[len(lengths) :]), self._fill(name, array.dtype))
         mask = np.zeros(lengths, dtype=bool)
@@ -94,26 +107,8 @@ class PadTo(NamedArguments):
             "give PadTo one, such as dtype='int32'"
         )
 
-    def _check_lengths(self, name: str, shape: Shape, lengths: Shape) -> None:
-        if len(shape) < len(lengths):
-            raise ValueError(
-                f"field {name!r} has shape {shape}, and PadTo has {len(lengths)} lengths for it: {lengths}"
-            )
-        is_longer = any(size > length for size, length in zip(shape, lengths, strict=False))
-        if is_longer and not self.truncate:
-            raise ValueError(
-                f"field {name!r} has shape {shape}, longer than {lengths}; "
-                "pad to a greater length, or cut it with truncate=True"
-            )
-
     def _fill(self, name: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         # Only dtypes that exact_array knows can change the value; the others are complex or JAX's floats.
         if dtype.kind in "biuf":
             return exact_array(self.value, dtype, f"value to pad {name} with")
         return np.asarray(self.value).astype(dtype)
-
-    def _add_mask(self, padded: dict[str, Any], name: str, mask: npt.NDArray[np.bool_]) -> None:
-        mask_name = f"{name}{self.mask_suffix}"
-        if mask_name in padded:
-            raise ValueError(f"the element has a field {mask_name!r}, which the mask would replace; use another suffix")
-        padded[mask_name] = mask

@@ -118,6 +118,13 @@ def _element(value: Any, kind: str, arrays: Mapping[str, npt.DTypeLike]) -> dict
     return value
 
 
+def json_value(data: bytes) -> Any:
+    """What Python's json gives. Raises: ValueError for what is none, or nests more than 64 deep."""
+    value = json.loads(data)
+    refuse_depth({"": value}, "JSON value")
+    return value
+
+
 def refuse_depth(value: dict[str, Any], kind: str) -> None:
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH):

@@ -189,20 +189,17 @@ def _leaves(feature: Mapping[str, Any], path: tuple[str, ...], outer: Dims) -> I
         case "image":
             yield Leaf(path, "image", said["dtype"], _shape(said), outer)
         case "tensor" | "boundingBox":
-            yield _tensor(said, path, outer)
+            dtype, encoding = said.get("dtype", "float32"), said.get("encoding") or "none"
+            if dtype in ("string", "object", "str"):
+                yield Leaf(path, "bytes", "bytes", (), outer + _shape(said))
+            else:
+                packed: dict[str, Kind] = {"none": "numbers", "bytes": "raw", "zlib": "zlib"}
+                yield Leaf(path, packed[encoding], dtype, _shape(said), outer)
         case _:
             raise ValueError(
                 f"feature {'/'.join(path)!r} is a {feature.get('pythonClassName', kind)}, which is not decoded here; "
                 "read the records with ArrayRecordSourceModule and decode them in a transform"
             )
-
-
-def _tensor(said: Mapping[str, Any], path: tuple[str, ...], outer: Dims) -> Leaf:
-    dtype, encoding = said.get("dtype", "float32"), said.get("encoding") or "none"
-    if dtype in ("string", "object", "str"):
-        return Leaf(path, "bytes", "bytes", (), outer + _shape(said))
-    packed: dict[str, Kind] = {"none": "numbers", "bytes": "raw", "zlib": "zlib"}
-    return Leaf(path, packed[encoding], dtype, _shape(said), outer)
 
 
 def _shape(said: Mapping[str, Any]) -> Dims:

@@ -148,11 +148,12 @@ class NodeFiles:
             (one, first), *others = has.items()
             for node, file in others:
                 if file != first:
+                    is_alike = (first.num_records, first.nbytes) == (file.num_records, file.nbytes)
                     raise ValueError(
                         f"{first.path} is not the same file on all nodes: {first.num_records} records in "
                         f"{first.nbytes:,} bytes on node {one[:12]}, {file.num_records} in {file.nbytes:,} on node "
-                        f"{node[:12]}{_others(first, file)}; a stream could hold either. Give them different names, or "
-                        "remove one"
+                        f"{node[:12]}{' (others)' if is_alike else ''}; a stream could hold either. Give them "
+                        "different names, or remove one"
                     )
         ordered = [homes[key] for key in sorted(homes)]
         files = tuple(next(iter(has.values())) for has in ordered)
@@ -169,11 +170,6 @@ class NodeFiles:
             tuple(file.path for file, has in zip(self.files, self.nodes, strict=True) if has == each) for each in nodes
         )
         return Homes(tuple(starts[:-1]), tuple(home), nodes, tuple(each[:MAX_NAMES] for each in names))
-
-
-def _others(one: RecordFile, other: RecordFile) -> str:
-    same = (one.num_records, one.nbytes) == (other.num_records, other.nbytes)
-    return " (others)" if same else ""
 
 
 class _UnevenError(Exception):
@@ -238,8 +234,8 @@ class ArrayRecordReader:
         files = counted(paths, remote)
         if not sum(file.take for file in files):
             raise ValueError(
-                f"{nothing_in([file.name for file in files])}; a stream needs at least one. Check that the writer wrote "
-                "records and was closed."
+                f"{nothing_in([file.name for file in files])}; a stream needs at least one. Check that the writer "
+                "wrote records and was closed."
             )
         return cls(files, keep, remote=remote)
 

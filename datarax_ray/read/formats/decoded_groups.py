@@ -156,15 +156,12 @@ class DecodedGroups:
         self._decoded[group] = decoded
         self._nbytes += decoded.nbytes
         self._rows += rows
-        while len(self._decoded) > 1 and not self._has_room():
+        while len(self._decoded) > 1 and (self._nbytes > self._max_nbytes or self._rows > self._max_rows):
             self._drop(next(iter(self._decoded)))
         return columns
 
     def _has(self, group: int) -> bool:
         return group in self._kept or group in self._decoded
-
-    def _has_room(self) -> bool:
-        return self._nbytes <= self._max_nbytes and self._rows <= self._max_rows
 
     def _drop(self, group: int) -> None:
         decoded = self._decoded.pop(group)
@@ -173,12 +170,10 @@ class DecodedGroups:
 
     def _served(self, group: int, count: int) -> None:
         """Note that these rows were given: a group has nothing more to give in this epoch once all were."""
-        decoded = self._decoded.get(group)
-        if decoded is None:
-            return
-        decoded.unread -= count
-        if decoded.unread <= 0:
-            self._drop(group)
+        if (decoded := self._decoded.get(group)) is not None:
+            decoded.unread -= count
+            if decoded.unread <= 0:
+                self._drop(group)
 
 
 def read_together(groups: RecordGroups, group_nbytes: Sequence[int]) -> RecordGroups:

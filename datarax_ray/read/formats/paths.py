@@ -166,6 +166,8 @@ def _each(paths: Any) -> Iterator[FileSlice]:
     ordered("paths", paths)
     if isinstance(paths, str | os.PathLike):
         yield from _from_path(os.fspath(paths))
+    elif isinstance(paths, FileSlice):
+        yield paths
     elif hasattr(paths, "filename"):
         take = _integer(getattr(paths, "take", None))
         yield FileSlice(

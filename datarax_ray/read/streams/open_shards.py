@@ -121,7 +121,10 @@ class OpenShard:
         start, self.ordinal = self.ordinal, max(self.ordinal, stop)
         sources = self._order.sources(self.epoch, self.shard, start, self.ordinal, self.length)
         portions = list(self._buffer)
-        self._forget()
+        needed = self._order.window_start(self.ordinal)  # what lies before the window that comes next is not
+        self._buffer = [portion for portion in self._buffer if portion.stop > needed]
+        while len(self._cursors) > 1 and self._cursors[1].ordinal <= needed:
+            self._cursors.popleft()
         return sources, portions
 
     @property
@@ -150,13 +153,6 @@ class OpenShard:
                 if self._read > self._begin:
                     self._buffer.append(Portion(start, self._read, rows))
             self._cursors.append(Cursor(self._read, self._run.state()))
-
-    def _forget(self) -> None:
-        """Drop what lies before the window that comes next."""
-        needed = self._order.window_start(self.ordinal)
-        self._buffer = [portion for portion in self._buffer if portion.stop > needed]
-        while len(self._cursors) > 1 and self._cursors[1].ordinal <= needed:
-            self._cursors.popleft()
 
 
 class OpenShards:

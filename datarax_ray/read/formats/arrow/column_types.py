@@ -276,7 +276,7 @@ def _target(chunks: list[Any], kind: Any, path: str, said: _Said) -> tuple[Any, 
         return fixed or (pa.list_(kind.value_type) if t.is_fixed_size_list(kind) else kind), set()
     if has_nulls:  # a dict that is None is no dict of columns
         return kind, {_WHOLE if t.is_struct(kind) else path}
-    if _is_shaped(kind):
+    if hasattr(kind, "storage_dtype") and None not in kind.shape:  # one of the Array2D to Array5D of `datasets`
         return _shaped(kind), set()
     if not said.is_ragged(path) and (fixed := _fixed(chunks, kind)):
         return fixed, set()
@@ -375,11 +375,6 @@ def _cast(column: Any, kind: Any, name: str) -> Any:
         return column.cast(kind)
     except pa.ArrowInvalid as error:  # a list of another length
         raise UnlikeError(name, f"field {name!r} is read as {kind}, and {str(error).rstrip('.')}") from error
-
-
-def _is_shaped(kind: Any) -> bool:
-    """Whether this is one of the Array2D to Array5D of `datasets`, of one shape."""
-    return hasattr(kind, "storage_dtype") and None not in kind.shape
 
 
 def _shaped(kind: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.decode.rows import refuse_depth
+from datarax_ray.read.decode.rows import json_value
 
 Decode = Callable[[bytes], Any]
 
@@ -58,14 +57,6 @@ def _same(data: bytes) -> bytes:
     return data
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8")
-
-
-def _int(data: bytes) -> int:
-    return int(_scalar(np.dtype("<i8"), data))
-
-
 def _scalar(dtype: np.dtype[Any], data: bytes) -> Any:
     if len(data) != dtype.itemsize:
         raise ValueError(f"it has {len(data)} bytes, and a {dtype.name} has {dtype.itemsize}")
@@ -77,12 +68,6 @@ def _decimal(data: bytes) -> Decimal:
         return Decimal(data.decode("utf-8"))
     except InvalidOperation:
         raise ValueError("it is no number") from None
-
-
-def _json(data: bytes) -> Any:
-    value = json.loads(data)
-    refuse_depth({"": value}, "JSON value")
-    return value
 
 
 def _array(dtype: str, shape: tuple[int, ...] | None, data: bytes) -> np.ndarray:
@@ -137,12 +122,12 @@ def _several(decode: Decode, begin: int, data: bytes) -> list[Any]:
 
 _DECODERS: dict[str, Decode] = {
     **dict.fromkeys(("bytes", "jpeg", "png", _PICKLE), _same),
-    "str": _text,
-    "int": _int,
+    "str": lambda data: data.decode("utf-8"),
+    "int": lambda data: int(_scalar(np.dtype("<i8"), data)),
     "str_int": lambda data: int(data.decode("utf-8")),
     "str_float": lambda data: float(data.decode("utf-8")),
     "str_decimal": _decimal,
-    "json": _json,
+    "json": json_value,
     "pil": _pil,
     **dict.fromkeys(("jpeg_array", "jpegarray"), functools.partial(_several, _same, 0)),
     # behind four bytes that mean nothing

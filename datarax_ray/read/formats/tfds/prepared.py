@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from datarax_ray.read.formats.paths import FileSlice
 from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, read_small, shown
 from datarax_ray.read.formats.tfds.splits import shard_parts
 
@@ -22,16 +23,6 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _NAME = re.compile(r"(?P<name>[\w-]+)(/(?P<config>[\w.-]+))?(:(?P<version>[\d.*]+))?")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _MAX_NBYTES = 2**26  # of a file of JSON behind a URL; of datasets with thousands of shards and labels they have one MB
-
-
-@dataclass(frozen=True)
-class ShardFile:
-    """Records [skip, skip + take) of one file, as read.formats.paths takes them."""
-
-    filename: str
-    skip: int
-    take: int
-    examples_in_shard: int
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class Prepared:
     lengths: Mapping[str, tuple[int, ...]] = field(hash=False)
     features: Mapping[str, Any] = field(hash=False)
 
-    def files(self, split: str) -> tuple[ShardFile, ...]:
+    def files(self, split: str) -> tuple[FileSlice, ...]:
         """The files and records of a split or sum of slices of splits; see read.formats.tfds.splits.
 
         Raises: ValueError where the split means no records, or there is none of this name.
@@ -54,7 +45,7 @@ class Prepared:
         if not parts:
             raise ValueError(f"split {split!r} of {shown(self.directory)} has no records; a stream needs at least one")
         return tuple(
-            ShardFile(self._path(part.split, part.shard), part.skip, part.take, self.lengths[part.split][part.shard])
+            FileSlice(self._path(part.split, part.shard), part.skip, part.take, self.lengths[part.split][part.shard])
             for part in parts
         )
 

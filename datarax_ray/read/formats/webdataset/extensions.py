@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.decode.rows import refuse_depth
+from datarax_ray.read.decode.rows import json_value
 from datarax_ray.read.formats.webdataset.shards import KEY
-
-
-def _json(data: bytes) -> Any:
-    value = json.loads(data)
-    refuse_depth({"": value}, "JSON value")
-    return value
 
 
 def _npy(data: bytes) -> np.ndarray:
@@ -44,7 +37,7 @@ _TOO_LARGE = "it unpacks to {:,} bytes or more, and max_unpacked_nbytes is {:,}"
 _READERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("txt", "text", "transcript"), lambda data: data.decode("utf-8")),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
-    **dict.fromkeys(("json", "jsn"), _json),
+    **dict.fromkeys(("json", "jsn"), json_value),
     "npy": _npy,
 }
 
