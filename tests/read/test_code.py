@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from datarax_ray.read.decode import DecodeRaw, PadTo
-from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.code import _source, code_fingerprint, value_digest
+from datarax_ray.read.identity.sampled_rows import hash_array
 
 
 def fingerprint(*transforms) -> str:

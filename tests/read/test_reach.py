@@ -9,7 +9,7 @@ import pytest
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.plan.fingerprint import digest as digest_of
 from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.identity.referenced_globals import reached
+from datarax_ray.read.identity.referenced_globals import used_by
 
 MODULE = """
 import functools
@@ -156,7 +156,7 @@ def test_libraries_and_this_package_are_not_followed(tmp_path):
 
     from datarax_ray.read.decode import DecodeJson
 
-    assert [reached(code) for code in (json.dumps, np.fft.fft, DecodeJson)] == [[], [], []]
+    assert [used_by(code).reached for code in (json.dumps, np.fft.fft, DecodeJson)] == [[], [], []]
     assert digest(tmp_path, "writes")
 
 

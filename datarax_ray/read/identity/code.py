@@ -34,7 +34,6 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.text_scalars import said
-from datarax_ray.read.identity.arrays import hash_array
 from datarax_ray.read.identity.referenced_globals import (
     NO_SOURCE,
     PLACES,
@@ -46,12 +45,11 @@ from datarax_ray.read.identity.referenced_globals import (
     is_users,
     kept,
     lasting,
-    reached,
-    read_beside,
-    read_later,
     shortened,
+    used_by,
     wrappers,
 )
+from datarax_ray.read.identity.sampled_rows import hash_array
 
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
@@ -73,8 +71,8 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
-    object. "settings": so for what read_later says first, "places" for the paths and times among it, of which a warning
-    tells. "bound": so for what read_later says second. "each": so for the transforms, where there are several.
+    object. "settings", "bound": so for what Used says, "places" for the paths and times among the settings, of which a
+    warning tells. "each": so for the transforms, where there are several.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -310,21 +308,21 @@ class _Telling:
     def _reached(self, code: Any) -> Any:
         """What a function or class uses: of code the source, as what that uses stands in the list too."""
         found: list[Any] = []
-        for name, value in reached(code):
+        used = used_by(code)
+        for name, value in used.reached:
             is_code = inspect.isclass(value) or inspect.isfunction(value)
             found.append([name, _source(value) if is_code else self.value(value, 1)])
-        for name, value in read_beside(code):
+        for name, value in used.beside:
             if name not in self.used:
                 self.used[name] = ""  # what a closure holds may use the same again
                 self.used[name] = digest(self.value(lasting(self._as_told(value)), 1))
-        settings, bound = read_later(code)
-        for name, value in settings:
+        for name, value in used.settings:
             for part, each in {name: value, **_places_in(name, value)}.items():
                 into = self.places if isinstance(each, PLACES) else self.settings
                 if part not in self.used and part not in into:
                     into[part] = ""  # as above
                     into[part] = digest(_anywhere(self._setting(each), part.partition(".")[0]))
-        for name, value in bound:
+        for name, value in used.bound:
             if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
                 said = _source(value) if isinstance(value, types.FunctionType) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound

@@ -44,7 +44,7 @@ _MAX_ITEMS = 10_000
 _SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
 _PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
 _TABLES = (Mapping, tuple, list, set, frozenset)
-# As plain as these, of types that fingerprints of earlier releases do not tell; see read_later.
+# As plain as these, of types that fingerprints of earlier releases do not tell; see Used.
 SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
 # Of these, those that say where and when a program runs rather than what it makes.
 PLACES = (date, time, PurePath)
@@ -59,50 +59,44 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", 
 _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
 
 
-def reached(root: Any) -> list[tuple[str, Any]]:
-    """(name, value) of every function, class and plain value that a function or class uses, sorted by name.
+class Used(NamedTuple):
+    """What decides what a function or class does: (name, value) of each, sorted by name. Data that the code writes to
+    (a cache) is left out: it would be another one after the first call.
 
-    Data that the code writes to (a cache) is left out: it would be another one after the first call.
-    """
-    found: dict[str, Any] = {}
-    written: set[str] = set()
-    for function in _walk(root, found, _package(root)):
-        written |= _written(inspect.unwrap(function))
-    return [(name, found[name]) for name in sorted(found.keys() - written)]
+    reached: functions, classes and plain values. beside: plain attributes of objects and classes at module level
+    (`args.scale`, `Config.size`), where they are read by name; the defaults and closures of the functions that it
+    calls, and objects that it calls. States of earlier releases have these two, so the others tell nothing of them.
 
-
-def read_beside(root: Any) -> list[tuple[str, Any]]:
-    """(name, value) of what decides what a function or class does, beside what `reached` tells, sorted by name.
-
-    Plain attributes of objects and classes at module level (`args.scale`, `Config.size`), where they are read by name
-    and not written to; the defaults and closures of the functions that it calls, and objects that it calls.
-    """
-    functions: dict[str, Any] = {}
-    found: dict[str, Any] = {}
-    written: set[str] = set()
-    package = _package(root)
-    for function in map(inspect.unwrap, _walk(root, functions, package)):
-        written |= {_as_read(function, name) for name in _written(function)}
-        found |= _attributes(_loads(function, package), package, written)
-    for name, function in functions.items():
-        if isinstance(function, types.FunctionType) and (defaults(function) or cells(function)):
-            found[name] = kept(function)  # as earlier releases, though all that it holds be written to
-    return [(name, found[name]) for name in sorted(found.keys() - written)]
-
-
-def read_later(root: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
-    """Two lists of (name, value), sorted by name, of what `reached` and `read_beside` do not tell, as states of earlier
-    releases have those.
-
-    The first: settings that are no plain data (patterns, decimals, dates, paths, members of enums), and objects of
-    users' frozen dataclasses that are handed on whole; and plain attributes of classes that their own methods read
-    (`self.SCALE`). The second: what module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of
-    more types; the methods of users' objects at module level that the code calls (`tokenizer.encode`), and the plain
+    settings: those that are no plain data (patterns, decimals, dates, paths, members of enums), and objects of users'
+    frozen dataclasses that are handed on whole; and plain attributes of classes that their own methods read
+    (`self.SCALE`). bound: what module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of more
+    types; the methods of users' objects at module level that the code calls (`tokenizer.encode`), and the plain
     attributes that these read; the functions in np.vectorize and functools.singledispatch.
     """
+
+    reached: list[tuple[str, Any]]
+    beside: list[tuple[str, Any]]
+    settings: list[tuple[str, Any]]
+    bound: list[tuple[str, Any]]
+
+
+def used_by(root: Any) -> Used:
+    """What a function or class uses."""
+    reached: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    written: set[str] = set()
+    written_there: set[str] = set()  # by the modules that hold it
+    package = _package(root)
+    for function in map(inspect.unwrap, _walk(root, reached, package)):
+        written |= _written(function)
+        written_there |= {_as_read(function, name) for name in _written(function)}
+        beside |= _attributes(_loads(function, package), package, written_there)
+    for name, function in reached.items():
+        if isinstance(function, types.FunctionType) and (defaults(function) or cells(function)):
+            beside[name] = kept(function)  # as earlier releases, though all that it holds be written to
     read = _read(root, for_actors=False)
-    settings, bound = ([(name, each[name]) for name in sorted(each.keys() - read.written)] for each in read[2:4])
-    return settings, bound
+    found = (reached, written), (beside, written_there), (read.settings, read.written), (read.bound, read.written)
+    return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
 def _bound(load: _Load) -> dict[str, Any]:
@@ -139,9 +133,9 @@ def _plainly(value: Any) -> Any:
 
 
 class _Read(NamedTuple):
-    """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as read_later
-    says, the latter for fingerprints alone. put: methods that were put into classes. written: names of what its
-    functions write to.
+    """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says,
+    the latter for fingerprints alone. put: methods that were put into classes. written: names of what its functions
+    write to.
     """
 
     used: dict[str, Any]

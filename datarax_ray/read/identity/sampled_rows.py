@@ -1,4 +1,4 @@
-"""Some rows that stand for all: how data that has no name or checksum is told from other data."""
+"""Some rows that stand for all: how data that has no name or checksum is told from other data; digests of arrays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, leaves
-from datarax_ray.read.identity.arrays import hash_array
 
+_PIECE = 64 * 1024  # elements that are looked at together
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
 
 
@@ -35,3 +35,15 @@ def _hash(array: np.ndarray) -> str:
     if array.dtype == object:
         return hashlib.sha256(_ADDRESS.sub("", repr(array.tolist())).encode()).hexdigest()
     return hash_array(array)
+
+
+def hash_array(array: np.ndarray | np.generic) -> str:
+    """SHA-256 of the elements in C order, as hex, whatever the layout, without a copy of them. Not of objects, whose
+    bytes are addresses.
+    """
+    found = hashlib.sha256()
+    if array.size and array.itemsize:
+        options = ["external_loop", "buffered"]
+        for piece in np.nditer(array, options, order="C", buffersize=_PIECE):  # type: ignore[call-overload]
+            found.update(piece.tobytes())
+    return found.hexdigest()
