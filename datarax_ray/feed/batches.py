@@ -86,6 +86,7 @@ class Intake:
 
     def __init__(self) -> None:
         self._spec: dict[Path, FieldSpec] = {}
+        self._first = 0  # the position of an element that is so
         self.like: Columns = None  # zero rows of the columns seen first, to make buffers from; None before
         self._memories: list[ReusedMemory] = []  # of each field
         self._skipped: list[Skipped] = []
@@ -123,10 +124,10 @@ class Intake:
     def _oddity(self, block: Block) -> Exception | None:
         """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
         if not self._spec:
-            self._spec = dict(leaves(spec(block.columns)))
+            self._spec, self._first = dict(leaves(spec(block.columns))), int(block.positions[0])
             self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
             self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self._spec]
-        return odd_one(self._spec, block.columns, int(block.positions[0]))
+        return odd_one(self._spec, self._first, block.columns, int(block.positions[0]))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from datarax_ray.feed.batches import Batcher, HostBatch
 from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES
 from datarax_ray.feed.flow import Flow, LocalPool, Pool
@@ -45,7 +47,7 @@ from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
 from datarax_ray.read.block import Block
-from datarax_ray.read.errors import Skipped
+from datarax_ray.read.errors import Skipped, UnlikeError
 from datarax_ray.read.stream import Stream
 from datarax_ray.read.streams.merged import MergedStream
 from datarax_ray.read.streams.merging import Merger
@@ -130,13 +132,27 @@ def batches(
     with closing(opened.chunks) as stream:
         for first, last, blocks in stream:
             assert not options.digest or all(b.digests is not None for b in blocks if len(b.positions))
-            for batch in batcher.add(first, last, blocks):
-                yield _with(batch, opened.extra_at(batch.stop), start.amendments)
+            try:
+                for batch in batcher.add(first, last, blocks):
+                    yield _with(batch, opened.extra_at(batch.stop), start.amendments)
+            except UnlikeError as error:
+                _tell_where(error, description, start)
+                raise
     if options.cancelled():
         return ()
     for batch in batcher.finish():
         yield _with(batch, opened.extra_at(batch.stop), start.amendments)
     return batcher.left_over
+
+
+def _tell_where(error: UnlikeError, description: Stream, start: StreamState) -> None:
+    """Name the records that differ, as far as the order tells which they are."""
+    if isinstance(description, MergedStream):  # known only where they are read
+        return
+    found = description.locations(np.array([error.first, error.position]), start)
+    if getattr(description.order, "window_size", 1) > 1:  # their places in a window depend on the shard's length
+        found = [name.rpartition("[")[0] for name in found]
+    error.add_note(f"position {error.first} is at {found[0]}, position {error.position} at {found[1]}")
 
 
 def chunks(description: Stream, pool: Pool, start: int, options: StreamOptions) -> Chunks:

@@ -47,7 +47,17 @@ class RecordError(ValueError):
 
 
 class UnlikeError(ValueError):
-    """An element has other fields, shapes or dtypes than those before it: no batch holds both, one by one they come."""
+    """An element has other fields, shapes or dtypes than those before it: no batch holds both, one by one they come.
+
+    position: of the element. first: of one of those before it.
+    """
+
+    def __init__(self, message: str, position: int, first: int) -> None:
+        super().__init__(message, position, first)
+        self.position, self.first = position, first
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class StorageError(OSError):

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +22,10 @@ from datarax_ray.plan.fingerprint import DriftError, without_later
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
 from datarax_ray.read.block_cache import BlockCache
-from datarax_ray.read.errors import RecordError
+from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
 from datarax_ray.read.streams.indexed import IndexedStream
+from datarax_ray.read.streams.mixture import MixtureStream
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 
@@ -979,3 +981,27 @@ def test_impossible_epochs_are_refused(sets, num_epochs):
 def test_an_impossible_on_error_is_refused(sets):
     with pytest.raises(ValueError, match="on_error must be 'raise', 'skip' or a function.*, got 'ignore'"):
         describe(sets[10], on_error="ignore")
+
+
+def float_from_4(stored: bytes) -> dict[str, object]:
+    index = int(np.frombuffer(stored, "<i4")[0])
+    return {"x": index if index < 4 else float(index)}
+
+
+def test_an_element_unlike_those_of_the_chunk_before_is_named_with_one_of_them(tmp_path):
+    paths = write_files(tmp_path, (4, 6))
+    description = describe(paths, "none", num_epochs=1, transforms=[float_from_4])
+    with pytest.raises(UnlikeError, match=r"x was int64 \(\) so far and is float64 \(\) from position 4 on") as raised:
+        list(stream(description, batch_size=2, chunk_size=4))
+    assert raised.value.__notes__ == [f"position 0 is at {paths[0]}[0], position 4 at {paths[1]}[0]"]
+
+
+def test_components_of_a_mixture_that_are_unlike_are_named_by_their_records(tmp_path):
+    paths = write_files(tmp_path, (4, 6))
+    parts = [describe([path], "none", transforms=[float_from_4]) for path in paths]
+    inner = MixtureStream((parts[0], parts[1]), (1, 1))
+    outer = MixtureStream((parts[0], inner), (1, 1))
+    with pytest.raises(UnlikeError) as raised:
+        list(stream(outer, batch_size=2, chunk_size=8))
+    told = re.fullmatch(r"position \d+ is at (.*)\[\d+\], position \d+ at (.*)\[\d+\]", raised.value.__notes__[-1])
+    assert set(told.groups()) == set(map(str, paths))  # floats are in one of them, integers in the other

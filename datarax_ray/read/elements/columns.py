@@ -138,9 +138,9 @@ def spec(columns: Columns) -> Any:
     return map_leaves(lambda array: FieldSpec(array.shape[1:], array.dtype), columns)
 
 
-def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -> UnlikeError | None:
+def odd_one(so_far: Mapping[Path, FieldSpec], first: int, columns: Columns, position: int) -> UnlikeError | None:
     """What is wrong with columns that have not the fields, shapes and dtypes of those so far, for the element at
-    `position`, their first; None where nothing is.
+    `position`, their first; None where nothing is. first: the position of one of those so far.
     """
     found: dict[Path, FieldSpec] = dict(leaves(spec(columns)))
     for path in so_far.keys() | found.keys():
@@ -148,7 +148,9 @@ def odd_one(so_far: Mapping[Path, FieldSpec], columns: Columns, position: int) -
             name = ".".join(path) or "the element"
             return UnlikeError(
                 f"{name} was {_say(so_far.get(path))} so far and is {_say(found.get(path))} from position "
-                f"{position} on; make every element alike in a transform (PadTo for ragged fields)."
+                f"{position} on; make every element alike in a transform (PadTo for ragged fields).",
+                position,
+                first,
             )
     return None
 

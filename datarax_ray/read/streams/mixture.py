@@ -29,12 +29,13 @@ from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.plan.weights import Weights, WeightSchedule, num_weights, pieces_of, plain_weights, weights_given
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
-from datarax_ray.read.errors import RecordError
+from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
 from datarax_ray.read.streams.rows import Pick, gather
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
+Located: TypeAlias = RecordError | UnlikeError
 
 # Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
 _MAX_WHOLE_SETTINGS = 4
@@ -282,14 +283,16 @@ def _moved(block: Block, own: Indices, positions: Indices) -> Block:
     failure, failed_at = block.failure, 0
     if failure is not None:
         failed_at = int(moved(block.failure_position))
-        if isinstance(failure, RecordError):
+        if isinstance(failure, Located):
             failure = _moved_error(failure, block.failure_position, own, positions)
     skipped = tuple(replace(skip, position=int(moved(skip.position))) for skip in block.skipped)
     return Block(moved(block.positions), block.columns, skipped, failure, failed_at, block.lengths)
 
 
-def _moved_error(error: RecordError, at: int, own: Indices, positions: Indices) -> RecordError:
+def _moved_error(error: Located, at: int, own: Indices, positions: Indices) -> Located:
     error.position = int(positions[np.searchsorted(own, at)])
+    if isinstance(error, UnlikeError):
+        error.first = int(positions[np.searchsorted(own, error.first)])
     error.add_note(f"position {at} of this component of a mixture stands at position {error.position} of the mixture")
     return error
 
@@ -304,7 +307,7 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
     so_far = dict(leaves(spec(found[0].columns))) if found else {}
     for block in found[1:]:
         first = int(block.positions[0])
-        if (odd := odd_one(so_far, block.columns, first)) is not None:
+        if (odd := odd_one(so_far, int(found[0].positions[0]), block.columns, first)) is not None:
             odd.add_note(f"so far component {by_first[min(by_first)]} of the mixture, then component {by_first[first]}")
             failures.append((first, odd))
     failed_at, failure = min(failures, key=lambda pair: pair[0], default=(0, None))
