@@ -9,6 +9,7 @@ Source: T. Chan, G. Golub, R. LeVeque, "Updating Formulae and a Pairwise Algorit
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -188,7 +189,8 @@ def _is_large(value: Any) -> bool:
 class Statistics:
     """Of all elements that some records gave. num_records: of the source. num_left_out: of these, that gave no element.
 
-    num_failed: failures that on_error let pass. fields: by name, "a.b" of one inside another.
+    num_failed: failures that on_error let pass. fields: by name, a.b of one inside another; "a.b", in quotes, of one
+    whose own name has a dot.
     """
 
     num_records: int = 0
@@ -224,7 +226,7 @@ def fields_of_columns(columns: Any, prefix: str = "") -> dict[str, FieldStatisti
         return {prefix or _NO_NAME: FieldStatistics.of(columns)}
     found: dict[str, FieldStatistics] = {}
     for key, column in columns.items():
-        found |= fields_of_columns(column, f"{prefix}.{key}" if prefix else key)
+        found |= fields_of_columns(column, _inside(prefix, key))
     return found
 
 
@@ -235,13 +237,23 @@ def fields_of_elements(elements: Sequence[Any]) -> dict[str, FieldStatistics]:
     def walk(value: Any, name: str) -> None:
         if isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value):
             for key, part in value.items():
-                walk(part, f"{name}.{key}" if name else key)
+                walk(part, _inside(name, key))
         else:
             values.setdefault(name or _NO_NAME, []).append(value)
 
     for element in elements:
         walk(element, "")
     return {name: FieldStatistics.of(found) for name, found in values.items()}
+
+
+def _inside(name: str, key: str) -> str:
+    """The name of a field inside another, "" for none; no two fields have one.
+
+    >>> _inside("a", "b"), _inside("", "a.b")
+    ('a.b', '"a.b"')
+    """
+    told = key if key and not {".", '"'} & set(key) else json.dumps(key, ensure_ascii=False)
+    return f"{name}.{told}" if name else told
 
 
 def _plain(of: FieldStatistics) -> dict[str, Any]:
