@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Literal
 
 from datarax_ray.plan.orders.kinds import order_of
@@ -66,15 +65,18 @@ def conversion_of(
         **(about or {}),
     }
     encoder: EncodeMsgpack | None = None
-    read: ReadRun
+    read: ReadTables | ReadRecords
     schema: Any = None
+    num_first = min(FIRST, reader.num_records)
     if hasattr(reader, "table") and not transforms:
         schema = _schema_of(reader)
         made_from |= _features(schema)
         encoder = EncodeMsgpack() if to == "array_record" else None
         read = ReadTables(reader, schema, on_error, encoder)
+        mean = mean_nbytes_of(read(0, num_first))
     else:
-        first = list(islice(ReadRecords(stream)(0, min(FIRST, reader.num_records)), FIRST))
+        parts = [part[1:] for part in ReadRecords(stream).parts(0, num_first)]
+        first = [element for _, elements in parts for element in elements]
         if not first:
             raise ValueError(f"none of the first {FIRST} records can be read; nothing tells what they are")
         is_bytes = isinstance(first[0], bytes)
@@ -83,10 +85,11 @@ def conversion_of(
         elif to == "parquet":
             if is_bytes:
                 stream = replace(stream, transforms=(*transforms, name := NameRecord()))
-                first = [name.map(each) for each in first]
-            schema = schema_of(_columns(first))
+                parts = [(records, list(map(name.map, elements))) for records, elements in parts]
+                first = list(map(name.map, first))
+            schema = schema_of(_columns(first[:FIRST]))
         read = ReadRecords(stream, schema, encoder)
-    mean = mean_nbytes_of(read, reader.num_records)
+        mean = mean_nbytes_of(item for part in parts for item in read.made(*part))
     format: Format = ArrayRecordFormat(group_size or group_size_for(mean))
     if to == "parquet":
         format = ParquetFormat(schema, group_size or row_group_size_for(mean))

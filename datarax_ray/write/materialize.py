@@ -20,7 +20,7 @@ from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.materializing import Materializing, leading
-from datarax_ray.write.shards import folder_of, mean_nbytes_of, num_shards_for, write_dataset
+from datarax_ray.write.shards import FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
 from datarax_ray.write.statistics import Statistics
 from datarax_ray.write.statistics_page import page
 
@@ -200,7 +200,7 @@ def _write(
     count = leading(stream, num_transforms)
     run = Materializing.of(stream, count)
     if not num_shards:
-        num_shards = num_shards_for(run.num_records, mean_nbytes_of(run, run.num_records))
+        num_shards = num_shards_for(run.num_records, mean_nbytes_of(run(0, min(FIRST, run.num_records))))
     manifest = write_dataset(
         run,
         run.num_records,

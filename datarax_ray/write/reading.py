@@ -6,11 +6,13 @@ Nothing is decoded that need not be: text stays text, a JPEG its bytes, and a nu
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import ColumnError, stack
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
@@ -35,30 +37,40 @@ class ReadRecords:
     encoder: Any = None
 
     def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
-        step = max(1, min(_MAX_READ_RECORDS, _READ_NBYTES // max(1, self.stream.reader.mean_nbytes)))
         left_out: list[int] = []
+        with closing(self.parts(start, stop)) as parts:
+            for wanted, records, elements in parts:
+                written = yield from self.made(records, elements)
+                left_out += np.setdiff1d(wanted, written).tolist()
+        return left_out_of(left_out, self.stream.reader)
+
+    def parts(self, start: int, stop: int) -> Generator[tuple[Indices, list[int], list[Any]], None, None]:
+        """Records, some megabytes at a time: which are wanted, and of these each that can be read, with its element."""
+        step = max(1, min(_MAX_READ_RECORDS, _READ_NBYTES // max(1, self.stream.reader.mean_nbytes)))
         try:
             for first in range(start, stop, step):
                 wanted = np.arange(first, min(first + step, stop))
-                found, elements = self.stream.elements_at(wanted, wanted)
-                if self.encoder is not None:
-                    kept: list[int] = []
-                    for record, element in zip(found, elements, strict=True):
-                        encoded = encode(self.encoder, element, self.stream.on_error, self.stream.reader, record)
-                        if encoded is not None:
-                            kept.append(record)
-                            yield encoded
-                    found = kept
-                elif self.schema is None:
-                    yield from elements
-                else:
-                    found, table = self._table(found, elements)
-                    if table is not None:
-                        yield table
-                left_out += np.setdiff1d(wanted, found).tolist()
+                yield wanted, *self.stream.elements_at(wanted, wanted)
         finally:
             self.stream.close()  # in a worker nobody else does
-        return left_out_of(left_out, self.stream.reader)
+
+    def made(self, records: list[int], elements: list[Any]) -> Generator[Any, None, list[int]]:
+        """What is written of the elements of these records; its value is those of which something is."""
+        if self.encoder is None:
+            if self.schema is None:
+                yield from elements
+                return records
+            records, table = self._table(records, elements)
+            if table is not None:
+                yield table
+            return records
+        kept: list[int] = []
+        for record, element in zip(records, elements, strict=True):
+            encoded = encode(self.encoder, element, self.stream.on_error, self.stream.reader, record)
+            if encoded is not None:
+                kept.append(record)
+                yield encoded
+        return kept
 
     def _table(self, records: list[int], elements: list[Any]) -> tuple[list[int], Any]:
         """The elements as a table, and the records that are in it."""

@@ -13,7 +13,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,10 +82,10 @@ def folder_of(destination: str | os.PathLike[str]) -> Path:
     return Path(named).absolute()
 
 
-def mean_nbytes_of(read: ReadRun, num_records: int) -> float:
-    """The size of a record as it is written, before compression, by the first ones that are read."""
+def mean_nbytes_of(items: Iterable[Any]) -> float:
+    """The size of a record as it is written, before compression, by those that the first ones gave."""
     sizes: list[float] = []
-    for item in read(0, min(FIRST, num_records)):
+    for item in items:
         rows = getattr(item, "num_rows", None)
         sizes += [nbytes_of(item)] if rows is None else [item.nbytes / max(1, rows)] * rows
     return sum(sizes) / max(1, len(sizes))

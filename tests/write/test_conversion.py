@@ -6,6 +6,7 @@ import datetime
 import decimal
 import io
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from rich.console import Console
 
 from datarax_ray import DecodeFields, DecodeMsgpack, load
 from datarax_ray.cli.writing.convert import Request, run
+from datarax_ray.read.formats.random_access import RandomAccessReader
+from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.shards import folder_of
 from tests.data import records_of, write_file
 from tests.mds import write_mds
@@ -312,3 +315,24 @@ def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path: Path) ->
         folder_of(Path("s3://b/x"))
     with pytest.raises(ValueError, match="datasets are written to folders"):
         convert(str(tmp_path / "nothing"), Path("s3://bucket/to"))
+
+
+class Counted:
+    """Says how often each of its elements was read."""
+
+    def __init__(self) -> None:
+        self.reads: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        self.reads[index] += 1
+        return {"x": index}
+
+
+@pytest.mark.parametrize("to", ["array_record", "parquet"])
+def test_the_first_elements_are_read_once_before_anything_is_written(to: To) -> None:
+    data = Counted()
+    assert conversion_of(RandomAccessReader(data), to).mean_nbytes
+    assert [data.reads[index] for index in range(1, 400)] == [1] * 255 + [0] * 144  # the first also tells its size
