@@ -73,12 +73,12 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
     if not isinstance(first, Mapping):
         return _column(elements, path)
     if not first or not all(isinstance(key, str) for key in first):
-        raise ColumnError(f"{_name(path)} has fields {list(first)}; an element needs at least one, named by a str", 0)
+        raise ColumnError(f"{named(path)} has fields {list(first)}; an element needs at least one, named by a str", 0)
     for index, element in enumerate(elements):
         if not isinstance(element, Mapping) or element.keys() != first.keys():
             found = sorted(element, key=str) if isinstance(element, Mapping) else type(element).__name__
             raise ColumnError(
-                f"{_name(path)}: fields {sorted(first)} in one element, {found} in another; "
+                f"{named(path)}: fields {sorted(first)} in one element, {found} in another; "
                 "give every element the same fields",
                 index,
             )
@@ -243,7 +243,7 @@ def _is_ragged(values: Sequence[Any], path: Path) -> bool:
     if ragged and len(ragged) < len(arrays):
         is_first = ragged[0] == arrays[0]
         raise ColumnError(
-            f"{_name(path)} is a row of a ragged column, as it was read, in one element, and an array that a transform "
+            f"{named(path)} is a row of a ragged column, as it was read, in one element, and an array that a transform "
             "made in another, so batches would be ragged or dense by which rows are read together; make every row anew "
             "(np.array(row) of those that fit), or use PadTo",
             next(index for index in arrays if (index in ragged) != is_first),
@@ -266,7 +266,7 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
         is_other = (dtype is None) != (first is None) or (dtype is not None and dtype != first)
         if is_other or (has_dicts and isinstance(value, Mapping)):
             raise ColumnError(
-                f"{_name(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; "
+                f"{named(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; "
                 "convert it to one dtype in a transform (and fill in missing values there)",
                 index,
             )
@@ -276,7 +276,7 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
     for index, value in enumerate(values):
         if np.shape(value) != shape:
             raise ColumnError(
-                f"{_name(path)} has shape {shape} in one element, {np.shape(value)} in another, and these do not "
+                f"{named(path)} has shape {shape} in one element, {np.shape(value)} in another, and these do not "
                 "stack; pad it (PadTo({'field': length})) or resize it, or return it as a list to keep it ragged on "
                 "the host",
                 index,
@@ -298,7 +298,7 @@ def _numbers(values: Sequence[Any], dtype: np.dtype, path: Path) -> NDArray:
         info = np.iinfo(dtype)
         index = next(i for i, value in enumerate(values) if not info.min <= value <= info.max)
         raise ColumnError(
-            f"{_name(path)} is {values[index]}, which does not fit in int64; make it a float, an np.uint64 or a str in "
+            f"{named(path)} is {values[index]}, which does not fit in int64; make it a float, an np.uint64 or a str in "
             "a transform",
             index,
         ) from error
@@ -309,7 +309,8 @@ def _kind(value: Any) -> str:
     return type(value).__name__ if dtype is None else str(dtype)
 
 
-def _name(path: Path) -> str:
+def named(path: Path) -> str:
+    """A field, or the element itself, in a sentence."""
     return f"field {'.'.join(path)!r}" if path else "the element"
 
 

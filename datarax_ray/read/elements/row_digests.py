@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ID_STRIDE, ordinals
-from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.columns import Columns, leaves, named
 
 Digests = NDArray[np.uint64]
 _STRIDE = ID_STRIDE.view(np.uint64)
@@ -100,8 +100,7 @@ def _of_objects(path: tuple[str, ...], array: np.ndarray, positions: Indices) ->
         for row, value in enumerate(array):  # noqa: B007 - for the error
             yield _encoded(value)
     except TypeError as error:
-        field = f"field {'.'.join(path)!r}" if path else "the element"
-        raise TypeError(f"{field} at position {positions[row]}: {error}") from None
+        raise TypeError(f"{named(path)} at position {positions[row]}: {error}") from None
 
 
 def _encoded(value: Any) -> bytes:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.elements.columns import Columns, Path, is_host_only, is_ragged_row, ragged_row
+from datarax_ray.read.elements.columns import Columns, Path, is_host_only, is_ragged_row, named, ragged_row
 from datarax_ray.read.elements.fixed_records import FixedRecords
 
 NOTHING, ELEMENT, ROW, SEVERAL = range(4)
@@ -91,7 +91,7 @@ def encoded_rows(columns: Columns, count: int) -> list[bytes]:
             continue
         if not column.dtype.isnative:
             raise UnwritableError(
-                f"{_named(path)} is {column.dtype.str}, whose bytes are not in this machine's order; return "
+                f"{named(path)} is {column.dtype.str}, whose bytes are not in this machine's order; return "
                 "column.astype(column.dtype.newbyteorder('='))"
             )
         fields.append([list(path), "a", _dtype_told(column.dtype, path), list(column.shape[1:])])
@@ -276,7 +276,7 @@ def _node(value: Any, path: Path, payload: list[bytes]) -> Any:
         return _array_node(value, path, payload)
     if kind is dict:
         if odd := [key for key in value if type(key) not in _KEYS]:
-            raise UnwritableError(f"{_named(path)} has the key {odd[0]!r} of {type(odd[0]).__name__}; use a str")
+            raise UnwritableError(f"{named(path)} has the key {odd[0]!r} of {type(odd[0]).__name__}; use a str")
         return ["d", list(value), [_node(item, (*path, str(key)), payload) for key, item in value.items()]]
     if kind in _NUMBERS and not (kind is int and not -(2**63) <= value < 2**63):
         code, packing, _ = _NUMBERS[kind]
@@ -308,7 +308,7 @@ def _node(value: Any, path: Path, payload: list[bytes]) -> Any:
         _sized("", f"{value.days} {value.seconds} {value.microseconds}".encode(), payload)
         return ["x", "timedelta"]
     remedy = "np.asarray(value)" if hasattr(value, "__array__") else "a dict, a list, numbers, text or NumPy arrays"
-    raise UnwritableError(f"{_named(path)} is a {kind.__qualname__}, which cannot be written; make it {remedy}")
+    raise UnwritableError(f"{named(path)} is a {kind.__qualname__}, which cannot be written; make it {remedy}")
 
 
 def _is_told_by_text(value: Any) -> bool:
@@ -346,7 +346,7 @@ def _dtype_told(dtype: np.dtype, path: Path) -> Any:
     if dtype.isbuiltin == 2:
         return ["ml_dtypes", dtype.name]
     if dtype.hasobject or dtype.metadata:
-        raise UnwritableError(f"{_named(path)} is of dtype {dtype}, which cannot be written; make a field of each part")
+        raise UnwritableError(f"{named(path)} is of dtype {dtype}, which cannot be written; make a field of each part")
     return dtype.str if dtype.names is None else _lists(np.lib.format.dtype_to_descr(dtype))
 
 
@@ -546,7 +546,3 @@ def _unpacked(data: bytes) -> Any:
     import msgpack
 
     return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
-
-
-def _named(path: Path) -> str:
-    return f"field {'.'.join(path)!r}" if path else "the element"
