@@ -16,7 +16,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.formats.array_record import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
-from datarax_ray.read.formats.remote.mirrors import _ASKS_AHEAD, Mirrors
+from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -79,7 +79,8 @@ def test_what_is_read_first_comes_first(tmp_path, served):
     reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(waits_s=(), most_requests=2))
     reader.read(np.arange(1))
     served.count()
-    served.what = lambda number: "stall" if number > 24 + _ASKS_AHEAD * 2 else ""
+    # the server begins with some later than with others behind them; fairly shared, the first 24 come by some 65
+    served.what = lambda number: "stall" if number > 48 else ""
     reads = np.random.default_rng(3).permutation(4000)[:96].reshape(4, 24)
     for records in reads:
         reader.expect(records)
