@@ -290,10 +290,10 @@ def test_the_rest_together_are_the_same_with_actors(tmp_path: Path) -> None:
     for number in range(len(names)):
         (tmp_path / str(number)).mkdir()
     sources = [SOURCES[name](tmp_path / str(number), shuffle=True) for number, name in enumerate(names)]
-    mixed = MixtureSource(sources, length=4 * len(names))
+    mixed = MixtureSource(sources, length=2 * len(names))
     want = [element["index"] for element in mixed]
     mixed.set_state(mixed.copy().get_state())
-    with RaySource(mixed, num_actors=2, num_cpus=0.5, chunk_size=14) as distributed:
+    with RaySource(mixed, num_actors=2, num_cpus=0.5, chunk_size=7) as distributed:
         assert [element["index"] for element in distributed] == want
 
 
