@@ -29,6 +29,30 @@ from datarax_ray.sources.base.traced import TracedBatches
 
 logger = logging.getLogger("datarax_ray")
 
+_OWN = "in each process on its own"
+_OTHERS = "with every number of actors, and after a resume"
+# What the code of a transform shows that makes it another one elsewhere, or later; and what to write instead.
+_WARNINGS = {
+    "hash": "uses {}, which Python keys anew in every process for text and bytes (PYTHONHASHSEED): what it decides is "
+    "another with every actor, and after a resume. Take zlib.crc32(text.encode()) or hashlib, which are the same "
+    "everywhere",
+    "list": "makes a list of {0}, a set of text, whose order is another in every process: so it is another with every "
+    "actor, and after a resume. Write sorted({0})",
+    "count": f"counts on in {{}}, {_OWN}: what is made of that is another {_OTHERS}. Give an object with "
+    "map_with_index(position, element), where the position is the element's own",
+    "value": f"keeps something of its elements in {{}}, {_OWN}: what is made of that is another {_OTHERS}. Make each "
+    "element of its own data alone",
+    "set": f"notes in {{}} what it has seen, {_OWN}: what it leaves out is another {_OTHERS}. Drop what comes twice "
+    "before the data is written, or decide by the element alone",
+    "environment": "reads {}, which is that of their hosts in the actors: where an element holds what is made of it, "
+    "that is another there. Give the value to the transform as an argument, or set it for all by "
+    "ray.init(runtime_env={{'env_vars': ...}})",
+    "clock": "reads {}: where an element holds what is made of it, that is another in every run, and where a record "
+    "is read again. Take the time from the data, or where batches are used",
+    "random": f"draws from {{}}, which goes on from element to element, {_OWN}: the values are others {_OTHERS}. Give "
+    "an object with random_map(element, rng), and draw from that rng, which is keyed by seed and position",
+}
+
 
 class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description. Iteration, `next`, `get_batch` and the state share one position."""
@@ -45,70 +69,9 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
         super().__init__(config, rngs=rngs, name=name)
         for transform in getattr(description, "transforms", ()):  # a mixture has none of its own
             label = getattr(transform, "__qualname__", type(transform).__qualname__)
-            if uses_hash(transform):
-                logger.warning(
-                    "%s uses hash(), which Python keys anew in every process for text and bytes (PYTHONHASHSEED): what "
-                    "it decides is another with every actor, and after a resume. Take zlib.crc32(text.encode()) or "
-                    "hashlib, which are the same everywhere",
-                    label,
-                )
-            kept, listed = {}, None
-            with contextlib.suppress(Exception):  # a warning is no reason to fail, whatever the code looks like
-                kept, listed = kept_state(transform), listed_set(transform)
-            if listed:
-                logger.warning(
-                    "%s makes a list of %s, a set of text, whose order is another in every process: so it is another "
-                    "with every actor, and after a resume. Write sorted(%s)",
-                    label,
-                    listed,
-                    listed,
-                )
-            if said := kept.get("count"):
-                logger.warning(
-                    "%s counts on in %s, in each process on its own: what is made of that is another with every number "
-                    "of actors, and after a resume. Give an object with map_with_index(position, element), where the "
-                    "position is the element's own",
-                    label,
-                    said,
-                )
-            elif said := kept.get("value"):
-                logger.warning(
-                    "%s keeps something of its elements in %s, in each process on its own: what is made of that is "
-                    "another with every number of actors, and after a resume. Make each element of its own data alone",
-                    label,
-                    said,
-                )
-            if said := kept.get("set"):
-                logger.warning(
-                    "%s notes in %s what it has seen, in each process on its own: what it leaves out is another with "
-                    "every number of actors, and after a resume. Drop what comes twice before the data is written, or "
-                    "decide by the element alone",
-                    label,
-                    said,
-                )
-            if said := read_environment(transform):
-                logger.warning(
-                    "%s reads %s, which is that of their hosts in the actors: where an element holds what is made of "
-                    "it, that is another there. Give the value to the transform as an argument, or set it for all by "
-                    "ray.init(runtime_env={'env_vars': ...})",
-                    label,
-                    said,
-                )
-            if said := read_clock(transform):
-                logger.warning(
-                    "%s reads %s: where an element holds what is made of it, that is another in every run, and where a "
-                    "record is read again. Take the time from the data, or where batches are used",
-                    label,
-                    said,
-                )
-            if said := kept_random(transform):
-                logger.warning(
-                    "%s draws from %s, which goes on from element to element, in each process on its own: the values "
-                    "are others with every number of actors, and after a resume. Give an object with "
-                    "random_map(element, rng), and draw from that rng, which is keyed by seed and position",
-                    label,
-                    said,
-                )
+            for what, said in _seen_in(transform).items():
+                if said:
+                    logger.warning("%s %s", label, _WARNINGS[what].format(said))
         self._source = Source(description, skip_options=skip_options)
         self._alone = Turns().alone  # what is given, and what shows it, is one step to other threads
         self._traced = self.traced()
@@ -150,3 +113,20 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
         """Note that so many elements were given."""
         self._operations["applied_count"] += num_elements
         self._operations["skipped_count"] = self._source.num_skipped
+
+
+def _seen_in(transform: Any) -> dict[str, str | None]:
+    """What the transform's code shows of each of the above, in its own words."""
+    kept, listed = {}, None
+    with contextlib.suppress(Exception):  # a warning is no reason to fail, whatever the code looks like
+        kept, listed = kept_state(transform), listed_set(transform)
+    return {
+        "hash": "hash()" if uses_hash(transform) else None,
+        "list": listed,
+        "count": kept.get("count"),
+        "value": None if kept.get("count") else kept.get("value"),
+        "set": kept.get("set"),
+        "environment": read_environment(transform),
+        "clock": read_clock(transform),
+        "random": kept_random(transform),
+    }
