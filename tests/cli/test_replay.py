@@ -49,6 +49,9 @@ def make(seed=1, names=("index", "name", "picture"), **options):
     )
     return Pipeline(source=source, **{"batch_size": 6} | options)
 
+def digested():
+    return make(digest=True)
+
 def numbers():
     return make(names=("index", "picture"))
 
@@ -263,6 +266,19 @@ def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, 
     assert pq.read_table(tmp_path / "run.parquet")["index"].to_pylist() == rows
     with pytest.raises(ValueError, match="--run counts from the beginning .* --checkpoint from a state"):
         locate(f"{train}:make", 4, None, str(run), True, out, run=str(run))
+
+
+def test_to_look_at_a_run_with_a_digest_needs_none_and_warns_of_none(
+    train: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pipeline_of(f"{train}:digested") as pipeline:
+        told = [origin.record for origin in pipeline.locate(1)]
+        pipeline.step()
+        save_pipeline(tmp_path / "saved", pipeline)
+    out = console()
+    locate(f"{train}:make", 1, None, None, True, out, run=str(tmp_path / "saved"))
+    assert [each["record"] for each in json.loads(printed(out))] == told
+    assert not [each for each in caplog.messages if "digest" in each]
 
 
 def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:

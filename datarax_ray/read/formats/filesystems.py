@@ -211,6 +211,13 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
             )
     elif glob.has_magic(path):
         found = _glob(filesystem, path)
+        part = re.fullmatch(r"(.+)\[(-?\d*:-?\d*)\]", path)
+        if not found and part and filesystem.get_file_info(part[1]).type == FileType.File:
+            raise FileNotFoundError(
+                f"{shown(path)}: [start:stop] takes a part of an ArrayRecord file alone, and names no file here. "
+                f"Read {shown(part[1])}: itertools.islice(source, 10) gives its first 10 elements, and "
+                f"from_hf(NAME, 'train[{part[2]}]', data_files=...) these, with NAME 'parquet', 'csv' or 'json'"
+            )
         if not found:
             raise FileNotFoundError(f"{shown(path)}: no file matches this glob on {filesystem.type_name}")
     else:
