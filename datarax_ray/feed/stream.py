@@ -135,6 +135,8 @@ def batches(
             try:
                 for batch in batcher.add(first, last, blocks):
                     yield _with(batch, opened.extra_at(batch.stop), start.amendments)
+            except GeneratorExit:  # also at the program's end, when the name below is gone
+                raise
             except UnlikeError as error:
                 _tell_where(error, description, start)
                 raise
