@@ -194,13 +194,7 @@ def test_objects_that_are_lost_alone_are_read_again(
         stream = distributed.batches(0, StreamOptions(100))
         got = overfill(distributed, stream)
         actors = distributed.stats()
-        looks: list[set[Path]] = [set()]
-
-        def all_spilled() -> set[Path]:  # not only what a stream that ended had on its way
-            looks.append({path for path in session.glob("ray_spilled_objects_*/*") if path.is_file()} - before)
-            return looks[-1] if len(looks) > 10 and looks[-1] == looks[-10] else set()
-
-        spilled = until(all_spilled)
+        spilled = until(lambda: {path for path in session.glob("ray_spilled_objects_*/*") if path.is_file()} - before)
         for path in spilled:  # the disk of a host that lives on
             path.unlink(missing_ok=True)
         got += sample(stream)
