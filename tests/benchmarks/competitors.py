@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -137,17 +137,11 @@ def _set_barrier(barrier: Any) -> None:
 
 
 def _read_raw(task: Task, worker: int) -> dict[str, Any]:
-    from array_record.python.array_record_module import ArrayRecordReader
-
     kind, decode = KINDS[task.kind], task.competitor == "raw+decode"
-    mine = range(len(task.paths))[worker :: task.workers]
     rng = np.random.default_rng(SEED + worker)
     globals()["_barrier"].wait()
     begin = time.monotonic()
-    readers = [
-        ArrayRecordReader(task.paths[index], "readahead_buffer_size:0", file_reader_buffer_size=8 * 1024)
-        for index in mine
-    ]
+    readers = _readers(task.paths[worker :: task.workers])
     identities: list[int] = []
     clock = _Clock(task, task.records // task.workers, time.process_time)
     while not clock.is_over:
@@ -167,6 +161,12 @@ def _read_raw(task: Task, worker: int) -> dict[str, Any]:
         "cpu_s": clock.cpu_s,
         "identities": identities,
     }
+
+
+def _readers(paths: Sequence[str]) -> list[Any]:
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    return [ArrayRecordReader(path, "readahead_buffer_size:0", file_reader_buffer_size=8 * 1024) for path in paths]
 
 
 def _raw_batches(task: Task, readers: list[Any], rng: np.random.Generator, clock: _Clock) -> Iterator[list[bytes]]:
@@ -307,12 +307,8 @@ class _ByHand:
     """Reads the records that stand at a block's positions."""
 
     def __init__(self, task: Task) -> None:
-        from array_record.python.array_record_module import ArrayRecordReader
-
         self._task = task
-        self._readers = [
-            ArrayRecordReader(path, "readahead_buffer_size:0", file_reader_buffer_size=8 * 1024) for path in task.paths
-        ]
+        self._readers = _readers(task.paths)
         self._starts = np.cumsum([0, *(reader.num_records() for reader in self._readers)])
         self._epoch = -1
 

@@ -84,6 +84,11 @@ def _read(dataset: Any, chunk: int, *, shuffle: bool) -> int:
 
 
 def _stream(kind: str, rows: int, directory: Path) -> Any:
+    return datasets.load_dataset("parquet", data_files=written(kind, rows, directory), split="train", streaming=True)
+
+
+def written(kind: str, rows: int, directory: Path) -> list[str]:
+    """The paths of its shards. rows: in each of small ones."""
     paths = []
     for shard in range(SHARDS):
         rng = np.random.default_rng(shard)
@@ -95,7 +100,7 @@ def _stream(kind: str, rows: int, directory: Path) -> Any:
             tokens = rng.integers(0, 50_000, (max(1, rows // 25), 1024), np.int32)
             lists = pa.ListArray.from_arrays(np.arange(len(tokens) + 1, dtype=np.int32) * 1024, tokens.reshape(-1))
             pq.write_table(pa.table({"tokens": lists}), paths[-1], row_group_size=1000)
-    return datasets.load_dataset("parquet", data_files=paths, split="train", streaming=True)
+    return paths
 
 
 if __name__ == "__main__":

@@ -20,9 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import datasets
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import (
@@ -32,11 +29,11 @@ from datarax_ray.sources import (
     ParquetSource,
     ParquetSourceConfig,
 )
+from tests.benchmarks.hf_streams import SHARDS, written
 
 WEIGHTS = (3, 1)
 BATCH = 1024
-SHARDS = 4  # files of each
-ENOUGH = 50  # batches of `datasets`, which takes fifty times as long for one
+ENOUGH = 50  # batches of `datasets`, which takes 200 times as long to interleave one
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
@@ -112,18 +109,10 @@ def _indexed(paths: list[str]) -> ParquetSource:
 
 
 def _written(directory: Path, rows: int) -> tuple[list[str], list[str]]:
-    return _one(directory / "first", rows, 0), _one(directory / "second", rows, 1)
-
-
-def _one(directory: Path, rows: int, seed: int) -> list[str]:
-    directory.mkdir()
-    rng, paths = np.random.default_rng(seed), []
-    for shard in range(SHARDS):
-        paths.append(str(directory / f"{shard}.parquet"))
-        count = rows // SHARDS
-        columns = {"a": rng.integers(0, 9, count), "b": rng.random(count), "c": rng.integers(0, 9, count, np.int32)}
-        pq.write_table(pa.table(columns), paths[-1], row_group_size=20_000)
-    return paths
+    first, second = directory / "first", directory / "second"
+    for each in (first, second):
+        each.mkdir()
+    return written("small", rows // SHARDS, first), written("small", rows // SHARDS, second)
 
 
 if __name__ == "__main__":
