@@ -17,10 +17,8 @@ def environment(columns: int = 300, ray_address: str = "local") -> dict[str, str
     """As it is, with a screen so wide that no message is wrapped.
 
     RAY_ADDRESS: a run must not join a Ray that somebody else has on this host, which "auto" would find.
-    RAY_AUTH_TOKEN: what Ray wrote to this user's home before may be open to others, and a run would warn of it.
     """
-    ours = {"COLUMNS": str(columns), "TERM": "dumb", "RAY_ADDRESS": ray_address}
-    return os.environ | ours | {"RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+    return os.environ | {"COLUMNS": str(columns), "TERM": "dumb", "RAY_ADDRESS": ray_address}
 
 
 @pytest.fixture(scope="module")
