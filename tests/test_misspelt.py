@@ -1,6 +1,7 @@
 """What people misspell: each argument of each public name, and the answer that they get."""
 
 import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,32 @@ def test_a_name_that_is_like_none_is_answered_with_all() -> None:
 def test_what_a_source_takes_is_told_to_its_config_and_the_other_way_round() -> None:
     with pytest.raises(TypeError, match=r"ParquetSourceConfig takes no argument 'columns'\. ParquetSource takes it"):
         datarax_ray.ParquetSourceConfig(columns=["x"])  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"'fill_nulls'\. A source's own config takes it \(CSVSourceConfig, .*\)"):
+    with pytest.raises(
+        TypeError, match=r"'fill_nulls'\. CSVSource\(CSVSourceConfig\(fill_nulls=\.\.\.\), \.\.\.\) takes it"
+    ):
         datarax_ray.load("data/*.parquet", fill_nulls={})  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"CSVSource takes no argument 'column_types'\. CSVSourceConfig takes it"):
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})  # type: ignore[call-arg]
+
+
+def test_what_sources_take_is_told_to_load_with_calls_that_there_are() -> None:
+    with pytest.raises(TypeError) as raised:
+        datarax_ray.load("imagefolder:images", on_error="skip")  # type: ignore[call-arg]
+    names = re.findall(r"\w+Source(?:Module|Config)?\b", str(raised.value))
+    assert names[:2] == ["ArrayRecordSourceModule", "ArrayRecordSourceConfig"]
+    assert "RandomAccessSource" in names
+    assert not [name for name in names if not hasattr(datarax_ray, name)]
+    with pytest.raises(
+        TypeError, match=r"ParquetSource\(ParquetSourceConfig\(fill_nulls=\.\.\.\), \.\.\., columns=\.\.\.\)"
+    ):
+        datarax_ray.load("x.parquet", columns=["x"], fill_nulls={})  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["columns", "exclude_columns"])
+def test_what_parquet_alone_takes_is_done_to_text_in_a_transform(name: str) -> None:
+    for called in (datarax_ray.CSVSource, datarax_ray.CSVSourceConfig, datarax_ray.JSONLinesSource):
+        with pytest.raises(TypeError, match=rf"no argument '{name}'\. All fields are read; keep some in a transform: "):
+            called(**{name: ["x"]})  # type: ignore[arg-type]
 
 
 def test_what_would_do_the_opposite_is_not_proposed() -> None:

@@ -118,20 +118,34 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
     known = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     if unknown := [name for name in given if name not in known]:
         near = [name for name in known if not name.startswith("exclude_") or any("excl" in each for each in unknown)]
-        remedy = _taken_beside(called, unknown) or nearest(unknown, near) or f" It takes {', '.join(known) or 'none'}"
+        told = [text for name, text in getattr(called, "instead_of", {}).items() if name in unknown]
+        remedy = f" {told[0]}" if told else _taken_beside(called, unknown) or nearest(unknown, near)
+        remedy = remedy or f" It takes {', '.join(known) or 'none'}"
         raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
 
 
 def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
     """Of a source, which of these its config takes, and the other way round, with a space before it; "" for none. Of a
-    function that makes sources, which of their configs take them all.
+    function that makes sources, which of them take them all, with the first one's call.
     """
     scope = vars(sys.modules[called.__module__])
     if not inspect.isclass(called):
-        configs = {name: value for name, value in scope.items() if name.endswith("SourceConfig")}
-        takers = [name for name, config in configs.items() if {*names} <= {*inspect.signature(config).parameters}]
-        example = f": {takers[0].removesuffix('Config')}({takers[0]}(...), ...)" if takers else ""
-        return f" A source's own config takes it ({', '.join(takers)}){example}" if takers else ""
+        takers = {}
+        for config in [value for name, value in scope.items() if name.endswith("SourceConfig")]:
+            about = config.__name__.removesuffix("Config")
+            source = scope[about] if about in scope else scope[f"{about}Module"]
+            by_config, by_source = (
+                [name for name in names if name in inspect.signature(each).parameters] for each in (config, source)
+            )
+            if {*by_config, *by_source} == {*names}:
+                given = ", ".join(f"{name}=..." for name in by_config) or "..."
+                more = "".join(f", {name}=..." for name in by_source if name not in by_config)
+                takers[source.__name__] = f"{source.__name__}({config.__name__}({given}), ...{more})"
+        if not takers:
+            return ""
+        (_, call), *others = takers.items()
+        also = f", and so {'do' if len(others) > 1 else 'does'} {', '.join(name for name, _ in others)}"
+        return f" {call} takes it" + f"{also}; print({called.__name__}(...)) says which it is here" * bool(others)
     about = called.__name__.removesuffix("Config").removesuffix("Module")
     for other in (scope.get(about + suffix) for suffix in ("Config", "", "Module")):
         if inspect.isclass(other) and other is not called:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import nnx
 
@@ -15,11 +15,16 @@ from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
+# Of a row of text all is parsed: there is nothing to spare by reading less.
+_ALL_FIELDS = "All fields are read; keep some in a transform: transforms=[lambda element: {'x': element['x']}]"
+_INSTEAD_OF = {"columns": _ALL_FIELDS, "exclude_columns": _ALL_FIELDS}
+
 
 @dataclass(frozen=True, kw_only=True)
 class _TextConfig(RowGroupsConfig):
     """What both kinds of text share."""
 
+    instead_of: ClassVar[Mapping[str, str]] = _INSTEAD_OF
     column_types: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +85,8 @@ class CSVSourceConfig(_TextConfig):
 
 class _TextSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The rows of text files; see CSVSource and JSONLinesSource, which differ in their configs."""
+
+    instead_of: ClassVar[Mapping[str, str]] = _INSTEAD_OF
 
     def __init__(
         self,
