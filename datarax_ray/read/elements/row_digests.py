@@ -109,12 +109,14 @@ def _encoded(value: Any) -> bytes:
         data = value.encode("utf-8", "surrogatepass")
     elif isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
-    elif isinstance(value, np.ndarray | np.generic) and value.dtype != object and value.dtype.char not in "gG":
+    elif isinstance(value, np.ndarray | np.generic) and _says_all(value.dtype):
         data = f"{value.dtype.str}{value.shape}".encode() + np.ascontiguousarray(value).tobytes()
     elif isinstance(value, Mapping):
         data = _together([part for pair in value.items() for part in pair])
     elif isinstance(value, list | tuple):
         data = repr(value).encode() if _NUMBERS.issuperset(map(type, value)) else _together(value)
+    elif isinstance(value, np.ndarray | np.void) and value.dtype.names:
+        data = _together([part for name in value.dtype.names for part in (name, value[name])])
     elif isinstance(value, np.ndarray):
         data = _together([value.shape, *value.flat])
     elif isinstance(value, set | frozenset):
@@ -127,6 +129,15 @@ def _encoded(value: Any) -> bytes:
             "it; make numbers, text or bytes of it in a transform, or leave out digest=True"
         )
     return f"{type(value).__name__}:{len(data)}:".encode() + data
+
+
+def _says_all(dtype: np.dtype) -> bool:
+    """Whether the bytes of an array are its values: no addresses, and nothing that stands between fields or numbers."""
+    base = dtype.base  # of a subarray
+    if base.names is None:
+        return base.char not in "OgGT"
+    kinds = [base[name] for name in base.names]
+    return sum(kind.itemsize for kind in kinds) == base.itemsize and all(map(_says_all, kinds))
 
 
 def _together(values: Sequence[Any]) -> bytes:
