@@ -46,6 +46,15 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
     }
 
 
+def _of_fields(one: str, arguments: str) -> tuple[str, str]:
+    """What is said of the fields of elements: of files that may be the same, by what the source is told of them."""
+    return (
+        "the remaining elements would have other fields, or of other types",
+        f"Set the old {arguments}, or pass allow_drift=('files.{one}',) if the change is meant; where none of these "
+        "changed, point the source to the original files.",
+    )
+
+
 _NEW_RUN = "Set the old value, or start a new run."
 _ON_PURPOSE = "Set the old value, or pass allow_drift=('{}',) to {} on purpose."
 _ORDER = ("records would be repeated and others never seen", _NEW_RUN)
@@ -54,6 +63,14 @@ _REMAINDER = "the last batch would be another"
 # For each setting: what would follow from going on, and what to do. A prefix covers what lies under it.
 _CONSEQUENCES = {
     "files": ("resuming would skip or repeat records", "Point the source to the original files, or start a new run."),
+    "files.schema": _of_fields("schema", "columns= or exclude_columns=, or column_types=, column_names= or delimiter="),
+    "files.columns": _of_fields("columns", "columns=, column_types= or fill_nulls="),
+    "files.lists": _of_fields("lists", "columns=, exclude_columns= or fill_nulls="),
+    "files.fill_nulls": (
+        "the remaining elements would have other values in place of nulls",
+        "Set the old fill_nulls= of the source's config, or pass allow_drift=('files.fill_nulls',) if the change is "
+        "meant.",
+    ),
     "order": _ORDER,
     "order.num_epochs": ("the stream would end elsewhere", _ON_PURPOSE.format("order.num_epochs", "end it there")),
     "mixture": _ORDER,

@@ -9,7 +9,8 @@ import pytest
 from datarax_ray.plan.fingerprint import DriftError, check_drift, digest, without_later
 
 SETTINGS = {
-    "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"},
+    "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"}
+    | dict.fromkeys(["schema", "columns", "lists", "fill_nulls"], "cc"),
     "order": {"shuffle": "global", "seed": 42, "num_epochs": 3, "rounds": 8},
     "transforms": {"names": ["decode"], "digest": "bb"},
     "on_error": "raise",
@@ -17,6 +18,14 @@ SETTINGS = {
     "drop_remainder": False,
 }
 CHANGES = [
+    (
+        "files.schema",
+        "cd",
+        "other fields, or of other types. Set the old columns= or exclude_columns=, or column_types=",
+    ),
+    ("files.columns", "cd", "Set the old columns=, column_types= or fill_nulls="),
+    ("files.lists", "cd", "pass allow_drift=('files.lists',) if the change is meant"),
+    ("files.fill_nulls", "cd", "other values in place of nulls. Set the old fill_nulls= of the source's config"),
     ("files.num_files", 5, "resuming would skip or repeat records"),
     ("files.num_records", 121, "resuming would skip or repeat records"),
     ("files.nbytes", 9001, "Point the source to the original files"),
