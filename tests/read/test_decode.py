@@ -584,7 +584,7 @@ print(json.dumps(found))
 def test_image_that_is_not_there_or_not_bytes_is_refused():
     with pytest.raises(ValueError, match="there is no field 'image'; the element has 'img'"):
         DecodeImage().map({"img": b""})
-    with pytest.raises(ValueError, match="this one is a ndarray; is it decoded already"):
+    with pytest.raises(ValueError, match=r"this one is a ndarray; is it decoded already.* cv2\.resize\(image, "):
         DecodeImage().map({"image": PIXELS})
 
 
@@ -646,6 +646,8 @@ def test_padding_fits_jax_dtypes():
         (PadTo({"x": 2}), {"b": 1, "a": 2}, "there is no field 'x'; the element has 'a', 'b'"),
         (PadTo({"x": 2}), {"x": np.zeros(3)}, r"'x' has shape \(3,\), longer than \(2,\).*truncate=True"),
         (PadTo({"x": 2}), {"x": [1]}, "'x' is a list, which has no numeric dtype.*dtype='int32'"),
+        (PadTo({"x": 2}), {"x": None}, r"'x' is null, .* by fill_nulls=\{'x': \[\]\} of the source"),
+        (PadTo({"x": 2}, dtype="int32"), {"x": None}, r"'x' is null, .* by fill_nulls=\{'x': \[\]\} of the source"),
         (PadTo({"x": 2}), {"x": np.array(["a"])}, "'x' is a ndarray, which has no numeric dtype"),
         (PadTo({"x": (2, 2)}), {"x": np.zeros(2)}, r"'x' has shape \(2,\), and PadTo has 2 lengths"),
         (PadTo({"x": 2}, dtype="int8"), {"x": [200]}, "'x' holds 200, which int8 would change to -56"),

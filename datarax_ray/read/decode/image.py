@@ -75,11 +75,13 @@ def _checked_shape(shape: tuple[Any, ...]) -> Any:
 
 def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
     cv2 = _opencv()
-    if not isinstance(encoded, bytes | bytearray | memoryview):
-        raise ValueError(
-            f"an encoded image is bytes, and this one is a {type(encoded).__name__}; is it decoded already?"
-        )
     height, width, num_channels = shape or (None, None, 3)
+    if not isinstance(encoded, bytes | bytearray | memoryview):
+        size = "(width, height)" if height is None else f"({width}, {height})"
+        raise ValueError(
+            f"an encoded image is bytes, and this one is a {type(encoded).__name__}; is it decoded already, as an "
+            f"ImageFolder's are? Leave DecodeImage out then, and resize in a transform: cv2.resize(image, {size})"
+        )
     image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
     if height is not None and width is not None and image.shape[:2] != (height, width):
         grows = height > image.shape[0] or width > image.shape[1]

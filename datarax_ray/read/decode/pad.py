@@ -98,6 +98,12 @@ class PadTo(NamedArguments):
         return filled, mask
 
     def _array(self, name: str, value: Any) -> npt.NDArray[Any]:
+        if value is None:
+            raise ValueError(
+                f"field {name!r} is null, which has no length to pad. Have an empty list in its place, by "
+                f"fill_nulls={{{name!r}: []}} of the source's config where it takes that, or leave such elements out "
+                "in a filter"
+            )
         if self.dtype is not None:
             return exact_array(value, self.dtype, name)
         if isinstance(value, np.ndarray | np.generic) and is_number(value.dtype):
