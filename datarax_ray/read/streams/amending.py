@@ -6,6 +6,7 @@ positions those that stand there.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -117,14 +118,16 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
         )
     path, first = asked["path"], int(asked["start"])
     last = int(asked["stop"] or first + 1)
-    found = [
-        (record + max(first - index, 0), record + min(last - index, count))
-        for its_path, index, record, count in _runs(stream.locate, 0, stream.order.num_records)
-        if its_path == path or its_path.endswith(f"/{path}")
-    ]
+    runs = list(_runs(stream.locate, 0, stream.order.num_records))
+    of_file = [run for run in runs if run[0] == path or run[0].endswith(f"/{path}")]
+    found = [(record + max(first - index, 0), record + min(last - index, count)) for _, index, record, count in of_file]
     found = [(start, stop) for start, stop in found if start < stop]
     if (count := sum(stop - start for start, stop in found)) < last - first or not found:
-        raise ValueError(f"{name}: the source has {count} of the {max(0, last - first)} records of this name")
+        names = sorted({os.path.basename(run[0]) for run in runs})
+        remedy = f" Its files are {shown(names)}; `locate` tells what fed a batch"
+        if of_file:
+            remedy = f" The last of that file is [{max(index + size for _, index, _, size in of_file) - 1}]"
+        raise ValueError(f"{name}: the source has {count} of the {max(0, last - first)} records of this name.{remedy}")
     return found
 
 
