@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from datarax_ray.plan.arguments import nearest
+
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
 
@@ -59,10 +61,34 @@ def _named(target: str, kind: str) -> Any:
         raise
     found = getattr(module, name, None)
     if found is None:
-        have = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
-        raise ValueError(f"{where} has no {name}; it has {have or 'no functions'}")
-    is_one = not inspect.isclass(found) and (hasattr(found, "describe") or hasattr(found, "source"))
-    return found() if callable(found) and not is_one else found
+        have = [key for key, value in vars(module).items() if not key.startswith("_") and _is_of(module, value)]
+        raise ValueError(
+            f"{where} has no {name}; it has {', '.join(have) or 'no functions'}.{nearest([name], vars(module))}"
+        )
+    if not callable(found) or _is_one(found):
+        return found
+    wanted = [each.name for each in inspect.signature(found).parameters.values() if _is_wanted(each)]
+    if wanted:
+        raise ValueError(
+            f"{target} is called without arguments, and it wants {', '.join(wanted)}; give them defaults, or name a "
+            "function that calls it with yours"
+        )
+    return found()
+
+
+def _is_one(value: Any) -> bool:
+    """Whether it is a source or pipeline, and not what makes one."""
+    return not inspect.isclass(value) and (hasattr(value, "describe") or hasattr(value, "source"))
+
+
+def _is_of(module: ModuleType, value: Any) -> bool:
+    """Whether a name of the module may be meant: what it imports is mostly something else."""
+    return _is_one(value) or (callable(value) and getattr(value, "__module__", None) == module.__name__)
+
+
+def _is_wanted(parameter: inspect.Parameter) -> bool:
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and parameter.kind not in variadic
 
 
 def names_a_pipeline(target: str) -> bool:
