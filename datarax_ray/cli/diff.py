@@ -42,7 +42,8 @@ def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, 
         with pipeline_of(first) as one, pipeline_of(second) as other:
             verdict = _of_pipelines(one, other, steps)
     if as_json:
-        out.print_json(json.dumps({"equal": verdict.is_equal} | verdict.found))
+        reason = {"reason": " ".join(verdict.said)} if verdict.is_equal is None else {}
+        out.print_json(json.dumps({"equal": verdict.is_equal} | reason | verdict.found))
     else:
         for line in verdict.said:
             out.print(line, soft_wrap=True, markup=False)

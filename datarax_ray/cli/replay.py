@@ -101,9 +101,10 @@ def replay(
     finally:
         scratch.unlink(missing_ok=True)
     if as_json:
-        out.print_json(data={"output": str(output), "num_batches": count})
+        out.print_json(data={"output": str(output), "num_batches": count, "steps": [first, first + count]})
     else:
-        out.print(f"wrote {count} batches to {output}", soft_wrap=True)
+        end = "" if first + count == stop else f"; the stream ended at {first + count}, before {stop}"
+        out.print(f"wrote {count} batches to {output}{end}", soft_wrap=True)
 
 
 Batches = Iterator[tuple[int, Any]]

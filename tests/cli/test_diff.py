@@ -129,6 +129,7 @@ def test_states_at_no_common_place_tell_nothing(train: str, tmp_path: Path) -> N
     status, text, found = told(one, other)
     assert (status, found["equal"]) == (2, None)
     assert "no state of one run stands where a state of the other does, with a digest" in text
+    assert found["reason"] == text.strip()
 
 
 @pytest.mark.parametrize("target", ["make", "packed"])

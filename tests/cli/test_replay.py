@@ -129,7 +129,7 @@ def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: st
         batches = [{name: np.asarray(column) for name, column in batch.items()} for batch in pipeline]
     out, path = console(), tmp_path / f"found{suffix}"
     replay(f"{train}:numbers", 12, 20, path, None, out)
-    assert "wrote 2 batches" in printed(out)
+    assert f"wrote 2 batches to {path}; the stream ended at 14, before 20" in printed(out)
     assert [file.name for file in tmp_path.iterdir() if "found" in file.name] == [path.name]
     if suffix == ".npz":
         with np.load(path) as held:
@@ -179,7 +179,9 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: P
     ("name", "error", "message"),
     [
         ("{train}", ValueError, "names no pipeline; write train.py:make_pipeline"),
-        ("{train}:absent", ValueError, "has no absent; it has .*make"),
+        ("{train}:absent", ValueError, r"has no absent; it has Settings, helper, element, make, digested, [a-z, ]+\.$"),
+        ("{train}:digestde", ValueError, "it has .* Did you mean 'digested'?"),
+        ("{train}:element", ValueError, "own_train.py:element is called without arguments, and it wants index; give"),
         ("{train}:nothing", ValueError, "is a int; it must be a Pipeline"),
         ("absent.py:make", FileNotFoundError, "absent.py: there is no such file"),
         ("no_such_package:make", ModuleNotFoundError, "no_such_package"),
