@@ -18,6 +18,7 @@ from datarax_ray.read.identity.held_values import held_values
 from datarax_ray.read.identity.module_values import TooLargeError, module_values, script_values
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
+from datarax_ray.read.identity.watched import Watched
 from datarax_ray.read.stream import Stream
 
 # Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
@@ -47,8 +48,8 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
             pickler.imported, pickler.carried, by_value, lambda value, most: _pickled(value, modules, most)[1]
         )
         imports = dict.fromkeys(map(module_of, pickler.imported))
-        script = script_values(pickler.carried, by_value)
-        code = code_of(modules, values, tuple(imports), script, held_values(pickler.owners))
+        script = script_values(pickler.carried, ("__main__", *by_value))  # that travels with them
+        code = code_of(modules, values, tuple(imports), Watched(script, held_values(pickler.owners)))
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code
         return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code

@@ -44,6 +44,7 @@ from datarax_ray.plan.homes import HomeQuorum, Homes
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
 from datarax_ray.read.identity.same_code import OtherCodeError
+from datarax_ray.read.identity.watched import Watched
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -93,7 +94,7 @@ class RayPool(Pool):
         settings = description.settings()
         identity = digest([settings, self._code.digests])
         makings = Makings.of(settings, self._code.read, self._code.looks) if options.name is not None else None
-        sent = replace(self._code, script={}, held=())
+        sent = replace(self._code, watched=Watched())
         sent = sent if sent.nbytes <= _MAX_SENT_NBYTES else ray.put(sent)
         self._set = ActorSet(num_actors, options, identity, sent, is_managed=description.is_managed)
         self._lock = self._set.lock

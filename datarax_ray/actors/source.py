@@ -116,6 +116,8 @@ class RaySource(NamedArguments, Source, Closing):
             request_timeout_s,
             thresholds or Thresholds(),
         )
+        if callable(check := getattr(source, "check_unchanged", None)):
+            check()  # actors get the transforms as they are now, and states say what they were
         description = source.describe()
         homes = getattr(description, "homes", None)
         nodes = () if homes is None else homes.all_nodes

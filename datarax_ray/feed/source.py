@@ -20,6 +20,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
+from datarax_ray.read.identity.watched import Watched
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream
 
@@ -44,6 +45,9 @@ class Source(Uncopied):
         self.description = description
         self.skip_options = skip_options
         self._pool = pool or LocalPool(description)
+        # of a pool's transforms the pool knows, which has them as they were
+        self._watched = Watched() if pool else Watched.of(_transforms(description))
+        self._is_unread = True
         self._consumer = Consumer(skip_options)
 
     @property
@@ -147,7 +151,11 @@ class Source(Uncopied):
         return spec(first.columns)
 
     def get_state(self) -> dict[str, Any]:
-        """Position and settings, in plain values: under 4 KB whatever the dataset."""
+        """Position and settings, in plain values: under 4 KB whatever the dataset.
+
+        Raises: ValueError where the transforms here hold or read other values than when this was made.
+        """
+        self.check_unchanged()
         return self.state.to_json(self.description.settings())
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
@@ -164,12 +172,21 @@ class Source(Uncopied):
         """
         self._consumer.go_to(Consumed(position if isinstance(position, StreamState) else self.state.moved(position)))
 
+    def check_unchanged(self) -> None:
+        """Raise ValueError where what is read here is no longer what the state says; see Watched."""
+        self._watched.check()
+
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""
         self._consumer.end(then=self.description.close)
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
-        """The options with what this source says of reading ahead."""
+        """The options with what this source says of reading ahead, as a stream begins.
+
+        Raises: ValueError where the program has set something anew that decides what is read.
+        """
+        self._watched.check(is_unread=self._is_unread)
+        self._is_unread = False
         return options
 
     # Neither of what these make holds the source: one that is dropped ends at once, and its pool with it.
@@ -181,6 +198,12 @@ class Source(Uncopied):
     def _elements(self, consumed: Consumed) -> Reading:
         many, one = (self._bounded(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
+
+
+def _transforms(description: Stream) -> list[Any]:
+    """Those of a stream, and of a mixture's components."""
+    parts = getattr(description, "components", (description,))
+    return [transform for part in parts for transform in getattr(part, "transforms", ())]
 
 
 class _Iterator:

@@ -152,14 +152,14 @@ class DataValue:
             return cls(read_digests(value, module)[0], shown(shortened(value)), is_table)
 
 
-def script_values(carried: Iterable[Any], by_value: Collection[str]) -> dict[tuple[str, str], DataValue]:
-    """The data that travels with code of the script, by module and name; of large arrays nothing.
+def script_values(code: Iterable[Any], modules: Collection[str] | None = None) -> dict[tuple[str, str], DataValue]:
+    """The data that functions and classes read in users' modules, by module and name; of large arrays nothing.
 
-    carried, by_value: see module_values.
+    modules: in these alone.
     """
     with PARSING:
-        places = [*filter(None, map(_place, sorted(read_of_modules(carried))))]
-    found = {place: script_value(*place) for place in places if place[0] in ("__main__", *by_value)}
+        places = [*filter(None, map(_place, sorted(read_of_modules(code))))]
+    found = {place: script_value(*place) for place in places if modules is None or place[0] in modules}
     return {place: value for place, value in found.items() if value is not None}
 
 

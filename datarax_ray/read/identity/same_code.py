@@ -21,14 +21,13 @@ from pathlib import Path
 
 import datarax_ray
 from datarax_ray.read.identity.code import imported_names, source_digest
-from datarax_ray.read.identity.held_values import HeldValue
-from datarax_ray.read.identity.module_values import DataValue, ModuleValue, script_value, set_values
+from datarax_ray.read.identity.module_values import ModuleValue, set_values
 from datarax_ray.read.identity.referenced_globals import asked, is_users_file
+from datarax_ray.read.identity.watched import MAX_LOOKED_AT_NBYTES, Watched
 
 logger = logging.getLogger("datarax_ray")
 
 _OWN = datarax_ray.__name__
-_MAX_LOOKED_AT_NBYTES = 2**20  # by each stream that begins: some 10 ms
 _MAX_MODULES = 500  # far more than transforms import
 
 
@@ -40,15 +39,14 @@ class OtherCodeError(RuntimeError):
 class Code:
     """What a description imports. each: digest and file of this package, of the users' modules that the description
     names, and of those that these import, by name. values: what its code reads there, as the driver has it. imports:
-    what unpickling it imports, in turn. script: data of the script that travels with its functions, by module and name,
-    to say in what two programs differ, and what was set since. held: data of objects that travel, for the latter.
+    what unpickling it imports, in turn. watched: data that travels with it, to say what was set since, and that of the
+    script in what two programs differ.
     """
 
     each: dict[str, tuple[str, str]]
     values: tuple[ModuleValue, ...] = ()
     imports: tuple[str, ...] = ()
-    script: dict[tuple[str, str], DataValue] = field(default_factory=dict)
-    held: tuple[HeldValue, ...] = ()
+    watched: Watched = field(default_factory=Watched)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -59,13 +57,13 @@ class Code:
     @property
     def read(self) -> dict[str, str]:
         """The same by the names that people know, with what it reads of the script."""
-        script = {".".join(place): value.digest for place, value in self.script.items()}
+        script = {".".join(place): value.digest for place, value in self.watched.script.items()}
         return {name.replace(":", "."): found for name, found in self.digests.items()} | script
 
     @property
     def looks(self) -> dict[str, str]:
         """What is read, for people, by these names."""
-        script = {".".join(place): value.look for place, value in self.script.items()}
+        script = {".".join(place): value.look for place, value in self.watched.script.items()}
         return {f"{value.module}.{value.name}": value.look for value in self.values if value.digest} | script
 
     @property
@@ -100,19 +98,12 @@ class Code:
         or object is told alone, as it may be a cache, unless it is among `told`; and nothing of a large one, at which
         looking takes long.
         """
-        changed = {
-            f"{value.module}.{value.name}": (value.look, value.look_here, value.may_be_cache)
+        changed = [
+            (f"{value.module}.{value.name}", value.look, value.look_here, value.may_be_cache)
             for value in self.values
-            if value.digest and value.nbytes <= _MAX_LOOKED_AT_NBYTES and not value.is_here
-        }
-        for (module, name), value in self.script.items():
-            here = script_value(module, name, _MAX_LOOKED_AT_NBYTES)
-            if here is not None and here.digest != value.digest:
-                changed[f"{module}.{name}"] = value.look, here.look, here.is_table
-        for held in self.held:
-            if (here := held.here) is not None and here.digest != held.was.digest:
-                changed[held.label] = held.was.look, here.look, held.may_be_scratch
-        for name, (look, look_here, may_be_cache) in changed.items():
+            if value.digest and value.nbytes <= MAX_LOOKED_AT_NBYTES and not value.is_here
+        ]
+        for name, look, look_here, may_be_cache in [*changed, *self.watched.changed()]:
             said = (
                 f"{name} was {look} when the RaySource was made, and its actors have "
                 f"that; it is {look_here} now, with which one process would give other data. Set it before "
@@ -148,8 +139,7 @@ def code_of(
     names: Iterable[str],
     values: tuple[ModuleValue, ...] = (),
     imports: tuple[str, ...] = (),
-    script: dict[tuple[str, str], DataValue] | None = None,
-    held: tuple[HeldValue, ...] = (),
+    watched: Watched | None = None,
 ) -> Code:
     """The code of this package, of the users' modules among these, and of those of users' that they import."""
     own = _find(_OWN)
@@ -165,9 +155,8 @@ def code_of(
         if is_users_file(module.file):
             found[name] = module
             waiting += imported_names(module.text, module.package)
-    return Code(
-        {name: (module.digest, module.file) for name, module in found.items()}, values, imports, script or {}, held
-    )
+    each = {name: (module.digest, module.file) for name, module in found.items()}
+    return Code(each, values, imports, watched or Watched())
 
 
 def _find(name: str) -> _Module | None:

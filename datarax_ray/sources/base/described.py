@@ -85,6 +85,10 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
         """What whoever consumes it does about the records that on_error leaves out."""
         return self._source.skip_options
 
+    def check_unchanged(self) -> None:
+        """Raise ValueError where its transforms hold or read other values than when it was made."""
+        self._source.check_unchanged()
+
     def batches(
         self, start: int | StreamState, options: StreamOptions
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:

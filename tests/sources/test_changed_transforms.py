@@ -1,0 +1,115 @@
+"""What decides the elements, set anew once a source is made: its state says what it was, so it is an error."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datarax_ray import MixtureSource, RandomAccessSource, RandomAccessSourceConfig, RaySource
+
+SCALE = 2
+TABLE = {"scale": 2}
+COUNTS = {"calls": 0}
+
+
+class Times:
+    def __init__(self, by: Any) -> None:
+        self.by = by
+        self.last: Any = None
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        self.last = element  # its own doing
+        return {"id": element["id"] * self.by}
+
+
+class Tells:
+    """Says itself what decides its elements."""
+
+    def __init__(self) -> None:
+        self.note = 0
+
+    def fingerprint(self) -> str:
+        return "tells"
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return element
+
+
+def by_scale(element: dict[str, Any]) -> dict[str, Any]:
+    return {"id": element["id"] * SCALE}
+
+
+def by_table(element: dict[str, Any]) -> dict[str, Any]:
+    return {"id": element["id"] * TABLE["scale"]}
+
+
+def counted(element: dict[str, Any]) -> dict[str, Any]:
+    COUNTS["calls"] += 1
+    return element
+
+
+def times(by: int, element: dict[str, Any]) -> dict[str, Any]:
+    return {"id": element["id"] * by}
+
+
+def source(*transforms: Any) -> RandomAccessSource:
+    return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"id": np.arange(40)}, transforms=transforms)
+
+
+def mixture(*transforms: Any) -> MixtureSource:
+    return MixtureSource([source(*transforms), source()])
+
+
+@pytest.mark.parametrize("make", [source, mixture])
+def test_an_attribute_is_told_at_the_first_batch(make: Callable[..., Any]) -> None:
+    changed = Times(2)
+    stream = make(changed)
+    changed.by = 3
+    with pytest.raises(ValueError, match="by of a Times was 2 when the source was made, .* it is 3 now"):
+        stream.get_batch(4)
+    changed.by = 2
+    assert len(stream.get_batch(4)["id"]) == 4
+
+
+def test_it_is_told_before_a_state_is_taken_and_by_who_sends_it_to_actors() -> None:
+    changed = Times(2)
+    stream = source(changed)
+    stream.get_batch(4)
+    changed.by = 3
+    with pytest.raises(ValueError, match="by of a Times"):
+        stream.get_state()
+    with pytest.raises(ValueError, match="by of a Times"):
+        RaySource(stream, num_actors=1)
+
+
+def test_so_is_what_functions_read_and_hold(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    stream, tabled = source(by_scale), source(by_table)
+    monkeypatch.setattr(f"{__name__}.SCALE", 3)
+    monkeypatch.setitem(TABLE, "scale", 3)
+    with pytest.raises(ValueError, match=r"test_changed_transforms\.SCALE was 2"):
+        stream.get_batch(4)
+    tabled.get_batch(4)  # the code might have filled it
+    assert "test_changed_transforms.TABLE was {'scale': 2}" in caplog.text
+
+
+def test_so_is_what_a_bound_method_and_a_partial_hold() -> None:
+    one, other = Times(2), Times(2)
+    streams = [source(functools.partial(times, 2), one.map), source(functools.partial(other.map))]
+    one.by = other.by = 3
+    for stream in streams:
+        with pytest.raises(ValueError, match="by of a Times was 2"):
+            stream.get_batch(4)
+
+
+def test_what_the_code_does_itself_or_answers_for_is_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    tells = Tells()
+    stream = source(Times(2), counted, tells)
+    tells.note = 1
+    for _ in range(3):
+        stream.get_batch(4)
+        stream.get_state()
+    assert "when the source was made" not in caplog.text
