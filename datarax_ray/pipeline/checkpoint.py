@@ -17,7 +17,7 @@ from etils import epath
 
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.plan.arguments import NamedArguments, named_arguments
-from datarax_ray.plan.fingerprint import VERSION, digest
+from datarax_ray.plan.fingerprint import VERSION, DriftError, check_drift, digest
 from datarax_ray.plan.rolling_digest import RollingDigest, added
 
 logger = logging.getLogger("datarax_ray")
@@ -33,16 +33,19 @@ class PipelineHandler(ocp.CheckpointHandler):
     """Writes and reads the state of a Pipeline. The state is taken when `save` is called, also by an async manager.
 
     The primary process writes it: the state is the same on all of them, but for a digest, where each has that of its
-    own rows. The others write theirs beside it where they have such a digest, or were amended; and `finalize`, once all
-    have, adds the digests up, and holds the amendments, which must be the same, against one another.
+    own rows. The others write theirs beside it, those that are the same into one file; and `finalize`, once all have,
+    adds the digests up, and holds the rest against one another: trainers that read two streams are told.
     """
 
     def save(self, directory: epath.Path, args: PipelineSave) -> None:
         state, process = args.pipeline.get_state(), jax.process_index()
         if process == 0:
             _write(directory / FILE, state)
-        elif "parts" in state.get("digest", {}) or _amendments(state):
+        elif _has_own(state):
             _write(directory / f"trainer-{process}.json", state)
+        else:
+            state = {name: value for name, value in state.items() if name != "statistics"}
+            _write(directory / f"trainer-{digest(json.loads(json.dumps(state)))}.json", state)
 
     def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
         """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
@@ -61,25 +64,22 @@ class PipelineHandler(ocp.CheckpointHandler):
         return read_state(directory)
 
     def finalize(self, directory: epath.Path) -> None:
-        """Raises: ValueError where trainers were amended in other ways: each would go on with another stream."""
+        """Raises: ValueError where trainers stand at several steps, or read several streams."""
         paths = sorted(directory.glob("trainer-*.json"))
         if not paths or not (directory / FILE).exists():  # on a disk that is another process's alone
             return
         state, others = read_state(directory), [read_state(directory, path.name) for path in paths]
         for path, other in zip(paths, others, strict=True):
-            if (found := _amendments(other)) != (wanted := _amendments(state)):
-                raise ValueError(
-                    f"trainer {path.stem.rpartition('-')[2]} amended the stream by {json.dumps(found)}, and trainer 0 "
-                    f"by {json.dumps(wanted)}: they read two streams, so nothing is saved. Restore a step from before, "
-                    "and call amend in every trainer with the same, at the same step"
-                )
+            _check_same(
+                state, other, f"trainer {path.stem.removeprefix('trainer-')}" if _has_own(other) else "a trainer"
+            )
         told = [each for each in (state, *others) if "digest" in each]
         if len(told) > 1:
             whole = added(RollingDigest.from_json(each["digest"]) for each in told)
-            if whole is None or any(each["position"] != state["position"] for each in told):
+            if whole is None:
                 logger.warning(
                     "the digests of %d trainers do not add up to that of all rows, so the checkpoint has that of one "
-                    "alone: %s. They must begin at one position, and be saved at one step",
+                    "alone: %s. They must begin at one position",
                     len(told),
                     [{name: each[name] for name in ("version", "position", "digest")} for each in told],
                 )
@@ -125,7 +125,7 @@ class PipelineRestore(NamedArguments, ocp.args.CheckpointArgs):
 
 def _check(pipeline: Any) -> None:
     """Said here, where the caller stands: Orbax saves in a thread, and its log of what fails there is forty lines."""
-    if not (callable(getattr(pipeline, "get_state", None)) and callable(getattr(pipeline, "set_state", None))):
+    if not isinstance(pipeline, Pipeline):
         raise TypeError(f"PipelineSave and PipelineRestore take the pipeline itself, got {type(pipeline).__name__}")
 
 
@@ -141,6 +141,33 @@ def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, all
     """Bring a pipeline back to what save_pipeline saved."""
     with ocp.Checkpointer(PipelineHandler()) as checkpointer:
         checkpointer.restore(epath.Path(directory).absolute(), args=PipelineRestore(pipeline, allow_drift))
+
+
+def _has_own(state: dict[str, Any]) -> bool:
+    """Whether it says more than that of another trainer may, or may say something else."""
+    return "parts" in state.get("digest", {}) or bool(_amendments(state))
+
+
+def _check_same(state: dict[str, Any], other: dict[str, Any], who: str) -> None:
+    """Raise ValueError where another trainer's state is not that of trainer 0."""
+    if (found := _amendments(other)) != (wanted := _amendments(state)):
+        raise ValueError(
+            f"{who} amended the stream by {json.dumps(found)}, and trainer 0 by {json.dumps(wanted)}: they read two "
+            "streams, so nothing is saved. Restore a step from before, and call amend in every trainer with the same, "
+            "at the same step"
+        )
+    try:
+        check_drift(state["settings"], other["settings"])
+    except DriftError as error:
+        raise ValueError(
+            f"{who} reads another stream than trainer 0, so nothing is saved; where it says checkpoint, that is "
+            f"trainer 0: {error} Make the same pipeline in every process: it shares the rows out by itself"
+        ) from error
+    if any(other.get(name) != state.get(name) for name in ("position", "rest")):
+        raise ValueError(
+            f"{who} stands at position {other['position']}, and trainer 0 at {state['position']}: the checkpoint "
+            "would be right for one of them, so nothing is saved. Save behind the same batch in every process"
+        )
 
 
 def _amendments(state: dict[str, Any]) -> list[Any]:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from etils import epath
 from flax import nnx
 
 from datarax_ray import Pipeline
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave, restore_pipeline, save_pipeline
+from datarax_ray.pipeline.checkpoint import PipelineHandler
 from datarax_ray.plan.packing import ConcatThenSplit
 from datarax_ray.plan.rolling_digest import RollingDigest, added
 from tests.data import AddNoise
@@ -212,6 +214,39 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
         state = json.loads(saved.read_text())
         assert state.pop("checksum")
         assert json.dumps(state) == want[step], step
+
+
+def test_trainers_that_read_two_streams_or_stand_at_two_steps_save_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jax
+
+    def saved(directory: Path, *states: tuple[int, int]) -> list[str]:
+        """What is saved by so many trainers, each of a seed and behind so many steps."""
+        handler = PipelineHandler()
+        directory.mkdir()
+        for rank, (seed, num_steps) in enumerate(states):
+            monkeypatch.setattr(jax, "process_index", lambda rank=rank: rank)
+            made = pipeline(
+                source_of(AddNoise(), seed=seed), digest=False, process_index=rank, process_count=len(states)
+            )
+            for _ in range(num_steps):
+                made.step()
+            handler.save(epath.Path(directory), PipelineSave(made))
+        handler.finalize(epath.Path(directory))
+        return [path.name for path in directory.iterdir()]
+
+    assert saved(tmp_path / "same", (5, 2), (5, 2), (5, 2)) == ["datarax_ray.json"]
+    with pytest.raises(ValueError, match=r"(?s)a trainer reads another stream than trainer 0.*order\.seed: .* 5, .* 6"):
+        saved(tmp_path / "seeds", (5, 2), (5, 2), (6, 2))
+    with pytest.raises(ValueError, match="a trainer stands at position 36, and trainer 0 at 24"):
+        saved(tmp_path / "steps", (5, 2), (5, 3))
+
+
+def test_a_source_is_no_pipeline() -> None:
+    for take in (PipelineSave, PipelineRestore):
+        with pytest.raises(TypeError, match="take the pipeline itself, got RandomAccessSource"):
+            take(source_of())
 
 
 def test_what_it_was_is_made_once_more_from_a_state() -> None:

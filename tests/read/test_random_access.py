@@ -53,6 +53,11 @@ def test_the_rows_of_tables_are_those_of_what_the_errors_say_to_give() -> None:
         assert {name: rows[name].tolist() for name in rows} == {"x": [7, 5], "t": ["c", "a"]}
 
 
+def test_text_is_no_list_of_its_letters() -> None:
+    with pytest.raises(TypeError, match=r"'data/\*\.parquet' is text, .* of a path load\(path, \.\.\.\) makes"):
+        RandomAccessReader("data/*.parquet")
+
+
 def test_a_dict_of_elements_by_their_numbers_is_refused() -> None:
     with pytest.raises(TypeError, match=r"a dict holds arrays by name, and 0 is no str; .* give a list"):
         ArraysReader({0: "a", 1: "b"})

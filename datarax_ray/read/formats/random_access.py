@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
@@ -66,6 +66,11 @@ class RandomAccessReader:
     broken: type[Exception] = Exception  # whatever else a data source raises for an index is about that index
 
     def __init__(self, data: Any, num_threads: int = 0) -> None:
+        if isinstance(data, str | bytes):
+            raise TypeError(
+                f"{shown(data)} is text, its elements would be letters; of a path load(path, ...) makes the source of "
+                "its format, and of text give a list of its lines, say"
+            )
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise TypeError(
                 f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
