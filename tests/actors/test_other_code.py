@@ -220,7 +220,6 @@ def test_actors_have_what_the_program_sets_in_modules_that_they_import_anew(
         patch.setenv("USERS_DRIVER", "1")
         given: Any = importlib.import_module("users_given")
     config = ArrayRecordSourceConfig(num_epochs=1)
-    source = ArrayRecordSourceModule(config, write_files(tmp_path, (9,)), transforms=[decode, given.Scale()])
     given.FACTOR, given.SIZE = 7, 16 * 1024
     given.args = argparse.Namespace(plus=3)
     given.TABLE["k"] = 5
@@ -232,6 +231,7 @@ def test_actors_have_what_the_program_sets_in_modules_that_they_import_anew(
     given.shift = lambda x: x + 1000 * given.FACTOR
     given.twice = given.times(3)
     given.partly = functools.partial(max, 20_000)
+    source = ArrayRecordSourceModule(config, write_files(tmp_path, (9,)), transforms=[decode, given.Scale()])
     want = list(source.batches(0, StreamOptions(4)))
     with RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 0.1}, chunk_size=4) as distributed:
         got = list(distributed.batches(0, StreamOptions(4)))
