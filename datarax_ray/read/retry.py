@@ -26,8 +26,12 @@ logger = logging.getLogger("datarax_ray")
 
 T = TypeVar("T")
 
-# Half a minute in all: a rate limit's window is often over then, and an actor that is longer at one request looks hung.
+# Each is at most doubled. Half a minute to a minute in all, beside what the tries themselves take, which of clients
+# that ask again too is as long: a rate limit's window is often over then, and an actor that is longer at one request
+# looks hung.
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+_IN_ALL = f"{sum(WAITS_S):.0f} to {2 * sum(WAITS_S):.0f} s"
+_SAID_EVERY_S = 15.0  # who waits is told that it goes on
 
 _BUSY = (408, 429, 500, 502, 503, 504)  # asked later, a server may answer
 # What a system call says of a device, a mount or a network, and not of the file. EIO: a network file system or FUSE
@@ -103,19 +107,25 @@ class RetriedRun:
 def retried(read: Callable[[], T], what: str = "the dataset") -> T:
     """What read() gives; called again after a while, and then after longer, where the storage failed it.
 
-    what: that is read, in the log, once, and in the error.
+    what: that is read, in the log, once and again while it lasts, and in the error.
     Raises: StorageError where it failed each time; at once, whatever else read() raises.
     """
-    begin = time.monotonic()
+    said_at = begin = time.monotonic()
     for tries, wait_s in enumerate(WAITS_S):
         try:
             return read()
         except Exception as error:
             if not is_transient(error):
                 raise
+            now, num_left = time.monotonic(), len(WAITS_S) - tries
             if not tries:
-                said = "reading %s failed, asking again for about %.0f s: %s: %s"
-                logger.warning(said, what, sum(WAITS_S), type(error).__name__, _with_cause(error))
+                said = f"asking again up to {num_left} times, over {_IN_ALL} and what they take"
+                logger.warning("reading %s failed, %s: %s: %s", what, said, type(error).__name__, _with_cause(error))
+                said_at = now
+            elif now - said_at >= _SAID_EVERY_S:
+                said = f"{tries + 1} times in {now - begin:.0f} s, asking up to {num_left} more times"
+                logger.warning("reading %s failed %s", what, said)
+                said_at = now
             repeats["requests"] += 1
             with lap("storage"):
                 time.sleep(wait_s * (1 + random.random()))  # or all that were refused would come back at once

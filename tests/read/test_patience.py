@@ -148,8 +148,23 @@ def test_it_is_asked_again_later_and_later_and_logged_once(
     with caplog.at_level(logging.WARNING, "datarax_ray"):
         assert retried(failing(5), "/data/a") == "read"
     (line,) = caplog.messages
-    assert re.match(r"reading /data/a failed, asking again for about 31 s: OSError: \[Errno 5\]", line)
+    said = (
+        r"reading /data/a failed, asking again up to 5 times, over 31 to 62 s and what they take: OSError: \[Errno 5\]"
+    )
+    assert re.match(said, line)
     assert all(wait <= so_long < 2 * wait for wait, so_long in zip((1, 2, 4, 8, 16), waited, strict=True))
+
+
+def test_who_waits_is_told_again_while_it_lasts(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, waited: list[float]
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 8.0 * (len(waited) + 1))  # each try takes so long
+    with caplog.at_level(logging.WARNING, "datarax_ray"):
+        assert retried(failing(5), "/data/a") == "read"
+    assert caplog.messages[1:] == [
+        "reading /data/a failed 3 times in 16 s, asking up to 3 more times",
+        "reading /data/a failed 5 times in 32 s, asking up to 1 more times",
+    ]
 
 
 def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_remedy() -> None:
