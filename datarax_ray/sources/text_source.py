@@ -62,8 +62,8 @@ class CSVSourceConfig(_TextConfig):
     Row groups are blocks of up to 4 MiB of text.
 
     column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred:
-    "01234" would be the number 1234. delimiter: between values. column_names: of files without a header; None where
-    their first row is one.
+    "01234" would be the number 1234. delimiter: between values. column_names: of files without a header, whose
+    first row is then read as data; None where it names the columns.
 
     >>> CSVSourceConfig(delimiter="\\t", column_types={"zip": "string"}).shuffle
     False
@@ -120,6 +120,9 @@ class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
     list of these, on one filesystem. filesystem: a pyarrow or fsspec filesystem that paths are on. transforms: applied
     in this order; without those that take single elements, rows stay whole columns from the file to the batch.
+
+    The first row of each file names the columns; of files without such a header it is taken for one all the same: give
+    column_names in the config, and it is a row as the others are.
 
     pyarrow parses them. The first 4 MiB of the first file decide the types of all columns, and a row that does not fit
     is broken: name the types that they do not show in column_types, and "string" for texts that are to stay what they

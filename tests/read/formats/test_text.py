@@ -404,6 +404,17 @@ def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(
     assert caplog.messages == []
 
 
+def test_a_type_that_does_not_fit_is_told_with_its_column_and_the_argument(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,on\n1,yes\n2,no\n")
+    with pytest.raises(
+        ValueError, match=r"a\.csv: column_types=\{'on': 'bool'\} do not fit: column 'on': Row #\d: .*'yes'"
+    ):
+        TextReader.of(path, CSV(), column_types={"on": "bool"})
+    path = write(tmp_path, '{"x": 1, "on": "yes"}\n', "a.jsonl")
+    with pytest.raises(ValueError, match=r"column_types=\{'on': 'int64'\} do not fit: .*/on.*\. Name another type"):
+        TextReader.of(path, JSONLines(), column_types={"on": "int64"})
+
+
 def test_a_type_of_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a\n1\n")
     with pytest.raises(ValueError, match=r"column_types names \['b'\], and the columns are \['a'\]"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ _BLOCKS_PER_FILE = 64
 _TYPED_NBYTES = 4 * 2**20  # of the first file, by which types are inferred
 _MAX_BROKEN = 100  # among these; a file with more is told of at once, and each that is looked for costs some parsing
 _NO_UTF_8 = "; it is not UTF-8. Convert it, as by `iconv -f latin1 -t utf-8`"
+_COLUMN = re.compile(r"In CSV column #(\d+): ")
 _MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never closed: each read looks through all of it
 
 
@@ -175,7 +177,12 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
             )
         for name, kind in given.items():  # that the first objects lack
             schema = schema.append(pa.field(name, kind))
-        return schema, inferred if schema == inferred.schema else _parsed(data, file.names, syntax, schema)[1]
+        if schema == inferred.schema:
+            return schema, inferred
+        try:
+            return schema, _parsed(data, file.names, syntax, schema)[1]
+        except pa.ArrowException as error:
+            raise ValueError(f"{file.path}: {_unfit(file.names, column_types, str(error))}") from error
     except UnicodeDecodeError as error:  # of Arrow's names, which it does not look at
         raise ValueError(f"{file.path}: the name of a field is not to be read: {error}{_NO_UTF_8}") from error
     except pa.ArrowException as error:
@@ -188,6 +195,17 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
         ) from error
+
+
+def _unfit(names: Sequence[str], column_types: Mapping[str, Any], said: str) -> str:
+    """What to say of types that the values do not have. said: by Arrow, which counts columns from 0.
+
+    >>> _unfit(["x", "on"], {"on": "bool"}, "In CSV column #1: Row #1: conversion error to bool: invalid value 'no'")
+    "column_types={'on': 'bool'} do not fit: column 'on': Row #1: conversion error to bool: invalid value 'no'. Name \
+another type, or none to have it inferred"
+    """
+    said = _COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}: ", said).rstrip(".")
+    return f"column_types={dict(column_types)!r} do not fit: {said}. Name another type, or none to have it inferred"
 
 
 def _other_delimiter(names: Sequence[str]) -> str:
