@@ -44,9 +44,11 @@ class HttpFiles:
 
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
     of the test, or for stuck_s; "stick": nor the second half of its body. "bend": with one bit of the body changed;
-    "other": with a body of other bytes. "short": gives the first half of the range that was asked for, and says so.
-    "whole": as of a server without ranges; "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with
-    this ETag, and a time of change, whatever it holds.
+    "other": with a body of other bytes. "short": gives the first half of the range that was asked for, and says so;
+    "shift": the range one byte before it. "mute": does not say which range it gives; "star": not of how many bytes, and
+    the unit with a capital. "stray": says seven bytes less than it gives. "whole": as of a server without ranges;
+    "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time of change, whatever it
+    holds.
 
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
@@ -117,9 +119,13 @@ class HttpFiles:
                 return answer.send_error(416)
             if what == "short":
                 end -= (end - begin) // 2
+            if what == "shift":
+                begin, end = begin - 1, end - 1
             content = content[begin:end]
             answer.send_response(206)
-            answer.send_header("Content-Range", f"bytes {begin}-{end - 1}/{total}")
+            if what != "mute":
+                said = f"Bytes {begin}-{end - 1}/*" if what == "star" else f"bytes {begin}-{end - 1}/{total}"
+                answer.send_header("Content-Range", said)
         else:
             answer.send_response(200)
         if what.endswith('"'):
@@ -133,7 +139,7 @@ class HttpFiles:
         if what == "other":
             content = b"<" * len(content)
         if what != "flow":
-            answer.send_header("Content-Length", str(len(content)))
+            answer.send_header("Content-Length", str(len(content) - 7 * (what == "stray" and answer.command == "GET")))
         if answer.command == "HEAD":
             return answer.end_headers()
         with self._lock:  # before who asked has them, and asks for the count

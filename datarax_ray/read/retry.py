@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from datarax_ray.read.errors import StorageError
+from datarax_ray.read.errors import StorageError, message_of
 from datarax_ray.read.laps import lap
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
@@ -145,7 +145,17 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
 def _with_cause(error: Exception) -> str:
     """What an error says, and what it came from: fsspec's FileNotFoundError is the URL alone where nobody answers."""
     cause = error.__cause__
-    return f"{error} ({type(cause).__name__}: {cause})" if cause and str(cause) not in str(error) else str(error)
+    if cause is None or _is_no_http(error) or str(cause) in str(error):
+        return words_of(error)
+    return f"{error} ({type(cause).__name__}: {words_of(cause)})"
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says; of what could not be read as HTTP not the bytes."""
+    if not _is_no_http(error):
+        return message_of(error)
+    what = str(error.message).partition("\n")[0].rstrip(":")[:80]  # type: ignore[attr-defined]
+    return f"what came could not be read as HTTP ({what})"
 
 
 def is_transient(error: BaseException | None) -> bool:
@@ -197,8 +207,19 @@ def _has_no_host(error: BaseException | None) -> bool:
     return False
 
 
+def _is_no_http(error: BaseException) -> bool:
+    """Whether aiohttp could not read what came, as after a body that was longer than it said: it drops the connection.
+
+    Its error then carries 400, as if a server had said that.
+    """
+    kinds = (type(error).__module__, type(error.__cause__).__module__)
+    return hasattr(error, "message") and "aiohttp.http_exceptions" in kinds
+
+
 def status_of(error: BaseException) -> int | None:
-    """The status of HTTP that an error of an HTTP library carries."""
+    """The status of HTTP that an error of an HTTP library carries, as a server said it."""
+    if _is_no_http(error):
+        return None
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # botocore's
         metadata = response.get("ResponseMetadata")

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
+from fsspec.implementations.http import HTTPFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -181,6 +183,27 @@ def test_a_missing_file_that_is_none_is_told_with_what_it_came_from(caplog: pyte
     with pytest.raises(StorageError, match=r"FileNotFoundError: http://a/x \(ConnectionRefusedError: Connect call"):
         retried(read, "x")
     assert "FileNotFoundError: http://a/x (ConnectionRefusedError: Connect call failed)" in caplog.text
+
+
+def test_what_is_no_answer_of_http_is_asked_for_again_and_none_of_its_bytes_told() -> None:
+    """aiohttp's error of it carries 400, which no server said."""
+    num_asked = 0
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            nonlocal num_asked
+            num_asked += 1
+            self.rfile.readline()
+            self.wfile.write(b"\x96\x85\xba" * 100)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/a"
+        with pytest.raises(StorageError) as raised:
+            retried(lambda: HTTPFileSystem(skip_instance_cache=True).cat_file(url), "a")
+        server.shutdown()
+    assert num_asked == 6
+    assert "with ClientResponseError: what came could not be read as HTTP (Bad status line). That" in str(raised.value)
 
 
 # Parquet, over HTTP and on a filesystem that fails
@@ -519,6 +542,15 @@ def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(
     http.what = lambda number: "short" if number <= 5 else ""  # to tell its size, it is asked twice before
     assert str(as_lists(reader.read(np.arange(50)))) == str(want)
     assert [wait >= 1 for wait in waited if wait] == [True]
+    reader.close()
+
+
+def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path: Path, http: HttpFiles) -> None:
+    want = as_lists(reader_of("csv", tmp_path, str(tmp_path)).read(np.arange(50)))
+    reader = reader_of("csv", tmp_path, http.url)
+    http.count()
+    http.what = lambda number: "stray" if number <= 6 else ""
+    assert str(as_lists(reader.read(np.arange(50)))) == str(want)
     reader.close()
 
 

@@ -282,7 +282,7 @@ def test_the_ends_of_many_files_are_not_all_in_memory_at_once(tmp_path, served, 
     reader.close()
 
 
-@pytest.mark.parametrize("what", ["503", "429", "cut"])
+@pytest.mark.parametrize("what", ["503", "429", "cut", "shift", "stray"])
 def test_requests_that_fail_now_and_then_change_nothing(tmp_path, served, what):
     path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)), 8)
     served.what = lambda number: what if number % 3 == 0 else ""
@@ -293,6 +293,16 @@ def test_requests_that_fail_now_and_then_change_nothing(tmp_path, served, what):
         wanted = np.arange(start, start + 50)
         assert reader.read(wanted) == local.read(wanted)
     assert served.num_broken > 5
+    reader.close()
+
+
+def test_a_range_is_what_it_says_however_that_is_said(tmp_path, served):
+    """RFC 9110, 14.1 and 14.4: a unit in any case, and a file of which nobody says how long it is."""
+    path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(400)), 8)
+    served.what = lambda number: "star"
+    reader, local = ArrayRecordReader.of(f"{served.url}/a.array_record"), ArrayRecordReader.of(path)
+    assert reader.fingerprint() == local.fingerprint()
+    assert reader.read(np.arange(400)) == local.read(np.arange(400))
     reader.close()
 
 
@@ -396,7 +406,15 @@ def test_a_long_range_is_asked_in_pieces_of_which_a_stuck_one_is_soon_seen(bucke
     assert max(asked) <= 2 * 2**20
 
 
-@pytest.mark.parametrize(("what", "said"), [("503", "503"), ("cut", "payload|bytes came"), ("stall", "Timeout")])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("503", "503"),
+        ("cut", "payload|bytes came"),
+        ("stall", "Timeout"),
+        ("shift", r"asked for bytes=\d+-\d+, 'bytes \d+-.*' came.*proxy or cache.*copy them"),
+    ],
+)
 def test_storage_that_keeps_failing_is_named_with_the_range_and_no_record_is_broken(tmp_path, served, what, said):
     write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
     hasty = Remote(waits_s=(0.0, 0.0), timeout_s=0.2 if what == "stall" else 60)
@@ -493,6 +511,8 @@ def test_an_end_that_is_bent_again_is_an_error_that_names_its_url(tmp_path, serv
         (b"PAR1" + bytes(2**19), "", ValueError, "its last 64 KiB say nothing of a footer.*Parquet"),
         (bytes(2**19), "whole", ValueError, "its server gives no byte ranges"),
         (bytes(2**19), "bare", ValueError, "tells neither an ETag nor a time of change"),
+        (bytes(2**19), "mute", ValueError, "is answered with no Content-Range. A proxy or cache.*copy them"),
+        (bytes(2**19), "400", StorageError, "400, message='Bad Request'.* not asked again. Look at the URL"),
         (bytes(2**19), "403", PermissionError, "access is refused.*Give credentials"),
         (bytes(2**19), "404", FileNotFoundError, "no such file"),
     ],

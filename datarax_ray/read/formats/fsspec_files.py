@@ -10,9 +10,8 @@ from typing import Any
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
-from datarax_ray.read.errors import message_of
 from datarax_ray.read.formats.remote.ranges import TELLING, NoRangesError, shown
-from datarax_ray.read.retry import is_transient, status_of
+from datarax_ray.read.retry import is_transient, status_of, words_of
 
 _ROOT = re.compile(r"https?://[^/]*")
 _URL = re.compile(r"https?://[^\s'\"<>]+")
@@ -125,7 +124,7 @@ def hiding() -> Iterator[None]:
         raise
     except Exception as error:
         cause = error.__cause__ or error
-        said = _URL.sub(lambda url: shown(url[0]), f"{type(cause).__name__}: {message_of(cause)}")
+        said = _URL.sub(lambda url: shown(url[0]), f"{type(cause).__name__}: {words_of(cause)}")
         kind: type[OSError] = OSError
         if is_transient(error):
             kind = ConnectionError

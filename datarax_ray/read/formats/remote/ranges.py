@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.hedging import Peers, hedged
-from datarax_ray.read.retry import is_transient, status_of
+from datarax_ray.read.retry import is_transient, status_of, words_of
 from datarax_ray.read.work_done import repeats
 
 logger = logging.getLogger("datarax_ray")
@@ -42,7 +42,10 @@ _TELL_EVERY_S = 60.0  # of one bucket or host; a fault of it meets many requests
 _peers: defaultdict[str, Peers] = defaultdict(Peers)  # of each bucket or host
 _told: dict[str, float] = {}  # when each was last told of
 _READ_NBYTES = 2**20  # of a body at a time, or what is there of it
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_CONTENT_RANGE = re.compile(r"\s*bytes\s+(\d+)-(\d+)/(\d+|\*)\s*", re.IGNORECASE)
+_PROXY = (
+    "A proxy or cache on the way may do that: read past it, serve the files by a server of byte ranges, or copy them"
+)
 
 
 @dataclass(frozen=True)
@@ -372,7 +375,10 @@ def refusal(url: str, what: str, error: Exception) -> Exception:
             f"{shown(url)}: access is refused ({_said(error)}). Give credentials the way that the client of "
             f"{url.partition('://')[0]}:// takes them, on every host that reads"
         )
-    return StorageError(f"{what} failed: {_said(error)}")
+    return StorageError(
+        f"{what} failed: {_said(error)}. That does not pass, so it was not asked again. Look at the URL, and at what "
+        "its service and client want (region, options, versions), and go on from the last state."
+    )
 
 
 def cause(url: str, error: Exception) -> Exception | None:
@@ -382,7 +388,7 @@ def cause(url: str, error: Exception) -> Exception | None:
 
 def _said(error: BaseException) -> str:
     """An error in words, without the queries of URLs in it."""
-    return re.sub(r"\?[^\s'\")]+", "", f"{type(error).__name__}: {error}")[:500]
+    return re.sub(r"\?[^\s'\")]+", "", f"{type(error).__name__}: {words_of(error)}")[:500]
 
 
 Getter = Callable[[Any, str, int | None, int, float], Awaitable[Answer]]
@@ -397,14 +403,19 @@ def _answer(url: str, start: int | None, stop: int, content_range: str, version:
     if start is None and not data:
         raise _empty(url)
     match = _CONTENT_RANGE.fullmatch(content_range)
-    if match is None or (start is not None and int(match[1]) != start):
-        raise ValueError(f"{shown(url)}: asked for {_header(start, stop)}, its server answers {content_range!r}")
+    if match is None:
+        said = f"Content-Range {content_range[:80]!r}" if content_range else "no Content-Range"
+        raise NoRangesError(f"{shown(url)}: asked for {_header(start, stop)}, it is answered with {said}. {_PROXY}")
+    # '*' is a number of bytes that is not told: the last ones end with the file, and of others it is known
+    nbytes = int(match[2]) + 1 if match[3] == "*" else int(match[3])
+    if int(match[1]) != (max(0, nbytes - stop) if start is None else start):
+        raise ConnectionError(f"asked for {_header(start, stop)}, {match[0]!r} came. {_PROXY}")
     if not version:
         raise NoRangesError(
             f"{shown(url)}: its storage tells neither an ETag nor a time of change, so a file that is replaced "
             "while it is read could not be told. Copy the files, or serve them by another server"
         )
-    return Answer(data, int(match[3]), version)
+    return Answer(data, nbytes, version)
 
 
 async def _get_http(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
