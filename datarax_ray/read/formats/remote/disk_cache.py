@@ -41,6 +41,7 @@ _HEADER_NBYTES = PAGE
 _FORMAT = 2
 _SUM_NBYTES = 4  # of a page, by half a microsecond: Parquet often has none, and ArrayRecord's is of whole chunks
 _LOCK = "datarax_ray.lock"
+_BLOCK = 512  # st_blocks counts in these
 _PIECE_PAGES = 64
 _LOOK_AGAIN_S = 10.0  # in a cache that is full, for files that nobody has open any more: a millisecond for every 50
 
@@ -213,7 +214,7 @@ class DiskCache:
 
     def _take_room(self, lock: int, nbytes: int) -> bool:
         """Whether there is room for so many bytes more, which then count."""
-        used = int.from_bytes(os.pread(lock, 8, 0), "little")
+        used = os.fstat(lock).st_size * _BLOCK
         if used + nbytes > self._limit:
             if time.monotonic() < self._full_until:
                 return False
@@ -222,7 +223,7 @@ class DiskCache:
             if used + nbytes > self._limit:
                 self._full_until = time.monotonic() + _LOOK_AGAIN_S
                 return False
-        os.pwrite(lock, (used + nbytes).to_bytes(8, "little"), 0)  # before it is so, as the process may end
+        _say_used(lock, used + nbytes)  # before it is so, as the process may end
         return True
 
     def _pages_of(self, name: str) -> Path:
@@ -230,7 +231,7 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        """The lock of the folder, held; its file says how many bytes are used."""
+        """The lock of the folder, held; its file says how many bytes are used, by its length, and takes none."""
         if self._lock_fd is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock_fd = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -238,7 +239,8 @@ class DiskCache:
                 if (used := _used(self._folder)) > self._limit:
                     _remove_unused(self._folder, used - self._limit)
                     used = _used(self._folder)
-                os.pwrite(self._lock_fd, used.to_bytes(8, "little"), 0)
+                os.ftruncate(self._lock_fd, 0)  # of one that held something
+                _say_used(self._lock_fd, used)
         with _flocked(self._lock_fd):
             yield self._lock_fd
 
@@ -279,7 +281,7 @@ def clear(folder: Path) -> tuple[int, int]:
     kept_in(folder)
     with open(folder / _LOCK, "r+b", buffering=0) as lock, _flocked(lock.fileno()):
         freed = _remove_unused(folder, None)
-        os.pwrite(lock.fileno(), _used(folder).to_bytes(8, "little"), 0)
+        _say_used(lock.fileno(), _used(folder))
         return freed, len(_by_age(folder))
 
 
@@ -336,13 +338,17 @@ def _used(folder: Path) -> int:
     return sum(map(_on_disk, _all_in(folder)))
 
 
+def _say_used(lock: int, nbytes: int) -> None:
+    os.ftruncate(lock, nbytes // _BLOCK)
+
+
 def _all_in(folder: Path) -> list[Path]:
     return [path for suffix in ("held", "pages", "new") for path in folder.glob("[0-9a-f]" * 32 + f".{suffix}")]
 
 
 def _on_disk(path: Path) -> int:
     try:
-        return path.stat().st_blocks * 512
+        return path.stat().st_blocks * _BLOCK
     except FileNotFoundError:
         return 0
 
