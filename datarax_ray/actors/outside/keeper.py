@@ -146,7 +146,10 @@ def _tell_of_namesakes(entry: Entry, makings: Makings, head: Head, now: float) -
     head.put(_makings_key(entry), makings.to_json())
     name = entry.namespace, entry.name
     pools = PoolSeen.of(head.under(under(name)), now)
-    others = {each.user for pool, seen in pools.items() if pool != entry.pool for each in seen.entries}
-    told = head.under(under(name, PREFIX))
-    if said := makings.said(entry.name, [text for key, text in told.items() if key.rpartition("/")[2] in others]):
+    others = {each.user: each for pool, seen in pools.items() if pool != entry.pool for each in seen.entries}
+    told: dict[bool, list[str]] = {False: [], True: []}
+    for key, text in head.under(under(name, PREFIX)).items():
+        if other := others.get(key.rpartition("/")[2]):
+            told[(other.host, other.pid, other.job_id) == (entry.host, entry.pid, entry.job_id)].append(text)
+    if said := makings.said(entry.name, told[False], told[True]):
         logger.warning(said)

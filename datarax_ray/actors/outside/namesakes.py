@@ -54,24 +54,27 @@ class Makings:
         named = [path for path in settings if not path.endswith((".digest", ".each"))]
         return read or named or settings
 
-    def said(self, name: str, others: Iterable[str]) -> str | None:
+    def said(self, name: str, others: Iterable[str], earlier: Iterable[str] = ()) -> str | None:
         """What to say of pools of this name that differ by what code reads alone; None where there is none.
 
-        others: what their drivers have told the head.
+        others: what their drivers have told the head. earlier: the same of sources of this process, as those of a
+        notebook's cell that was run before.
         """
-        found: dict[str, None] = {}
-        count = 0
-        for text in others:
-            try:
-                differing = self.differing(Makings(**json.loads(text)))
-            except (ValueError, TypeError):  # of another release
-                continue
-            count += bool(differing)
-            found |= dict.fromkeys(differing)
+        found, count = self._differing_of(others)
+        is_own = not found
+        if is_own:
+            found, count = self._differing_of(earlier)
         if not found:
             return None
         names = [f"{each} ({self.looks[each]} here)" if each in self.looks else each for each in found]
         more = [f"and {len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+        if is_own:
+            return (
+                f"the actors named {name!r} of {count} earlier source{'s' * (count > 1)} of this process are not those "
+                f"of this one: what transforms read differs, in {', '.join([*names[:_MOST_NAMED], *more])}. They go on "
+                "beside these, which wait where there is no room: close() the earlier one, as before a cell of a "
+                "notebook is run again"
+            )
         return (
             f"the actors named {name!r} are not shared with {count} other driver{'s' * (count > 1)} of that name, of "
             f"the same data and order: what transforms read differs, in {', '.join([*names[:_MOST_NAMED], *more])}. So "
@@ -79,6 +82,19 @@ class Makings:
             "all the same value before their RaySource is made, and use what is one process's own (a rank, a process "
             "id, a time) in stages of the Pipeline, or behind it; else give them names of their own"
         )
+
+    def _differing_of(self, told: Iterable[str]) -> tuple[dict[str, None], int]:
+        """What differs in any of these, and in how many."""
+        found: dict[str, None] = {}
+        count = 0
+        for text in told:
+            try:
+                differing = self.differing(Makings(**json.loads(text)))
+            except (ValueError, TypeError):  # of another release
+                continue
+            count += bool(differing)
+            found |= dict.fromkeys(differing)
+        return found, count
 
     def to_json(self) -> str:
         return json.dumps({"settings": dict(self.settings), "read": dict(self.read)})

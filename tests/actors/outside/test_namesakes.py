@@ -47,6 +47,17 @@ def test_what_differs_is_named_with_the_value_here(settings: Any, read: Any, sai
     assert re.search(said, found)
 
 
+def test_of_this_process_it_is_an_earlier_source_that_is_to_be_closed() -> None:
+    own = Makings.of(SETTINGS, {"users.RANK": "12"}, {"users.RANK": "3"})
+    earlier = Makings.of(SETTINGS, {"users.RANK": "34"}, {}).to_json()
+    found = own.said("nb", [], [earlier])
+    assert found is not None
+    assert found.startswith("the actors named 'nb' of 1 earlier source of this process are not those of this one: ")
+    assert "in users.RANK (3 here). They go on" in found
+    assert (own.said("nb", [earlier], [earlier]) or "").startswith("the actors named 'nb' are not shared with 1 other")
+    assert own.said("nb", [], [own.to_json()]) is None
+
+
 def test_other_data_and_the_same_pool_are_as_they_were_meant() -> None:
     own = Makings.of(SETTINGS, {"users.RANK": "12"}, {})
     other = Makings.of(SETTINGS | {"files": {"digest": "other"}}, {"users.RANK": "34"}, {})
@@ -70,7 +81,8 @@ def test_a_driver_whose_module_has_a_value_of_its_own_is_told_at_once_why_it_has
         assert "are not shared" not in caplog.text
         module.RANK = 3
         with distributed(files):
-            until(lambda: "are not shared" in caplog.text)
-            assert "not shared with 2 other drivers of that name" in caplog.text
+            until(lambda: "are not those of this one" in caplog.text)
+            assert "the actors named 'train' of 2 earlier sources of this process are not those of" in caplog.text
+            assert "are not shared" not in caplog.text
             assert "users_ranked.RANK (3 here)." in caplog.text
     del sys.modules["users_ranked"]
