@@ -93,7 +93,7 @@ class PipelineStats:
     (what cacheable=True keeps), each transform by name, "stacking". actors: what each did, by id; {} where it is read
     in this process. num_actors: how many there are meant to be; 0 in this process. part: of each batch, that this
     trainer takes. sharing: how many trainers have in common what each of them counts as reading. start_s: until
-    reading began.
+    reading began. num_lost: requests that were lost with who read them, and asked for again.
     """
 
     num_batches: int
@@ -108,6 +108,7 @@ class PipelineStats:
     part: float = 1.0
     sharing: int = 1
     start_s: float = 0.0
+    num_lost: int = 0
 
     @property
     def records_per_s(self) -> float:
@@ -154,10 +155,13 @@ class PipelineStats:
                 "that beside the trainer"
             )
         if self.at_work < AT_WORK:
+            said = (
+                f"But {self.num_lost:,} requests were lost with their actors, whose absence counts here: see timeline()"
+            )
             return (
                 f"bound by what is between the actors and here: the trainer waits {self.waits:.0%} of its time, and "
                 f"the actors are at work for {self.at_work:.0%} of theirs. Look at the network and the object store, "
-                "and give more bytes in flight (max_nbytes=)"
+                f"and give more bytes in flight (max_nbytes=){f'. {said}' if self.num_lost else ''}"
             )
         return f"bound by {name} in the actors ({share:.0%} of the reading): {self._missing()}"
 
@@ -270,7 +274,7 @@ class Timings:
         self._done: dict[int, WorkDone] = {}  # what each told last
         self._part, self._sharing = part, 1
         self._read_since = 0.0
-        self._num_batches = self._num_records = 0
+        self._num_batches = self._num_records = self._num_lost = 0
         self._first_s = self._waited_s = self._began = self._taken_at = 0.0
 
     def arrived(self, actor: int, block: Block, sharing: int = 1) -> None:
@@ -287,6 +291,7 @@ class Timings:
 
     def lost(self, actor: int) -> None:
         """Event: what this actor was asked for will not come."""
+        self._num_lost += 1
         self.timeline.lost(actor, self._now())
 
     def filled(self, part: float) -> None:
@@ -322,4 +327,5 @@ class Timings:
             self._part,
             self._sharing,
             max(0.0, self._read_since - self._began + self._first_s) if self._num_batches else 0.0,
+            self._num_lost,
         )

@@ -42,6 +42,10 @@ def but(**changes: object) -> PipelineStats:
             but(reading={"reading": 4.0}),
             "between the actors and here: the trainer waits 60% of its time, and the actor",
         ),
+        (
+            but(reading={"reading": 4.0}, num_lost=9),
+            "(max_nbytes=). But 9 requests were lost with their actors, whose absence counts here: see timeline()",
+        ),
         (but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}), "assembling batches for 64% of the time"),
         (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: RaySource("),
         (but(num_batches=2), "too early to say: 2 batches"),
@@ -76,6 +80,7 @@ def test_what_is_counted_is_what_happened() -> None:
     batch(0.5, 1.0)
     spent = {"reading": 2.0, "crop": 1.0}
     timings.arrived(1, Block(np.arange(10), {"x": np.zeros((10, 4), np.uint8)}, spent=spent))
+    timings.lost(1)
     timings.arrived(1, Block(np.arange(5), None, whole_nbytes=7, spent={"reading": 1.0}))
     assert timings.stats(2) == PipelineStats(
         num_batches=3,
@@ -88,6 +93,7 @@ def test_what_is_counted_is_what_happened() -> None:
         actors={1: ActorWork(2, 15, 47, 4.0, 4.0)},
         num_actors=2,
         start_s=5.5,
+        num_lost=1,
     )
 
 
