@@ -554,6 +554,24 @@ def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path: Path, http
     reader.close()
 
 
+@pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])
+@pytest.mark.parametrize(
+    ("what", "error", "said"),
+    [("400", StorageError, "400, .*Look at the URL"), ("403", PermissionError, "403, .*Give credentials")],
+)
+def test_a_file_that_a_server_refuses_is_not_missing(
+    kind: str, tmp_path: Path, http: HttpFiles, waited: list[float], what: str, error: type[Exception], said: str
+) -> None:
+    reader = reader_of(kind, tmp_path, http.url)
+    http.what = lambda number: what
+    with pytest.raises(error, match=rf"^{http.url}/\S+: .*{said}"):
+        reader.read(np.arange(50))
+    reader.close()
+    with pytest.raises((error, ValueError), match=rf"(?s){http.url}/\S+: .*{said}"):
+        reader_of(kind, tmp_path, http.url)
+    assert not any(waited)
+
+
 @pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
 def test_a_server_that_always_gives_less_is_no_broken_record(kind: str, tmp_path: Path, http: HttpFiles) -> None:
     reader = reader_of(kind, tmp_path, http.url)

@@ -10,12 +10,13 @@ from typing import Any
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
-from datarax_ray.read.formats.remote.ranges import TELLING, NoRangesError, shown
+from datarax_ray.read.formats.remote.ranges import TELLING, NoRangesError, refusal, shown
 from datarax_ray.read.retry import is_transient, status_of, words_of
 
 _ROOT = re.compile(r"https?://[^/]*")
 _URL = re.compile(r"https?://[^\s'\"<>]+")
 _NO_RANGES = re.compile("support range requests|seek streaming HTTP file")
+_MISSING = (None, 404, 410)
 
 
 class FsspecFiles(FSSpecHandler):
@@ -70,7 +71,7 @@ class FsspecFiles(FSSpecHandler):
             try:
                 return self._create_file_info(path, self.fs.info(self._full(path)))
             except FileNotFoundError as error:
-                if is_transient(error) or status_of(error.__cause__ or error) in (401, 403):
+                if is_transient(error) or status_of(error.__cause__ or error) not in _MISSING:
                     raise
                 return FileInfo(path, FileType.NotFound)
 
@@ -80,7 +81,7 @@ class FsspecFiles(FSSpecHandler):
         return self._secret.get(path) or self._secret.get(root, root) + path[len(root) :]
 
     def _hiding(self) -> contextlib.AbstractContextManager[None]:
-        return hiding() if self._secret else contextlib.nullcontext()
+        return hiding() if self._secret else _refusing()
 
 
 class _Http:
@@ -130,6 +131,18 @@ def hiding() -> Iterator[None]:
             kind = ConnectionError
         elif status_of(cause) in (401, 403):
             kind = PermissionError
-        elif isinstance(error, FileNotFoundError):
+        elif isinstance(error, FileNotFoundError) and status_of(cause) in _MISSING:
             kind = FileNotFoundError
         raise kind(said) from None
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise what a server says of a file that it refuses: fsspec says of a 400, too, that the file is missing."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        if not isinstance(cause, Exception) or is_transient(error) or status_of(cause) in _MISSING:
+            raise
+        raise refusal(str(error), f"{error}: reading", cause) from cause
