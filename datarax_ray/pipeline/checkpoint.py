@@ -5,15 +5,18 @@ Source: Orbax's CheckpointHandler interface, orbax.checkpoint.args.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
+from jax.experimental import multihost_utils
 
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.plan.arguments import NamedArguments, named_arguments
@@ -33,19 +36,16 @@ class PipelineHandler(ocp.CheckpointHandler):
     """Writes and reads the state of a Pipeline. The state is taken when `save` is called, also by an async manager.
 
     The primary process writes it: the state is the same on all of them, but for a digest, where each has that of its
-    own rows. The others write theirs beside it, those that are the same into one file; and `finalize`, once all have,
-    adds the digests up, and holds the rest against one another: trainers that read two streams are told.
+    own rows: then the others write theirs beside it, and `finalize`, once all have, adds the digests up. That the rest
+    is the same was seen when each made its PipelineSave.
     """
 
     def save(self, directory: epath.Path, args: PipelineSave) -> None:
         state, process = args.pipeline.get_state(), jax.process_index()
         if process == 0:
             _write(directory / FILE, state)
-        elif _has_own(state):
+        elif "parts" in state.get("digest", {}):
             _write(directory / f"trainer-{process}.json", state)
-        else:
-            state = {name: value for name, value in state.items() if name != "statistics"}
-            _write(directory / f"trainer-{digest(json.loads(json.dumps(state)))}.json", state)
 
     def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
         """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
@@ -64,15 +64,11 @@ class PipelineHandler(ocp.CheckpointHandler):
         return read_state(directory)
 
     def finalize(self, directory: epath.Path) -> None:
-        """Raises: ValueError where trainers stand at several steps, or read several streams."""
+        """Add up the digests of all trainers' rows."""
         paths = sorted(directory.glob("trainer-*.json"))
         if not paths or not (directory / FILE).exists():  # on a disk that is another process's alone
             return
         state, others = read_state(directory), [read_state(directory, path.name) for path in paths]
-        for path, other in zip(paths, others, strict=True):
-            _check_same(
-                state, other, f"trainer {path.stem.removeprefix('trainer-')}" if _has_own(other) else "a trainer"
-            )
         told = [each for each in (state, *others) if "digest" in each]
         if len(told) > 1:
             whole = added(RollingDigest.from_json(each["digest"]) for each in told)
@@ -97,13 +93,19 @@ class PipelineHandler(ocp.CheckpointHandler):
 class PipelineSave(NamedArguments, ocp.args.CheckpointArgs):
     """Save a pipeline's state: `Composite(model=..., data=PipelineSave(pipeline))`.
 
-    Raises: TypeError for what is no pipeline.
+    In a job of several processes each makes one at the same step, and they compare where they stand, before anything
+    is written.
+
+    Raises: TypeError for what is no pipeline; ValueError, in every process, where these read several streams or stand
+    at several steps.
     """
 
     pipeline: Pipeline
 
     def __post_init__(self) -> None:
         _check(self.pipeline)
+        if jax.process_count() > 1:
+            check_trainers(_states_of_all(self.pipeline.get_state()))
 
 
 @ocp.args.register_with_handler(PipelineHandler, for_restore=True)
@@ -143,34 +145,45 @@ def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, all
         checkpointer.restore(epath.Path(directory).absolute(), args=PipelineRestore(pipeline, allow_drift))
 
 
-def _has_own(state: dict[str, Any]) -> bool:
-    """Whether it says more than that of another trainer may, or may say something else."""
-    return "parts" in state.get("digest", {}) or bool(_amendments(state))
+def check_trainers(states: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ValueError unless the states of all trainers of a job are one, but for what each knows of its own rows."""
+    first = states[0]
+    for index, other in enumerate(states[1:], 1):
+        who = f"trainer {index}"
+        if (found := _amendments(other)) != (wanted := _amendments(first)):
+            raise ValueError(
+                f"{who} amended the stream by {json.dumps(found)}, and trainer 0 by {json.dumps(wanted)}: they read "
+                "two streams, so nothing is saved. Restore a step from before, and call amend in every trainer with the "
+                "same, at the same step"
+            )
+        try:
+            check_drift(first["settings"], other["settings"])
+        except DriftError as error:
+            raise ValueError(
+                f"{who} reads another stream than trainer 0, so nothing is saved; where it says checkpoint, that is "
+                f"trainer 0: {error} Make the same pipeline in every process: it shares the rows out by itself"
+            ) from error
+        if any(other.get(name) != first.get(name) for name in ("position", "rest")):
+            raise ValueError(
+                f"{who} stands at position {other['position']}, and trainer 0 at {first['position']}: the checkpoint "
+                "would be right for one of them, so nothing is saved. Save behind the same batch in every process"
+            )
 
 
-def _check_same(state: dict[str, Any], other: dict[str, Any], who: str) -> None:
-    """Raise ValueError where another trainer's state is not that of trainer 0."""
-    if (found := _amendments(other)) != (wanted := _amendments(state)):
-        raise ValueError(
-            f"{who} amended the stream by {json.dumps(found)}, and trainer 0 by {json.dumps(wanted)}: they read two "
-            "streams, so nothing is saved. Restore a step from before, and call amend in every trainer with the same, "
-            "at the same step"
-        )
-    try:
-        check_drift(state["settings"], other["settings"])
-    except DriftError as error:
-        raise ValueError(
-            f"{who} reads another stream than trainer 0, so nothing is saved; where it says checkpoint, that is "
-            f"trainer 0: {error} Make the same pipeline in every process: it shares the rows out by itself"
-        ) from error
-    if any(other.get(name) != state.get(name) for name in ("position", "rest")):
-        raise ValueError(
-            f"{who} stands at position {other['position']}, and trainer 0 at {state['position']}: the checkpoint "
-            "would be right for one of them, so nothing is saved. Save behind the same batch in every process"
-        )
+def _states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those of all processes of the job, each of which must ask; this one alone where all are the same."""
+    of_own = ("digest", "statistics")
+    told = json.dumps({name: value for name, value in state.items() if name not in of_own}, sort_keys=True).encode()
+    mark = np.frombuffer(hashlib.sha256(told).digest() + len(told).to_bytes(8), np.uint8)
+    marks = multihost_utils.process_allgather(mark)
+    if (marks == mark).all():
+        return [state]
+    nbytes = [int.from_bytes(each[-8:].tobytes()) for each in marks]
+    padded = np.frombuffer(told.ljust(max(nbytes)), np.uint8)
+    return [json.loads(each.tobytes()) for each in multihost_utils.process_allgather(padded)]
 
 
-def _amendments(state: dict[str, Any]) -> list[Any]:
+def _amendments(state: Mapping[str, Any]) -> list[Any]:
     return state.get("rest", {}).get("amendments", [])
 
 

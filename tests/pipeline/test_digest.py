@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from etils import epath
 from flax import nnx
 
 from datarax_ray import Pipeline
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave, restore_pipeline, save_pipeline
-from datarax_ray.pipeline.checkpoint import PipelineHandler
+from datarax_ray.pipeline.checkpoint import check_trainers
 from datarax_ray.plan.packing import ConcatThenSplit
 from datarax_ray.plan.rolling_digest import RollingDigest, added
 from tests.data import AddNoise
@@ -187,6 +186,10 @@ def worker(rank: int, count: int, port: int, directory: str, number: int) -> Non
             manager.restore(number, args=ocp.args.Composite(data=PipelineRestore(made)))
         for step in (number + 1, number + 2):
             made.step()
+            other = pipeline(source_of(AddNoise(), seed=rank))
+            for _ in range(2):  # in every process, and as often as one likes: nothing is written
+                with pytest.raises(ValueError, match=r"(?s)reads another stream than trainer 0.*order\.seed"):
+                    manager.save(step, args=ocp.args.Composite(data=PipelineSave(other)))
             manager.save(step, args=ocp.args.Composite(data=PipelineSave(made)))
         manager.wait_until_finished()
 
@@ -216,31 +219,24 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
         assert json.dumps(state) == want[step], step
 
 
-def test_trainers_that_read_two_streams_or_stand_at_two_steps_save_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import jax
+def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None:
+    def state(seed: int, num_steps: int, rank: int = 0, **options: Any) -> dict[str, Any]:
+        made = pipeline(source_of(AddNoise(), seed=seed), process_index=rank, process_count=3, **options)
+        for _ in range(num_steps):
+            made.step()
+        return made.get_state()
 
-    def saved(directory: Path, *states: tuple[int, int]) -> list[str]:
-        """What is saved by so many trainers, each of a seed and behind so many steps."""
-        handler = PipelineHandler()
-        directory.mkdir()
-        for rank, (seed, num_steps) in enumerate(states):
-            monkeypatch.setattr(jax, "process_index", lambda rank=rank: rank)
-            made = pipeline(
-                source_of(AddNoise(), seed=seed), digest=False, process_index=rank, process_count=len(states)
-            )
-            for _ in range(num_steps):
-                made.step()
-            handler.save(epath.Path(directory), PipelineSave(made))
-        handler.finalize(epath.Path(directory))
-        return [path.name for path in directory.iterdir()]
-
-    assert saved(tmp_path / "same", (5, 2), (5, 2), (5, 2)) == ["datarax_ray.json"]
-    with pytest.raises(ValueError, match=r"(?s)a trainer reads another stream than trainer 0.*order\.seed: .* 5, .* 6"):
-        saved(tmp_path / "seeds", (5, 2), (5, 2), (6, 2))
-    with pytest.raises(ValueError, match="a trainer stands at position 36, and trainer 0 at 24"):
-        saved(tmp_path / "steps", (5, 2), (5, 3))
+    same = [state(5, 2, rank) for rank in range(3)]
+    check_trainers(same)
+    assert len({json.dumps(each) for each in same}) == 3, "the digests are of their own rows"
+    with pytest.raises(ValueError, match=r"(?s)trainer 2 reads another stream.*order\.seed: .* 5, .* 6"):
+        check_trainers([*same[:2], state(6, 2)])
+    with pytest.raises(
+        ValueError, match=r"(?s)trainer 1 reads another stream.*batch_size: .* 12, .* 24"
+    ):
+        check_trainers([same[0], state(5, 1, batch_size=24)])
+    with pytest.raises(ValueError, match="trainer 1 stands at position 36, and trainer 0 at 24"):
+        check_trainers([same[0], state(5, 3)])
 
 
 def test_a_source_is_no_pipeline() -> None:
