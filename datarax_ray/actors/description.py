@@ -48,7 +48,8 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
             pickler.imported, pickler.carried, by_value, lambda value, most: _pickled(value, modules, most)[1]
         )
         imports = dict.fromkeys(map(module_of, pickler.imported))
-        script = script_values(pickler.carried, ("__main__", *by_value))  # that travels with them
+        carriers = ("__main__", *by_value)  # whose functions travel with what they read there
+        script = script_values(pickler.carried, lambda module, _: module in carriers)
         code = code_of(modules, values, tuple(imports), Watched(script, held_values(pickler.owners)))
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code

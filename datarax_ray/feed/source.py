@@ -151,11 +151,7 @@ class Source(Uncopied):
         return spec(first.columns)
 
     def get_state(self) -> dict[str, Any]:
-        """Position and settings, in plain values: under 4 KB whatever the dataset.
-
-        Raises: ValueError where the transforms here hold or read other values than when this was made.
-        """
-        self.check_unchanged()
+        """Position and settings, in plain values: under 4 KB whatever the dataset."""
         return self.state.to_json(self.description.settings())
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
@@ -173,8 +169,12 @@ class Source(Uncopied):
         self._consumer.go_to(Consumed(position if isinstance(position, StreamState) else self.state.moved(position)))
 
     def check_unchanged(self) -> None:
-        """Raise ValueError where what is read here is no longer what the state says; see Watched."""
-        self._watched.check()
+        """Raise ValueError where the program has set anew what decides the elements, before any was read; see Watched.
+
+        Behind that the transforms may have done it themselves.
+        """
+        if self._is_unread:
+            self._watched.check()
 
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""
@@ -183,9 +183,9 @@ class Source(Uncopied):
     def _bounded(self, options: StreamOptions) -> StreamOptions:
         """The options with what this source says of reading ahead, as a stream begins.
 
-        Raises: ValueError where the program has set something anew that decides what is read.
+        Raises: see check_unchanged.
         """
-        self._watched.check(is_unread=self._is_unread)
+        self.check_unchanged()
         self._is_unread = False
         return options
 

@@ -153,8 +153,8 @@ def check_trainers(states: Sequence[Mapping[str, Any]]) -> None:
         if (found := _amendments(other)) != (wanted := _amendments(first)):
             raise ValueError(
                 f"{who} amended the stream by {json.dumps(found)}, and trainer 0 by {json.dumps(wanted)}: they read "
-                "two streams, so nothing is saved. Restore a step from before, and call amend in every trainer with the "
-                "same, at the same step"
+                "two streams, so nothing is saved. Restore a step from before, and call amend in every trainer with "
+                "the same, at the same step"
             )
         try:
             check_drift(first["settings"], other["settings"])

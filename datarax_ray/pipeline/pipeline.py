@@ -463,12 +463,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
 
         It is the state of what was yielded; batches made ahead are not in it.
-
-        Raises: ValueError where the transforms of a source that is read in this process hold or read other values than
-        when it was made: what was yielded since is of no state.
         """
-        if callable(check := getattr(self.source, "check_unchanged", None)):
-            check()
         return self._consumer.consumed.to_json(self._settings())
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:

@@ -231,9 +231,7 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
     assert len({json.dumps(each) for each in same}) == 3, "the digests are of their own rows"
     with pytest.raises(ValueError, match=r"(?s)trainer 2 reads another stream.*order\.seed: .* 5, .* 6"):
         check_trainers([*same[:2], state(6, 2)])
-    with pytest.raises(
-        ValueError, match=r"(?s)trainer 1 reads another stream.*batch_size: .* 12, .* 24"
-    ):
+    with pytest.raises(ValueError, match=r"(?s)trainer 1 reads another stream.*batch_size: .* 12, .* 24"):
         check_trainers([same[0], state(5, 1, batch_size=24)])
     with pytest.raises(ValueError, match="trainer 1 stands at position 36, and trainer 0 at 24"):
         check_trainers([same[0], state(5, 3)])

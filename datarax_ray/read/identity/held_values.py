@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,15 +49,23 @@ class HeldValue:
         return self.was.is_table or is_array
 
 
-def held_values(owners: Iterable[Any]) -> tuple[HeldValue, ...]:
-    """The data that some objects and functions hold, but for what their code writes to, and what is large."""
+def held_values(
+    owners: Iterable[Any], is_looked_at: Callable[[str, Any], bool] = lambda name, value: True
+) -> tuple[HeldValue, ...]:
+    """The data that some objects and functions hold, but for what their code writes to, and what is large.
+
+    is_looked_at: tells which, by its name and itself.
+    """
     owners = [*itertools.islice(owners, _MAX_OWNERS)]
     written = attributes_written(each if isinstance(each, types.FunctionType) else type(each) for each in owners)
     return tuple(
         HeldValue(owner, name, value, was)
         for owner in owners
         for name, value in [*_held_by(owner).items()]
-        if name not in written and shortened(value) is value and (was := _data(owner, value)) is not None
+        if name not in written
+        and is_looked_at(name, value)
+        and shortened(value) is value
+        and (was := _data(owner, value)) is not None
     )
 
 

@@ -27,6 +27,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import PARSING, folder_of, read_digests
 from datarax_ray.read.identity.referenced_globals import (
+    asked,
     config_of,
     holds_code,
     is_data,
@@ -67,7 +68,7 @@ class ModuleValue:
     def is_here(self) -> bool:
         """Whether this process has the same there."""
         with PARSING:
-            value = _held(self.module, self.name)
+            value = held_in(self.module, self.name)
             if not self.digest:
                 return value is not None and value is not _MISSING
             if value is _MISSING:
@@ -81,12 +82,12 @@ class ModuleValue:
     @property
     def may_be_cache(self) -> bool:
         """Whether what changed may be inside it: of a table, or of an object that looks as it did."""
-        value = _held(self.module, self.name)
+        value = held_in(self.module, self.name)
         return isinstance(value, Mapping | list | set) or (not is_data(value) and self.look == self.look_here)
 
     @property
     def look_here(self) -> str:
-        value = _held(self.module, self.name)
+        value = held_in(self.module, self.name)
         return "missing" if value is _MISSING else shown(shortened(value))
 
     def set_here(self) -> str:
@@ -96,7 +97,7 @@ class ModuleValue:
         *path, last = self.name.split(".")
         try:
             owner, value = functools.reduce(getattr, path, imported(self.module)), pickle.loads(self.pickled)
-            if value is _held(self.module, self.name):
+            if value is held_in(self.module, self.name):
                 return "it travels by its name, without its defaults and what it holds"
             try:
                 setattr(owner, last, value)
@@ -125,7 +126,7 @@ def module_values(
             if module in ("__main__", *by_value) or name.startswith("__") or "<" in name:
                 continue
             for part in itertools.accumulate(name.split("."), "{}.{}".format):
-                value = _held(module, part)
+                value = held_in(module, part)
                 is_read = part == name and (config_of(value) is not None or not holds_code(value))
                 is_owner = part != name and not isinstance(value, type | types.ModuleType)
                 if value is not _MISSING and (is_read or (is_owner and (module, part) not in found)):
@@ -146,26 +147,26 @@ class DataValue:
     def of(cls, value: Any, module: str, most: int) -> DataValue | None:
         """None for what is no data, or takes more than so many bytes."""
         with PARSING:
-            if not is_data(value) or getattr(value, "nbytes", 0) > most or holds_code(value):
+            if not is_data(value) or asked(value, "nbytes", 0) > most or holds_code(value):
                 return None
             is_table = isinstance(value, Mapping | list | set)
             return cls(read_digests(value, module)[0], shown(shortened(value)), is_table)
 
 
-def script_values(code: Iterable[Any], modules: Collection[str] | None = None) -> dict[tuple[str, str], DataValue]:
+def script_values(code: Iterable[Any], is_looked_at: Callable[[str, str], bool]) -> dict[tuple[str, str], DataValue]:
     """The data that functions and classes read in users' modules, by module and name; of large arrays nothing.
 
-    modules: in these alone.
+    is_looked_at: tells which, by module and name.
     """
     with PARSING:
         places = [*filter(None, map(_place, sorted(read_of_modules(code))))]
-    found = {place: script_value(*place) for place in places if modules is None or place[0] in modules}
+    found = {place: script_value(*place) for place in places if is_looked_at(*place)}
     return {place: value for place, value in found.items() if value is not None}
 
 
 def script_value(module: str, name: str, most: int = _MAX_NBYTES) -> DataValue | None:
     """What is there; None for what is no data, or takes more than so many bytes."""
-    return DataValue.of(_held(module, name), module, most)
+    return DataValue.of(held_in(module, name), module, most)
 
 
 def set_values(values: Iterable[ModuleValue], imports: Iterable[str]) -> Iterator[tuple[ModuleValue, str]]:
@@ -212,12 +213,13 @@ def _value(
 def _place(name: str) -> tuple[str, str] | None:
     """The module that a dotted name begins with, and the name there: an object may have the name of a module."""
     module = name.rpartition(".")[0]
-    while module and (module not in sys.modules or _held(module, name[len(module) + 1 :]) is _MISSING):
+    while module and (module not in sys.modules or held_in(module, name[len(module) + 1 :]) is _MISSING):
         module = module.rpartition(".")[0]
     return (module, name[len(module) + 1 :]) if module else None
 
 
-def _held(module: str, name: str) -> Any:
+def held_in(module: str, name: str) -> Any:
+    """What is there, or what stands for nothing."""
     value = imported(module)
     try:
         for part in name.split("."):

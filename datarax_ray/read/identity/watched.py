@@ -5,6 +5,7 @@ The state says what they were then: with others, what is read belongs to no stat
 
 from __future__ import annotations
 
+import dis
 import itertools
 import logging
 import types
@@ -13,29 +14,48 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from datarax_ray.read.identity.held_values import HeldValue, held_values
-from datarax_ray.read.identity.module_values import DataValue, script_value, script_values
-from datarax_ray.read.identity.referenced_globals import asked, is_users, kept
+from datarax_ray.read.identity.module_values import DataValue, held_in, script_value, script_values
+from datarax_ray.read.identity.referenced_globals import asked, code_objects, is_users, kept
 
 logger = logging.getLogger("datarax_ray")
 
 MAX_LOOKED_AT_NBYTES = 2**20  # by each stream that begins: some 10 ms
-_MAX_OWNERS = 500
+_MAX_OWNERS, _MAX_FUNCTIONS = 500, 1000
+_MAX_ITEMS, _MAX_DEPTH, _MAX_TEXT = 100, 2, 2**16  # of a table, of tables in tables, and letters
+# What stores to names that the code does not show.
+_UNSEEN = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval", "globals", "modules"}
+_EMPTY = types.CellType()
+_STORES = {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF"}
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Data of modules, by module and name, and of objects and functions, as it was."""
+    """Data of modules, by module and name, and of objects and functions, as it was.
+
+    is_sure: whether the code writes to none of it in a way that cannot be seen.
+    """
 
     script: dict[tuple[str, str], DataValue] = field(default_factory=dict)
     held: tuple[HeldValue, ...] = ()
+    is_sure: bool = True
 
     @classmethod
     def of(cls, transforms: Iterable[Any]) -> Watched:
-        """What these hold and read in users' modules, but for those that say themselves what decides their elements."""
+        """What these hold and read in users' modules, where it is small, but for what their code writes to, and for
+        objects that say themselves what decides their elements.
+        """
         owners = [*itertools.islice(_owners(transforms), _MAX_OWNERS)]
         code = dict.fromkeys(each if isinstance(each, types.FunctionType) else type(each) for each in owners)
-        return cls(script_values(code), held_values(owners))
+        stored = names_stored(code)
+
+        def is_read(module: str, name: str) -> bool:
+            return name.rpartition(".")[2] not in stored and _is_small(held_in(module, name))
+
+        held = held_values(owners, lambda name, value: name not in stored and _is_small(value))
+        return cls(script_values(code, is_read), held, stored.isdisjoint(_UNSEEN))
 
     def changed(self) -> Iterator[tuple[str, str, str, bool]]:
         """The name of each value that is another now, how it looked, how it does, and whether the code may have done
@@ -49,19 +69,59 @@ class Watched:
             if (here := held.here) is not None and here.digest != held.was.digest:
                 yield held.label, held.was.look, here.look, held.may_be_scratch
 
-    def check(self, *, is_unread: bool = False) -> None:
-        """Raise ValueError where the program has set anything anew. is_unread: nothing was read yet, so what the code
-        may have changed itself is warned of as well.
-        """
+    def check(self) -> None:
+        """Raise ValueError where the program has set anything anew; what the code may have changed is warned of."""
         for name, look, look_here, may_be_own in self.changed():
             said = (
                 f"{name} was {look} when the source was made, and its state says so; it is {look_here} now, which "
                 "gives data of no state. Set it before the source is made, or make another one after every change"
             )
-            if not may_be_own:
+            if self.is_sure and not may_be_own:
                 raise ValueError(said)
-            if is_unread:
-                logger.warning(said)
+            logger.warning(said)
+
+
+def names_stored(roots: Iterable[Any]) -> set[str]:
+    """The names of attributes and globals that functions, the methods of classes and of those above them, and what
+    these call or hold, store to; with names of _UNSEEN where they may store to others. By the bytecode, as what is
+    typed at a prompt has no text.
+    """
+    names: set[str] = set()
+    seen: set[types.CodeType] = set()
+    waiting = [value for root in roots for value in _parts(root)]
+    while waiting and len(seen) < _MAX_FUNCTIONS:
+        function = waiting.pop()
+        if not isinstance(function, types.FunctionType) or function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        used = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
+        for code in code_objects(function.__code__):
+            names |= _UNSEEN.intersection(code.co_names)
+            used += [function.__globals__.get(name) for name in code.co_names]
+            if code.co_name not in ("__init__", "__post_init__"):
+                names.update(step.argval for step in dis.get_instructions(code) if step.opname in _STORES)
+        waiting += [each for each in used if isinstance(each, types.FunctionType) and is_users(each)]
+    return names
+
+
+def _parts(root: Any) -> Iterator[Any]:
+    """A function, or those of a class and of those above it, with what is around and inside them."""
+    for value in (part for each in root.__mro__ for part in vars(each).values()) if isinstance(root, type) else [root]:
+        inside = [getattr(value, name, None) for name in ("fget", "fset", "func", "__func__", "__wrapped__")]
+        yield from (value, *inside)
+
+
+def _is_small(value: Any, depth: int = 0) -> bool:
+    """Whether looking at all of it takes a moment: no long text, no large or deep table, nor one that holds itself."""
+    if isinstance(value, np.ndarray):
+        return not depth and value.nbytes <= MAX_LOOKED_AT_NBYTES and not value.dtype.hasobject
+    if isinstance(value, str | bytes | bytearray):
+        return len(value) <= _MAX_TEXT
+    if isinstance(value, dict):
+        value = [*value.values()] if len(value) <= _MAX_ITEMS else None
+    if isinstance(value, list | tuple | set | frozenset):
+        return depth < _MAX_DEPTH and len(value) <= _MAX_ITEMS and all(_is_small(each, depth + 1) for each in value)
+    return isinstance(value, int | float | complex | np.generic | None)
 
 
 def _owners(roots: Iterable[Any]) -> Iterator[Any]:

@@ -86,7 +86,7 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
         return self._source.skip_options
 
     def check_unchanged(self) -> None:
-        """Raise ValueError where its transforms hold or read other values than when it was made."""
+        """Raise ValueError where its transforms hold or read other values than when it was made, and none was used."""
         self._source.check_unchanged()
 
     def batches(
