@@ -107,7 +107,7 @@ def names_stored(roots: Iterable[Any]) -> set[str]:
 def _parts(root: Any) -> Iterator[Any]:
     """A function, or those of a class and of those above it, with what is around and inside them."""
     for value in (part for each in root.__mro__ for part in vars(each).values()) if isinstance(root, type) else [root]:
-        inside = [getattr(value, name, None) for name in ("fget", "fset", "func", "__func__", "__wrapped__")]
+        inside = [asked(value, name) for name in ("fget", "fset", "func", "__func__", "__wrapped__")]
         yield from (value, *inside)
 
 
