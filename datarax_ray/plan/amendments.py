@@ -113,6 +113,19 @@ def skips_from(log: Amendments, position: int) -> bool:
     return any(each.records or (each.positions and each.positions[-1][1] > position) for each in log)
 
 
+def alike_from(log: Amendments, num_records: int, drops_alike: bool) -> int | None:
+    """The position from which on an epoch that gives nothing shows that none will; None where none shows it.
+
+    drops_alike: whether one shows it of the stream without amendments, which drops records by what they are.
+    """
+    gone = [each for each in log if each.records]
+    if num_records and ranges_of(pair for each in gone for pair in each.records) == ((0, num_records),):
+        return max(each.at for each in gone)
+    if not drops_alike or changes_of(log):  # other weights, other components
+        return None
+    return max((each.positions[-1][1] if each.positions else each.at for each in log), default=0)
+
+
 def yields_from(yields: Yields, log: Amendments, position: int) -> Yields:
     """What a stream's positions give from one on, that give this without amendments."""
     return replace(yields, is_one_to_one=yields.is_one_to_one and not skips_from(log, position))

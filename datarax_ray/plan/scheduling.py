@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from datarax_ray.plan.amendments import Amendments
+from datarax_ray.plan.amendments import Amendments, alike_from
 from datarax_ray.plan.homes import by_home
 from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning
@@ -117,19 +117,24 @@ class StreamScheduler(Scheduler, Protocol):
 class EmptyEpochs:
     """What to do about epochs that give no element: an endless stream of them would be a wait without an end.
 
-    drops_alike: whether one of them shows that none will (see ElementStream.drops_alike). Then the stream ends with an
-    error, wherever it began and whatever its chunks. Otherwise a later one may give some, so it goes on, and says so.
-    droppers: what may leave all of them out, for people (see ElementStream.droppers), beside what was amended.
+    drops_alike: whether one of them shows that none will, but for what was amended (see ElementStream.drops_alike).
+    Then the stream ends with an error, wherever it began and whatever its chunks; so it does where every one of its
+    num_records was amended away. Otherwise a later one may give some, so it goes on, and says so. droppers: what may
+    leave all of them out, for people (see ElementStream.droppers), beside what was amended.
     """
 
-    def __init__(self, drops_alike: bool, droppers: Sequence[str], amendments: Amendments = ()) -> None:
-        self._drops_alike = drops_alike
+    def __init__(
+        self, drops_alike: bool, droppers: Sequence[str], amendments: Amendments = (), num_records: int = 0
+    ) -> None:
+        self._alike_from = alike_from(amendments, num_records, drops_alike)
         may_skip = any(each.positions or each.records for each in amendments)
         self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
         self._next_told = 1
 
-    def seen(self, number: int, what: str, is_empty: bool = False) -> str | None:
-        """What to tell people of so many of them in a row, None for nothing. is_empty: whether there is no data.
+    def seen(self, number: int, what: str, begin: int = 0, is_empty: bool = False) -> str | None:
+        """What to tell people of so many of them in a row, None for nothing.
+
+        begin: the first position of the last of them. is_empty: whether there is no data.
 
         Raises: RuntimeError where nothing will ever come.
         """
@@ -137,7 +142,7 @@ class EmptyEpochs:
             self._next_told = 1
         if number < self._next_told:
             return None
-        if self._drops_alike or is_empty:
+        if is_empty or (self._alike_from is not None and self._alike_from <= begin):
             raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
         self._next_told = 2 * number
         return (
@@ -186,7 +191,7 @@ class RecordScheduler:
         self._stop = stop
         self._wanted = wanted
         self._origin = origin
-        self._empty = EmptyEpochs(drops_alike, droppers, start.amendments)
+        self._empty = EmptyEpochs(drops_alike, droppers, start.amendments, order.num_records)
 
     def fit(self, num_actors: int) -> None:
         if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are
@@ -228,4 +233,5 @@ class RecordScheduler:
         # epoch and the last of the next.
         cycle = self._order.cycle
         start = -(-self._last_element // cycle) * cycle
-        return self._empty.seen(max(0, stop - start) // cycle, f"the {cycle} positions from {start} on")
+        number = max(0, stop - start) // cycle
+        return self._empty.seen(number, f"the {cycle} positions from {start} on", start + (number - 1) * cycle)

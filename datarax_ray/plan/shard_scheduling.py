@@ -180,7 +180,7 @@ class ShardScheduler:
                     )
         total = sum(epoch.lengths.values())
         what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
-        return self._empty.seen(self._num_empty, what, is_empty=not total)
+        return self._empty.seen(self._num_empty, what, epoch.number * EPOCH_POSITIONS, is_empty=not total)
 
     def _pass_ended_epochs(self) -> None:
         """Once nothing is left of an epoch, the next one is dealt."""

@@ -20,3 +20,24 @@ def test_others_are_told_of_less_and_less_often_until_an_element_comes():
     counts = [*range(20), 50, 0, 1]
     assert [count for count in counts if empty.seen(count, "it")] == [1, 2, 4, 8, 16, 50, 1]
     assert "all of it was amended away. In a later epoch" in (empty.seen(60, "it") or "")
+
+
+def test_what_is_left_out_of_every_epoch_is_no_hope_for_a_later_one():
+    gone = (Amendment(4, records=((0, 2),)), Amendment(7, records=((2, 3),)))
+    for drops_alike in (True, False):  # all 3 records, whatever is done to them
+        empty = EmptyEpochs(drops_alike, [], gone, num_records=3)
+        assert "In a later epoch" in (empty.seen(1, "it", begin=6) or "")  # which began before all was left out
+        with pytest.raises(RuntimeError, match="no element of it was kept: all of it was amended away"):
+            empty.seen(2, "it", begin=9)
+    assert EmptyEpochs(False, ["a filter"], gone, num_records=4).seen(1, "it", begin=8)
+    with pytest.raises(RuntimeError, match="a filter, or all of it was amended away"):
+        EmptyEpochs(True, ["a filter"], gone, num_records=4).seen(1, "it", begin=8)
+
+
+def test_what_is_left_out_of_one_epoch_may_come_in_the_next():
+    one = (Amendment(3, positions=((3, 6),)),)
+    empty = EmptyEpochs(True, ["a filter"], one, num_records=3)
+    assert "In a later epoch" in (empty.seen(1, "it", begin=3) or "")
+    with pytest.raises(RuntimeError, match="a filter"):
+        empty.seen(2, "it", begin=6)
+    assert EmptyEpochs(True, [], (Amendment(0, weights=(1, 2)),), num_records=3).seen(1, "it", begin=9)

@@ -64,7 +64,7 @@ def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None
         stop=stop,
         wanted=wanted,
         first_size=smallest_run(stream.run_records),
-        drops_alike=not start.amendments and stream.drops_alike(wanted.documents is not None),
+        drops_alike=stream.drops_alike(wanted.documents is not None),
         droppers=stream.droppers(wanted.documents is not None),
         is_kept=stream.is_kept,
     )

@@ -70,7 +70,7 @@ class InterleavedStream(ElementStream):
             stop=stop,
             wanted=wanted,
             max_actors=self.max_actors,
-            drops_alike=not start.amendments and self.drops_alike(wanted.documents is not None),
+            drops_alike=self.drops_alike(wanted.documents is not None),
             droppers=self.droppers(wanted.documents is not None),
         )
 
