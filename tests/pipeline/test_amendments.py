@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource
+from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource, load
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.pipeline.checkpoint import check_trainers
 from datarax_ray.plan.rolling_digest import RollingDigest, added
+from datarax_ray.plan.state import BEGIN
 from datarax_ray.plan.weights import WeightSchedule
+from datarax_ray.read.streams.amending import amended_state
+from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -590,3 +593,36 @@ class TestCheckpoint:
         check_trainers([first, state(1, skip=[30])])
         with pytest.raises(ValueError, match=r"trainer 1 .*\[31, 32\].* trainer 0 .*\[30, 31\]"):
             check_trainers([first, state(1, skip=[31])])
+
+
+class TestNamesOfFiles:
+    """Of two files of one name, in two folders; the state that is said of them, by value."""
+
+    @pytest.fixture
+    def stream(self, tmp_path: Path) -> Any:
+        for folder, count in (("a/day1", 20), ("b/day1", 12)):
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / "part-0.jsonl").write_text("".join(f'{{"id": {i}}}\n' for i in range(count)))
+        return load([str(tmp_path / each / "part-0.jsonl") for each in ("a/day1", "b/day1")]).describe()
+
+    def records(self, stream: Any, name: str) -> Any:
+        return [each.records for each in amended_state(stream, BEGIN, skip=[name]).amendments]
+
+    def test_a_name_that_several_have_is_refused_with_one_that_tells_them_apart(
+        self, stream: Any, tmp_path: Path
+    ) -> None:
+        for name in ("part-0.jsonl[3]", "day1/part-0.jsonl[3]"):
+            said = rf"2 files, such as {tmp_path}/a/day1/part-0.jsonl and {tmp_path}/b/day1/part-0.jsonl\. .* "
+            with pytest.raises(ValueError, match=said + r"apart: a/day1/part-0\.jsonl\[3\]$"):
+                self.records(stream, name)
+        assert self.records(stream, "a/day1/part-0.jsonl[3:20]") == [((3, 20),)]
+        assert self.records(stream, "b/day1/part-0.jsonl[3]") == [((23, 24),)]
+        assert self.records(stream, f"{tmp_path}/b/day1/part-0.jsonl[3:12]") == [((23, 32),)]  # as `locate` has it
+
+    def test_a_range_is_of_one_file(self, stream: Any) -> None:
+        with pytest.raises(ValueError, match=r"has 3 of the 12 records of this name\. The last of that file is \[11\]"):
+            self.records(stream, "b/day1/part-0.jsonl[9:21]")
+        twice = stream, stream  # 11 of [9:21] each
+        with pytest.raises(ValueError, match=r"has 11 of the 12 records"):
+            self.records(MixtureStream(twice, (1, 1)), "a/day1/part-0.jsonl[9:21]")
+        assert self.records(MixtureStream(twice, (1, 1)), "a/day1/part-0.jsonl[9:20]") == [((9, 20), (41, 52))]

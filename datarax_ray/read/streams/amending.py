@@ -106,7 +106,7 @@ def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tupl
 def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
     """The numbers of the records that errors and `locate` name so, as ranges: of each component that has the file.
 
-    Raises: ValueError where there is none.
+    Raises: ValueError where one of them is in no file, and where several files have a path that ends so.
     """
     asked = _NAME.fullmatch(name)
     if asked is None:
@@ -119,16 +119,29 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
     path, first = asked["path"], int(asked["start"])
     last = int(asked["stop"] or first + 1)
     runs = list(_runs(stream.locate, 0, stream.order.num_records))
-    of_file = [run for run in runs if run[0] == path or run[0].endswith(f"/{path}")]
-    found = [(record + max(first - index, 0), record + min(last - index, count)) for _, index, record, count in of_file]
-    found = [(start, stop) for start, stop in found if start < stop]
-    if (count := sum(stop - start for start, stop in found)) < last - first or not found:
+    of_file = [run for run in runs if run[0] == path] or [run for run in runs if run[0].endswith(f"/{path}")]
+    if len(paths := sorted({run[0] for run in of_file})) > 1:
+        raise ValueError(
+            f"{name} may be of {len(paths)} files, such as {paths[0]} and {paths[1]}. Give as much of the path as "
+            f"tells them apart: {_tail(paths[0], paths)}{name[len(path) :]}"
+        )
+    parts = [(max(first, index), min(last, index + count), record - index) for _, index, record, count in of_file]
+    parts = [part for part in parts if part[0] < part[1]]
+    known = ranges_of(part[:2] for part in parts)  # in the file: several components may have it
+    if (count := sum(stop - start for start, stop in known)) < last - first or not parts:
         names = sorted({os.path.basename(run[0]) for run in runs})
         remedy = f" Its files are {shown(names)}; `locate` tells what fed a batch"
         if of_file:
             remedy = f" The last of that file is [{max(index + size for _, index, _, size in of_file) - 1}]"
         raise ValueError(f"{name}: the source has {count} of the {max(0, last - first)} records of this name.{remedy}")
-    return found
+    return [(start + base, stop + base) for start, stop, base in parts]
+
+
+def _tail(path: str, paths: list[str]) -> str:
+    """The least of the path's end that no other path ends with; all of it where there is none."""
+    parts = path.split("/")
+    tails = ["/".join(parts[-count:]) for count in range(1, len(parts))]
+    return next((tail for tail in tails if sum(f"/{each}".endswith(f"/{tail}") for each in paths) == 1), path)
 
 
 def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[str, int, int, int]]:
