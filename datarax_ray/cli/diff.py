@@ -13,6 +13,7 @@ from rich.console import Console
 
 from datarax_ray.cli.checkpoint import amendments_in, differing, find_all
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
+from datarax_ray.plan.amendments import Apart, apart
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.elements.differences import first_difference
 
@@ -53,11 +54,31 @@ def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, 
 def _of_runs(first: str, second: str) -> Verdict:
     one, other = (_digests(name) for name in (first, second))
     both = sorted(one.keys() & other.keys())
-    changed = _changed(find_all(first)[-1].state, find_all(second)[-1].state)
+    last = [find_all(name)[-1].state for name in (first, second)]
+    changed = _changed(*last)
+    wrong = next((place for place in both if one[place] != other[place]), None)
+    if wrong is None:  # behind the last of these places, what both went past may still be amended in other ways
+        since = max((place[2] for place in both), default=0)
+        end = min(state["position"] for state in last)
+        if differs := apart(amendments_in(last[0]), amendments_in(last[1]), since, end):
+            return _amended_apart(both, differs, changed)
     if not both:
         return Verdict(None, ["no state of one run stands where a state of the other does, with a digest"], changed)
-    wrong = next((place for place in both if one[place] != other[place]), None)
     return _at_places([place for place in both if wrong is None or place < wrong], wrong, changed)
+
+
+def _amended_apart(equal: list[Place], where: Apart, changed: dict[str, Any]) -> Verdict:
+    """The verdict, where no digests are compared at positions that both went past, amended in other ways."""
+    known = [_up_to(equal)] if equal else []
+    if where.is_sure:
+        said = [f"positions [{where.start}, {where.stop}), which both went past, are amended in other ways", *known]
+        return Verdict(False, [*said, *_lines(changed)], {"start": where.start, "stop": where.stop} | changed)
+    said = [
+        f"from position {where.start:,} on they leave out other records, and nothing tells whether one of these came "
+        f"before position {where.stop:,}: no state of one run stands behind it where a state of the other does",
+        *known,
+    ]
+    return Verdict(None, [*said, *_lines(changed)], changed)
 
 
 def _of_run(name: str, pipeline: Pipeline) -> Verdict:
@@ -147,13 +168,17 @@ def _place(state: Mapping[str, Any]) -> Place:
 
 def _at_places(equal: list[Place], wrong: Place | None, changed: dict[str, Any]) -> Verdict:
     """The verdict, where digests are equal at these places, and at `wrong` are not."""
-    last = f"the same up to {_said(equal[-1])}, by {len(equal)} digests" if equal else ""
+    last = _up_to(equal) if equal else ""
     if wrong is None:
         return Verdict(True, [last, *_lines(changed)], changed)
     start, stop = equal[-1][2] if equal else wrong[0], wrong[2] + bool(wrong[3])
     said = [f"the first difference is at positions [{start}, {stop})", *filter(None, [last]), *_lines(changed)]
     said.append("compare two pipelines, FILE.py:NAME, for the step and row")
     return Verdict(False, said, {"start": start, "stop": stop} | changed)
+
+
+def _up_to(equal: list[Place]) -> str:
+    return f"the same up to {_said(equal[-1])}, by {len(equal)} digests"
 
 
 def _said(place: Place) -> str:

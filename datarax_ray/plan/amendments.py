@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,41 @@ def are_skipped(log: Amendments, positions: Indices, records: Indices | None = N
 def skips_from(log: Amendments, position: int) -> bool:
     """Whether anything from this position on may give nothing."""
     return any(each.records or (each.positions and each.positions[-1][1] > position) for each in log)
+
+
+class Apart(NamedTuple):
+    """Positions [start, stop) in which two logs differ.
+
+    is_sure: whether one left out there what the other gave, or mixed by other weights. Not of records: those that one
+    leaves out may stand elsewhere.
+    """
+
+    start: int
+    stop: int
+    is_sure: bool
+
+
+def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | None:
+    """Where in [since, end) the streams of two logs, which gave the same before, first differ: for sure, if they do.
+
+    None where they do not.
+    """
+    skipped, weights, records = [], [], []
+    for log in (one, other):
+        skipped.append(ranges_of(pair for each in log for pair in each.positions))
+        # what holds at `since`, and from where on what comes then does; a schedule is counted from where it began
+        weights.append({max(at, since): new if isinstance(new, tuple) else (at, new) for at, new in changes_of(log)})
+        gone: dict[int, Ranges] = {}
+        for each in log:
+            at = max(each.at, since)
+            gone |= {at: ranges_of([*gone.get(at, ()), *each.records])} if each.records else {}
+        records.append(gone)
+    found = [Apart(*pair, True) for a, b in (skipped, skipped[::-1]) for pair in _without(a, [b])]
+    for (a, b), is_sure in ((weights, True), (records, False)):
+        found += [Apart(at, end, is_sure) for at in {*a, *b} if a.get(at) != b.get(at)]
+    cut = [Apart(max(start, since), min(stop, end), is_sure) for start, stop, is_sure in found]
+    cut = sorted((each for each in cut if each.start < each.stop), key=lambda each: (not each.is_sure, each))
+    return cut[0] if cut else None
 
 
 def alike_from(log: Amendments, num_records: int, drops_alike: bool) -> int | None:

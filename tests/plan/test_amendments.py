@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from datarax_ray.plan.amendments import (
     Amendment,
     amended,
+    apart,
     are_skipped,
     ranges_of,
     saved_amendments,
@@ -298,3 +299,25 @@ def test_in_the_record_that_other_weights_began_the_first_part_knows_it():
     assert mixture.counts(100) == (75, 25)
     assert mixture.place(np.array([100]))[1].tolist() == [25]
     assert sorted(mixture.place(np.arange(101, 105))[1].tolist()) == [26, 27, 28, 75]
+
+
+def test_logs_differ_where_one_leaves_out_what_the_other_gives():
+    log = (Amendment(40, positions=((40, 45),)),)
+    in_two = (Amendment(40, positions=((40, 42),), why="a spike"), Amendment(42, positions=((42, 45),)))
+    assert apart(log, in_two, 0, 100) is None
+    assert apart(log, (), 0, 100) == apart((), log, 0, 100) == (40, 45, True)
+    assert apart(log, (), 32, 43) == (40, 43, True)
+    assert apart(log, (), 0, 40) is None  # one has not come so far
+    assert apart(log, (), 45, 100) is None  # behind it they gave the same
+    assert apart(log, (Amendment(20, positions=((20, 21), (40, 45))),), 0, 100) == (20, 21, True)
+
+
+def test_logs_differ_by_the_weights_that_hold_and_by_records_that_may_come():
+    weights = (Amendment(10, weights=(1, 1)), Amendment(50, weights=(1, 2)))
+    assert apart(weights, weights[:1], 20, 100) == (50, 100, True)
+    assert apart(weights, weights[1:], 50, 100) is None
+    records, earlier = (Amendment(30, records=((7, 8),)),), (Amendment(10, records=((7, 8),)),)
+    assert apart(records, (), 0, 100) == (30, 100, False)
+    assert apart(records, earlier, 20, 100) == (20, 100, False)
+    assert apart(records, earlier, 30, 100) is None
+    assert apart((*records, Amendment(60, positions=((60, 61),))), (), 0, 100) == (60, 61, True)
