@@ -552,12 +552,12 @@ def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_the
     files: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        RaySource(make(files), num_actors=1, resources={"tpu_host": 1}, start_timeout_s=0.5) as homeless,
+        RaySource(make(files), num_actors=1, resources={"tpu_host": 1}, start_timeout_s=2.0) as homeless,
         pytest.raises(RuntimeError, match=r"none of 1 reader actors runs .* no room .*1 CPU of 16, 1 tpu_host of 0, "),
     ):
         next(homeless.batches(0, StreamOptions(8)))
     assert re.search(
-        r"no reader actor runs after 0 s; they start when the cluster has room \(.*1 tpu_host of 0", caplog.text
+        r"no reader actor runs after 1 s; they start when the cluster has room \(.*1 tpu_host of 0", caplog.text
     )
 
 
@@ -567,7 +567,7 @@ def test_actors_that_wait_for_those_of_another_source_are_not_said_to_be_startin
     with RaySource(make(files), num_actors=1, num_cpus=16) as first:
         next(first.batches(0, StreamOptions(8)))
         with (
-            RaySource(make(files), num_actors=1, num_cpus=16, start_timeout_s=0.5) as second,
+            RaySource(make(files), num_actors=1, num_cpus=16, start_timeout_s=2.0) as second,
             pytest.raises(
                 RuntimeError, match=r"in use \(each needs 16 CPU of 16, 0 CPU free\).* other sources of this"
             ),
