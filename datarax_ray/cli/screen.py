@@ -20,6 +20,9 @@ from rich.logging import RichHandler
 out = Console(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
 
+# The error of one request is raised at the consumer; Ray would print those of the requests behind it as well.
+_UNHANDLED = "RAY_IGNORE_UNHANDLED_ERRORS"
+
 
 def stopped_by(end: BaseException) -> tuple[str, int]:
     """What ended the program from outside, and the exit status that says so to a shell: 128 + the signal's number.
@@ -44,21 +47,34 @@ def tell_stopped(end: BaseException, console: Console) -> int:
 def told(console: Console) -> Iterator[None]:
     """Turn what the world can cause (files, records, memory, a cluster) into a message and exit status 1.
 
-    What only a bug can cause rises, with its traceback. Ctrl-C exits with 130, SIGTERM with 143.
+    What only a bug can cause rises, with its traceback. Ctrl-C exits with 130, SIGTERM with 143. The process is then as
+    it was: its logging, warnings, handler of SIGTERM and environment.
     """
-    _quieten(console)
-    # as the handler of Ray does, where one runs that started before
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
-    before, sys.unraisablehook = sys.unraisablehook, _again
+    with _quiet(console), _signals():
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit) as end:
+            raise typer.Exit(tell_stopped(end, console)) from None
+        except (OSError, ValueError, RuntimeError, ImportError, MemoryError) as error:
+            console.print(_message(error), style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(1) from None
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, wherever it comes."""
+
+    def end(number: int, _: Any) -> None:  # as the handler of Ray does, where one runs that started before
+        sys.exit(number)
+
+    handler, hook = signal.signal(signal.SIGTERM, end), sys.unraisablehook
+    sys.unraisablehook = _again
     try:
         yield
-    except (KeyboardInterrupt, SystemExit) as end:
-        raise typer.Exit(tell_stopped(end, console)) from None
-    except (OSError, ValueError, RuntimeError, ImportError, MemoryError) as error:
-        console.print(_message(error), style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = hook
+        if signal.getsignal(signal.SIGTERM) is end:  # and not that of a Ray which started meanwhile
+            signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # None: of no Python
 
 
 def _again(ignored: Any) -> None:
@@ -81,20 +97,35 @@ def _message(error: BaseException) -> str:
     return "\n  ".join([f"error: {str(error) or type(error).__name__}", *notes])
 
 
-def _quieten(console: Console) -> None:
+@contextmanager
+def _quiet(console: Console) -> Iterator[None]:
     """Show this package's log in one line each; of libraries, only what is wrong."""
     handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False, highlighter=None)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    ours = logging.getLogger("datarax_ray")
-    ours.addHandler(handler)
-    ours.setLevel(logging.INFO)
-    ours.propagate = False
-    # The error of one request is raised at the consumer; Ray would print those of the requests behind it as well.
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    # ray.init sets the level of "ray" itself, but not of the logger that says "Started a local Ray instance."
-    logging.getLogger("ray._private.worker").setLevel(logging.WARNING)
-    # Says at every start of a local Ray that it wants a token, which is Ray's default and asks nothing of the user.
-    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
-    # Orbax says through absl how long each save took and which default it chose.
-    logging.getLogger("absl").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(ray|orbax|flax)\.")
+    levels = {
+        "datarax_ray": logging.INFO,
+        # ray.init sets the level of "ray" itself, but not of the logger that says "Started a local Ray instance."
+        "ray._private.worker": logging.WARNING,
+        # Says at every start of a local Ray that it wants a token, which is Ray's default and asks nothing of the user.
+        "ray._private.authentication": logging.ERROR,
+        # Orbax says through absl how long each save took and which default it chose.
+        "absl": logging.ERROR,
+    }
+    before = {name: logging.getLogger(name).level for name in levels}
+    ours, is_set = logging.getLogger("datarax_ray"), _UNHANDLED in os.environ
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"(ray|orbax|flax)\.")
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        ours.addHandler(handler)
+        propagate, ours.propagate = ours.propagate, False
+        os.environ.setdefault(_UNHANDLED, "1")
+        try:
+            yield
+        finally:
+            if not is_set:
+                os.environ.pop(_UNHANDLED, None)
+            ours.propagate = propagate
+            ours.removeHandler(handler)
+            for name, level in before.items():
+                logging.getLogger(name).setLevel(level)

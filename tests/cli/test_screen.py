@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
+import logging
+import os
 import signal
+import sys
 import time
+import warnings
 
 import pytest
 import typer
 from rich.console import Console
 
 from datarax_ray.cli import screen
-
-
-@pytest.fixture(autouse=True)
-def _leave_logging_alone(monkeypatch):
-    monkeypatch.setattr(screen, "_quieten", lambda console: None)
 
 
 def say(error: BaseException) -> tuple[int, str]:
@@ -55,13 +55,46 @@ def test_a_signal_that_is_dropped_in_a_librarys_callback_comes_again():
         gc.collect()
         time.sleep(60)
 
-    file, before = io.StringIO(), signal.getsignal(signal.SIGTERM)
+    file = io.StringIO()
+    with pytest.raises(typer.Exit) as caught, screen.told(Console(file=file)):
+        collect()
+    assert (caught.value.exit_code, file.getvalue()) == (143, "stopped by SIGTERM\n")
+
+
+def as_set_up() -> list:
+    """What a command sets up in its process."""
+    loggers = map(logging.getLogger, ("datarax_ray", "ray._private.worker", "ray._private.authentication", "absl"))
+    logs = [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    return [logs, list(warnings.filters), environment, signal.getsignal(signal.SIGTERM), sys.unraisablehook]
+
+
+@pytest.mark.parametrize("end", [None, ValueError("x"), KeyError("x"), KeyboardInterrupt(), SystemExit(3)])
+def test_a_process_that_runs_a_command_is_as_it_was_before(end, monkeypatch, caplog):
+    monkeypatch.delenv("RAY_IGNORE_UNHANDLED_ERRORS", raising=False)
+    before, file = as_set_up(), io.StringIO()
+    raises = contextlib.nullcontext() if end is None else pytest.raises((typer.Exit, KeyError, SystemExit))
+    with raises, screen.told(Console(file=file)):
+        assert not any(one == other for one, other in zip(before, as_set_up(), strict=True))
+        logging.getLogger("datarax_ray.some").info("to the screen")
+        if end is not None:
+            raise end
+    assert file.getvalue().split("\n")[0].rstrip() == "to the screen"
+    assert as_set_up() == before
+    logging.getLogger("datarax_ray.some").warning("to whoever listens")
+    assert ("to whoever listens" in caplog.text, "to whoever" in file.getvalue()) == (True, False)
+
+
+def test_a_handler_that_came_meanwhile_stays():
+    def rays(number, frame) -> None: ...
+
+    before = signal.getsignal(signal.SIGTERM)
     try:
-        with pytest.raises(typer.Exit) as caught, screen.told(Console(file=file)):
-            collect()
+        with screen.told(Console(file=io.StringIO())):
+            signal.signal(signal.SIGTERM, rays)
+        assert signal.getsignal(signal.SIGTERM) is rays
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert (caught.value.exit_code, file.getvalue()) == (143, "stopped by SIGTERM\n")
 
 
 def test_what_only_a_bug_can_cause_keeps_its_traceback():
