@@ -377,11 +377,13 @@ if __name__ == "__main__":
     from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=60)
     with RaySource(ArrayRecordSourceModule(config, sys.argv[1]), num_actors=2, num_cpus=1, chunk_size=30) as source:
+        victims = [(300, 0), (5, 1)]
         for number, batch in enumerate(source.batches(0, StreamOptions(4))):
-            if number in (5, 300):
+            # the second one once the first is known to be lost: before that it counts as one that runs
+            if victims and number >= victims[-1][0] and source.recoveries.num_lost == 2 - len(victims):
                 while len(source._actors.actors()) < 2:
                     time.sleep(0.02)
-                os.kill(source.stats()[number % 2]["pid"], signal.SIGKILL)
+                os.kill(source.stats()[victims.pop()[1]]["pid"], signal.SIGKILL)
         while len(source._actors.actors()) < 2:
             time.sleep(0.02)
 

@@ -146,7 +146,8 @@ def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list
         oracle.elements(oracle.stored(files), seed=42, num_epochs=3, transforms=transforms, rng_seed=42), 12, 360
     )
     with ray_source(source, 3, name="shared") as first, ray_source(source, 3, name="shared") as second:
-        assert pids(first) == pids(second)  # one pool of named actors for the trainers of a job
+        found = until(lambda: len(there := pids(first)) == 3 and there)  # all are up
+        assert found == pids(second)  # one pool of named actors for the trainers of a job
         streams = [
             source.batches(0, StreamOptions(12, process_index=rank, process_count=3))
             for rank, source in enumerate((first, second, first))
@@ -542,6 +543,7 @@ def test_who_asks_for_statistics_while_an_actor_could_not_be_started_has_those_o
         raise KeyboardInterrupt
 
     with ray_source(make(files), 1) as source:
+        until(source.stats)
         monkeypatch.setattr(actor_set, "start_actor", interrupted)
         with pytest.raises(KeyboardInterrupt):
             source.add_actors(1)

@@ -442,12 +442,12 @@ class Layered(nnx.Module):
 @pytest.mark.parametrize(
     ("function", "event", "number", "is_done"),
     [
-        ("check", "call", 1, False),
-        ("commit", "call", 1, False),
-        ("commit", "return", 2, True),  # of the consumer's, then of the feed's
-        ("update", "call", 1, True),
-        ("update_from_state", "call", 1, True),
-        ("update_from_state", "return", 2, True),
+        (".check", "call", 1, False),
+        (".commit", "call", 1, False),
+        (".commit", "return", 2, True),  # of the consumer's, then of the feed's
+        ("update", "call", 1, True),  # of modules: in some releases of Flax mappings of its own have another one
+        (".update_from_state", "call", 1, True),
+        (".update_from_state", "return", 2, True),
     ],
 )
 def test_an_interrupt_at_the_end_of_a_loop_leaves_modules_and_position_both_changed_or_neither(
@@ -466,7 +466,9 @@ def test_an_interrupt_at_the_end_of_a_loop_leaves_modules_and_position_both_chan
 
     def interrupt(frame: Any, what: str, _: Any) -> Any:
         path = Path(frame.f_code.co_filename)
-        if (frame.f_code.co_name, what) == (function, event) and (path.stem in target or target & set(path.parts)):
+        name = frame.f_code.co_qualname
+        is_it = name.endswith(function) if function.startswith(".") else name == function
+        if is_it and what == event and (path.stem in target or target & set(path.parts)):
             seen.append(path)
             if len(seen) == number:
                 raise KeyboardInterrupt
