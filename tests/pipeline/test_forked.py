@@ -56,6 +56,10 @@ asked = {
 }
 if sys.argv[1] == "ray":
     asked |= {"stats": source.stats, "a new source": lambda: RaySource(module, num_actors=1, num_cpus=0.5)}
+# JAX's compiler has threads that a forked process has not; before JAX 0.10.1 it waited for them when that ended.
+import ctypes
+from jax._src.interpreters import mlir
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(mlir.global_thread_pool))
 for name, ask in asked.items():
     child = os.fork()
     if child == 0:
