@@ -55,7 +55,8 @@ def test_a_users_class_is_kept_with_its_attributes_once_it_is_seen():
     assert same(found, key)
     assert same(text, named)
     assert (found.number(), text.note) == (1, "why")
-    assert same(copy.deepcopy(key), key)
+    if np.lib.NumpyVersion(np.__version__) >= "2.4.0":  # its own deepcopy dropped them before
+        assert same(copy.deepcopy(key), key)
 
 
 def test_a_class_that_says_itself_how_it_is_pickled_is_believed():

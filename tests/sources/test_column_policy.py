@@ -137,6 +137,8 @@ def assert_same(got: Any, want: Any) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_column_is_the_same_from_every_source(kind: str, source: str, tmp_path: Path) -> None:
+    if (kind, source) == ("fixed-size list or null", "parquet") and int(pa.__version__.split(".")[0]) < 26:
+        pytest.skip("pyarrow before 26 refuses to read such a file")
     values, want = KINDS[kind]
     made = SOURCES[source](pa.table({"x": values}), tmp_path)
     (batch,) = made.batches(0, StreamOptions(len(values)))  # as a Pipeline gets it: get_batch of eager gives jax.Arrays

@@ -372,9 +372,19 @@ def _cast(column: Any, kind: Any, name: str) -> Any:
     if hasattr(column.type, "storage_type"):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     try:
-        return column.cast(kind)
+        return pa.chunked_array([_cast_array(chunk, kind) for chunk in column.chunks], kind)
     except pa.ArrowInvalid as error:  # a list of another length
         raise UnlikeError(name, f"field {name!r} is read as {kind}, and {str(error).rstrip('.')}") from error
+
+
+def _cast_array(array: Any, kind: Any) -> Any:
+    """The array as of this type, a struct field by field: pyarrow before 26 breaks extension types in it."""
+    import pyarrow as pa
+
+    if array.type == kind or not pa.types.is_struct(kind):
+        return array if array.type == kind else array.cast(kind)
+    parts = [_cast_array(array.field(index), kind.field(index).type) for index in range(kind.num_fields)]
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null() if array.null_count else None)
 
 
 def _shaped(kind: Any) -> Any:
