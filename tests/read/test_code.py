@@ -3,6 +3,7 @@
 import collections
 import decimal
 import functools
+import gc
 import hashlib
 import importlib
 import importlib.util
@@ -14,6 +15,7 @@ import sys
 import textwrap
 import threading
 import tracemalloc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -21,7 +23,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.read.decode import DecodeRaw, PadTo
-from datarax_ray.read.identity.code import _source, code_fingerprint, value_digest
+from datarax_ray.read.identity.code import code_fingerprint, value_digest
 from datarax_ray.read.identity.sampled_rows import hash_array
 
 
@@ -252,6 +254,85 @@ def test_a_fingerprint_is_the_same_in_every_process():
     assert len(found) == 1
 
 
+# Cells of a notebook: of what they define in __main__ Python finds the text of functions alone, by the cell's name.
+CELLS = '''
+import functools, linecache, sys
+from datarax_ray.read.identity.code import code_fingerprint, read_digests
+
+def digest(text, number=[0]):
+    number[0] += 1
+    name = f"<ipython-input-{number[0]}>"
+    linecache.cache[name] = len(text), None, text.splitlines(True), name
+    exec(compile(text, name, "exec"), globals())
+    return code_fingerprint([C()])["digest"], read_digests(C, "__main__")[0]
+
+CELL = """
+import dataclasses, functools
+class Base:
+    def shift(self): return 1
+@dataclasses.dataclass
+class C(Base):
+    table = {"a": (1, 2.0), "b": {3}}
+    size: int = 2
+    class Inner:
+        def one(self): return 11
+    @staticmethod
+    def same(x): return x
+    @functools.cached_property
+    def half(self): return 0.5
+    @property
+    def twice(self): return 22
+    @functools.lru_cache
+    def slow(self, x): return x * x
+    def map(self, e): return e * self.half
+"""
+first = digest(CELL)
+assert digest(CELL) == first
+assert digest("# a word" + CELL.replace("return 22", "return  22  # so")) == first
+for old, new in {"shift(self): return 1": "shift(self): return 2", "return 11": "return 12", '"a"': '"z"', "2.0": "2.5",
+                 "{3}": "{4}", "int = 2": "int = 3", "x): return x\\n    @": "x): return -x\\n    @", "0.5": "0.25",
+                 "return 22": "return 23", "x * x": "x + x", "e * self": "e + self", "def map": "def to"}.items():
+    assert CELL.count(old) == 1, old
+    changed = digest(CELL.replace(old, new))
+    assert changed[0] != first[0], old
+    assert changed[1] != first[1] or "shift" in old, old
+print("told apart")
+'''
+
+
+def test_a_class_of_a_notebook_is_told_by_what_is_in_it():
+    run = subprocess.run([sys.executable, "-c", CELLS], capture_output=True, text=True, check=False)
+    assert run.stdout == "told apart\n", run.stderr
+
+
+def test_what_autoreload_puts_into_a_function_or_class_is_seen(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "reloaded_in_place.py"
+    path.write_text("class C:\n    def map(self, e):\n        return e\n\n\ndef f(e):\n    return e\n")
+    module = importlib.import_module(path.stem)
+    function, cls = module.f, module.C
+    before = fingerprint(function), fingerprint(cls())
+    path.write_text(path.read_text().replace("return e", "return -e"))
+    assert (fingerprint(function), fingerprint(cls())) == before  # a file that is edited is not what runs
+    found: dict = {}
+    exec(compile(path.read_text(), str(path), "exec"), found)
+    function.__code__, cls.map.__code__ = found["f"].__code__, found["C"].map.__code__
+    assert all(now != then for now, then in zip((fingerprint(function), fingerprint(cls())), before, strict=True))
+
+
+def test_no_function_is_kept_with_what_it_closes_over():
+    table = np.zeros(10)
+
+    def look(e):
+        return e + table
+
+    fingerprint(look)
+    seen = weakref.ref(look)
+    del look
+    gc.collect()
+    assert seen() is None
+
+
 def test_cycles_end():
     held = Holder(None)
     held.value = [held, {"again": held}]
@@ -307,7 +388,6 @@ def test_threads_fingerprint_one_class_at_once(digested):
     try:
         with ThreadPoolExecutor(8) as threads:
             for _ in range(10):
-                _source.cache_clear()
                 transforms = [many_methods()()]
                 found = list(threads.map(digested, [transforms] * 8))
                 assert found == found[:1] * 8

@@ -24,6 +24,7 @@ import sys
 import textwrap
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from enum import Enum
 from itertools import islice
@@ -55,7 +56,8 @@ from datarax_ray.read.identity.sampled_rows import hash_array
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
 # another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
 PARSING = threading.RLock()
-_TEXTS: dict[tuple[types.CodeType, str], str] = {}  # of functions around others, by code and file
+_TEXTS: dict[tuple[str, types.CodeType, str], str] = {}  # of functions, by name, code and file
+_TEXTS_OF_CLASSES: weakref.WeakKeyDictionary[type, tuple[list[types.CodeType], str]] = weakref.WeakKeyDictionary()
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
 MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
@@ -130,12 +132,12 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
     with PARSING:
         found: Any = inner(value)
         if inspect.isclass(found) or inspect.isfunction(found):
-            around = [_text_around(wrapper) for wrapper in wrappers(value)] if value is not found else []
+            around = [_source(wrapper) for wrapper in wrappers(value)] if value is not found else []
             held = kept(found) if inspect.isfunction(found) else {}
             held = {name: each for name, each in held.items() if not isinstance(each, io.IOBase)}  # file=sys.stderr
             # of functions that it holds the text alone, too: what these read is told by itself
             of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
-            said = _source(found)  # type: ignore[arg-type]
+            said = _source(found)
             told = [said, around, _Telling().value(of_held, 0)]
         elif (config := config_of(value)) is not None:
             told = [type(value).__qualname__, _Telling().value(config, 0)]
@@ -239,6 +241,7 @@ class _Telling:
         self.places: dict[str, str] = {}  # likewise
         self.bound: dict[str, str] = {}  # likewise
         self._seen: set[types.CodeType] = set()
+        self._classes: dict[type, Any] = {}  # a list may hold thousands of one
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
 
     def value(self, value: Any, depth: int) -> Any:
@@ -293,12 +296,14 @@ class _Telling:
                 self._reached(value),
             ]
         if inspect.isclass(value):
-            # This package's own classes keep what they do from release to release; their text may change.
-            own = value.__module__.startswith("datarax_ray.")
-            bases = [] if own else _own_bases(value)
-            for base in bases:
-                self._look_around(base)
-            return [value.__qualname__, *map(_source, bases), *map(self._reached, bases)]
+            if value not in self._classes:
+                # This package's own classes keep what they do from release to release; their text may change.
+                own = value.__module__.startswith("datarax_ray.")
+                bases = [] if own else _own_bases(value)
+                for base in bases:
+                    self._look_around(base)
+                self._classes[value] = [value.__qualname__, *map(_source, bases), *map(self._reached, bases)]
+            return self._classes[value]
         if asked(value, "__wrapped__") is not None:  # functools.wraps, functools.cache, jax.jit
             return [type(value).__qualname__, self.value(value.__wrapped__, depth + 1)]
         if asked(value, "__name__") is not None:  # builtins, ufuncs, modules
@@ -347,7 +352,7 @@ class _Telling:
         for wrapper in wrappers(code):
             if wrapper.__code__ not in self._seen:
                 self._seen.add(wrapper.__code__)
-                self.around.append([_text_around(wrapper), self._reached(wrapper)])
+                self.around.append([_source(wrapper), self._reached(wrapper)])
                 self._look_around(wrapper)
 
 
@@ -379,17 +384,24 @@ def _state(value: Any) -> list[Any]:
     return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
 
 
-@functools.cache  # as it was at first: the file may be edited while the program runs
 def _source(code: Any) -> str:
-    return _text(code)
+    """The digest of a function's or class's text as it was at first: the file may be edited while the program runs.
 
-
-def _text_around(wrapper: types.FunctionType) -> str:
-    """As _source, of a function that is made anew for each look."""
-    key = wrapper.__code__, wrapper.__code__.co_filename
-    if key not in _TEXTS:
-        _TEXTS[key] = _text(wrapper)
-    return _TEXTS[key]
+    Anew once `%autoreload` has put other code into it. No function is kept: its closure may hold most of the memory.
+    """
+    function = inspect.unwrap(code) if inspect.isfunction(code) else None  # getsource gives the text of that one, too
+    if inspect.isfunction(function):
+        key = code.__name__, function.__code__, function.__code__.co_filename
+        if key not in _TEXTS:
+            _TEXTS[key] = _text(code)
+        return _TEXTS[key]
+    if not inspect.isclass(code):
+        return _text(code)
+    codes = [method.__code__ for methods in _methods(code).values() for method in methods]
+    found = _TEXTS_OF_CLASSES.get(code)
+    if found is None or [*map(id, found[0])] != [*map(id, codes)]:
+        found = _TEXTS_OF_CLASSES[code] = codes, _text(code)
+    return found[1]
 
 
 def _text(code: Any) -> str:
@@ -412,9 +424,49 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 def _bytecode(code: Any) -> str:
     body = getattr(code, "__code__", None)
-    if body is None:
-        return f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
-    return repr(_code_object(body))
+    if body is not None:
+        return repr(_code_object(body))
+    name = f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
+    # Of a class of a notebook's cell Python finds no text. For what namedtuple and the like make the name stands.
+    return repr([name, *_members(code)]) if inspect.isclass(code) and code.__module__ == "__main__" else name
+
+
+def _members(cls: type) -> list[Any]:
+    """What a class without a text has: its methods by their texts, and plain data."""
+    found: list[Any] = []
+    methods = _methods(cls)
+    for name, value in sorted(vars(cls).items()):
+        if name in methods:
+            found.append([name, *map(_source, methods[name])])
+        elif inspect.isclass(value) and value.__qualname__ == f"{cls.__qualname__}.{name}":
+            found.append([name, _source(value)])
+        elif not name.startswith("__") and " at 0x" not in (said := repr(_plain(value))):
+            found.append([name, said])
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return [[_plain(key), _plain(each)] for key, each in value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(map(_constant, value))
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return [str(value.dtype), list(value.shape), hash_array(value)[:16]]
+    return _constant(value)
+
+
+def _methods(cls: type) -> dict[str, list[types.FunctionType]]:
+    """The functions of a class by their names, also inside what a decorator makes of them."""
+    found: dict[str, list[types.FunctionType]] = {}
+    for name, value in vars(cls).items():
+        parts = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [value]
+        parts = [asked(part, "func") if isinstance(part, functools.cached_property) else part for part in parts]
+        functions = [inner(asked(part, "__func__") or part) for part in parts]
+        if functions := [function for function in functions if inspect.isfunction(function)]:
+            found[name] = functions
+    return found
 
 
 def _code_object(code: types.CodeType) -> tuple[Any, ...]:
