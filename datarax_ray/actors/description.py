@@ -15,7 +15,13 @@ from ray.exceptions import ObjectLostError
 
 from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 from datarax_ray.read.identity.held_values import held_values
-from datarax_ray.read.identity.module_values import TooLargeError, module_values, script_values
+from datarax_ray.read.identity.module_values import (
+    TooLargeError,
+    module_values,
+    script_code,
+    script_places,
+    script_values,
+)
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
 from datarax_ray.read.identity.watched import Watched
@@ -49,8 +55,9 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
         )
         imports = dict.fromkeys(map(module_of, pickler.imported))
         carriers = ("__main__", *by_value)  # whose functions travel with what they read there
-        script = script_values(pickler.carried, lambda module, _: module in carriers)
-        code = code_of(modules, values, tuple(imports), Watched(script, held_values(pickler.owners)))
+        script = [place for place in script_places(pickler.carried) if place[0] in carriers]
+        watched = Watched(script_values(script), script_code(script), held_values(pickler.owners))
+        code = code_of(modules, values, tuple(imports), watched)
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code
         return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -446,7 +447,10 @@ def test_so_is_what_a_function_closes_over(users: Users) -> None:
 
 
 def test_so_is_what_a_script_sets_behind_it_which_travels_by_value(users: Users) -> None:
-    text = "SCALE, table = 1, {'k': 1}\n\ndef scale(x):\n    return x * SCALE * table['k']\n"
+    text = (
+        "SCALE, table = 1, {'k': 1}\n\ndef helper(x):\n    return x * SCALE\n\n"
+        "def scale(x):\n    return helper(x) * table['k']\n"
+    )
     script = users("users_by_value", text)
     ray.cloudpickle.register_pickle_by_value(script)
     try:
@@ -464,6 +468,12 @@ def test_so_is_what_a_script_sets_behind_it_which_travels_by_value(users: Users)
         ValueError, match="users_by_value.SCALE was 1 when the RaySource was made.* 7 now.* Set it before"
     ):
         code.check_unchanged(told)
+    script.SCALE, helper = 1, script.helper
+    script.helper = functools.wraps(helper)(lambda x: x)
+    with pytest.raises(ValueError, match="users_by_value.helper was code of digest .* when the RaySource was made"):
+        code.check_unchanged(told)
+    script.helper = types.FunctionType(helper.__code__, vars(script))  # a cell that is run again
+    code.check_unchanged(told)
 
 
 EDITED = """

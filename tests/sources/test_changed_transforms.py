@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -126,6 +127,23 @@ def by_scale(element: dict[str, Any]) -> dict[str, Any]:
     return {"id": element["id"] * SCALE}
 
 
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+def tripled(x: Any) -> Any:
+    return x * 3
+
+
+class Adds:
+    def __init__(self, x: Any) -> None:
+        self.sum = x + 1
+
+
+def by_helpers(element: dict[str, Any]) -> dict[str, Any]:
+    return {"id": Adds(doubled(element["id"])).sum}
+
+
 def by_table(element: dict[str, Any]) -> dict[str, Any]:
     return {"id": element["id"] * TABLE["scale"]}
 
@@ -174,6 +192,27 @@ def test_so_is_what_functions_read_and_hold(monkeypatch: pytest.MonkeyPatch, cap
         stream.get_batch(4)
     tabled.get_batch(4)  # the code might have filled it
     assert "test_changed_transforms.TABLE was {'scale': 2}" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["doubled", "Adds"])
+@pytest.mark.parametrize("other", [tripled, Times, functools.partial(tripled)])
+def test_so_is_a_function_or_class_that_is_called(monkeypatch: pytest.MonkeyPatch, name: str, other: Any) -> None:
+    stream = source(by_helpers)
+    monkeypatch.setattr(f"{__name__}.{name}", other)
+    with pytest.raises(
+        ValueError, match=rf"test_changed_transforms\.{name} was code of digest \w+ when the source was"
+    ):
+        stream.get_batch(4)
+
+
+def test_the_same_code_is_no_other(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As of a notebook's cell that is run again, and of a module that is loaded again."""
+    streams = [source(by_helpers) for _ in range(3)]
+    again = types.FunctionType(doubled.__code__, globals())
+    for stream, each in zip(streams, (again, functools.cache(again), doubled), strict=True):
+        monkeypatch.setattr(f"{__name__}.doubled", each)
+        assert stream.get_batch(3)["id"].tolist() == [1, 3, 5]
+    assert not caplog.messages
 
 
 def test_so_is_what_a_bound_method_and_a_partial_hold() -> None:

@@ -30,7 +30,9 @@ from datarax_ray.read.identity.referenced_globals import (
     asked,
     config_of,
     holds_code,
+    inner,
     is_data,
+    is_users,
     read_of_modules,
     shortened,
 )
@@ -153,15 +155,53 @@ class DataValue:
             return cls(read_digests(value, module)[0], shown(shortened(value)), is_table)
 
 
-def script_values(code: Iterable[Any], is_looked_at: Callable[[str, str], bool]) -> dict[tuple[str, str], DataValue]:
-    """The data that functions and classes read in users' modules, by module and name; of large arrays nothing.
+@dataclass(frozen=True)
+class CodeValue:
+    """A function or class of users' as it was. value: with what is around it. body: of a function its bytecode."""
 
-    is_looked_at: tells which, by module and name.
-    """
+    value: Any
+    body: Any
+    digest: str
+
+    @classmethod
+    def of(cls, value: Any, module: str) -> CodeValue:
+        with PARSING:
+            return cls(value, asked(inner(value), "__code__"), read_digests(value, module)[0])
+
+    @property
+    def look(self) -> str:
+        return f"code of digest {self.digest[:8]}"
+
+    def replaced(self, module: str, name: str) -> CodeValue | None:
+        """What does something else and stands there now; None where that is the same, or nothing does."""
+        value = held_in(module, name)
+        is_same = value is self.value and asked(inner(value), "__code__") == self.body
+        if value is _MISSING or is_same:  # whatever it holds by now
+            return None
+        here = CodeValue.of(value, module)
+        return here if here.digest != self.digest else None
+
+
+def script_places(code: Iterable[Any]) -> list[tuple[str, str]]:
+    """Where in users' modules stands what functions and classes read: the module, and the name in it."""
     with PARSING:
-        places = [*filter(None, map(_place, sorted(read_of_modules(code))))]
-    found = {place: script_value(*place) for place in places if is_looked_at(*place)}
+        return [*filter(None, map(_place, sorted(read_of_modules(code))))]
+
+
+def script_values(places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], DataValue]:
+    """The data there; of large arrays nothing."""
+    found = {place: script_value(*place) for place in places}
     return {place: value for place, value in found.items() if value is not None}
+
+
+def script_code(places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], CodeValue]:
+    """The functions and classes of users' there."""
+    found = {(module, name): held_in(module, name) for module, name in places}
+    return {
+        place: CodeValue.of(value, place[0])
+        for place, value in found.items()
+        if isinstance(inner(value), types.FunctionType | type) and is_users(inner(value))
+    }
 
 
 def script_value(module: str, name: str, most: int = _MAX_NBYTES) -> DataValue | None:

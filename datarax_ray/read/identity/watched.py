@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.identity.held_values import HeldValue, held_values
-from datarax_ray.read.identity.module_values import DataValue, held_in, script_value, script_values
+from datarax_ray.read.identity.module_values import (
+    CodeValue,
+    DataValue,
+    held_in,
+    script_code,
+    script_places,
+    script_value,
+    script_values,
+)
 from datarax_ray.read.identity.referenced_globals import asked, code_objects, is_users, kept
 
 logger = logging.getLogger("datarax_ray")
@@ -33,12 +41,13 @@ _STORES = {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_
 
 @dataclass(frozen=True)
 class Watched:
-    """Data of modules, by module and name, and of objects and functions, as it was.
+    """Data and code of modules, by module and name, and data of objects and functions, as it was.
 
     is_sure: whether the code writes to none of it in a way that cannot be seen.
     """
 
     script: dict[tuple[str, str], DataValue] = field(default_factory=dict)
+    code: dict[tuple[str, str], CodeValue] = field(default_factory=dict)
     held: tuple[HeldValue, ...] = ()
     is_sure: bool = True
 
@@ -51,11 +60,10 @@ class Watched:
         code = dict.fromkeys(each if isinstance(each, types.FunctionType) else type(each) for each in owners)
         stored = names_stored(code)
 
-        def is_read(module: str, name: str) -> bool:
-            return name.rpartition(".")[2] not in stored and _is_small(held_in(module, name))
-
+        places = [place for place in script_places(code) if place[1].rpartition(".")[2] not in stored]
+        script = script_values(place for place in places if _is_small(held_in(*place)))
         held = held_values(owners, lambda name, value: name not in stored and _is_small(value))
-        return cls(script_values(code, is_read), held, stored.isdisjoint(_UNSEEN))
+        return cls(script, script_code(places), held, stored.isdisjoint(_UNSEEN))
 
     def changed(self) -> Iterator[tuple[str, str, str, bool]]:
         """The name of each value that is another now, how it looked, how it does, and whether the code may have done
@@ -65,6 +73,9 @@ class Watched:
             here = script_value(module, name, MAX_LOOKED_AT_NBYTES)
             if here is not None and here.digest != was.digest:
                 yield f"{module}.{name}", was.look, here.look, here.is_table
+        for place, code in self.code.items():
+            if (other := code.replaced(*place)) is not None:
+                yield ".".join(place), code.look, other.look, False
         for held in self.held:
             if (here := held.here) is not None and here.digest != held.was.digest:
                 yield held.label, held.was.look, here.look, held.may_be_scratch
