@@ -1,6 +1,7 @@
 """load: it reads what the source of that format reads, and says what it found where it cannot choose."""
 
 import gzip
+import itertools
 import json
 import logging
 import re
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from datarax_ray import ImageFolder, Pipeline, load
+from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -197,6 +198,19 @@ def test_images_that_end_in_another_way_are_told_and_what_is_no_image_is_left_ou
         (tmp_path / "a" / name).write_bytes(b"GIF89a")
     assert len(ImageFolder(tmp_path)) == 1
     assert "leaves out 3 images: 2 .gif, 1 .heic" in caplog.text
+
+
+@pytest.mark.parametrize("make", [load, lambda data: RandomAccessSource(RandomAccessSourceConfig(), data)])
+def test_an_endless_generator_is_refused_with_what_reads_it(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\)"):
+        make({"x": each} for each in itertools.count())
+
+
+def test_a_generator_of_paths_is_a_list_of_them(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"x\n{name}\n")
+    paths = (tmp_path / f"{name}.csv" for name in "ba")
+    assert load(paths).get_batch(2)["x"].tolist() == ["b", "a"]
 
 
 @pytest.mark.parametrize(

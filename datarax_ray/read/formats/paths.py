@@ -25,6 +25,10 @@ logger = logging.getLogger("datarax_ray")
 _NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
 _SURE_NAME = re.compile(r"\.(array_?record|riegeli)[^/]*$", re.IGNORECASE)
 _SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
+OF_GENERATORS = (
+    "of a function that yields elements from_hf(datasets.IterableDataset.from_generator(function)) makes a source, and "
+    "of an object with __len__ and __getitem__ RandomAccessSource(RandomAccessSourceConfig(), data)"
+)
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,24 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
 def kept(paths: Any) -> Any:
     """The paths to read now and to show later: one path as it is, of several a tuple, as an iterator gives them once.
 
-    Raises: TypeError for a set.
+    Raises: TypeError for a set, and as soon as an iterator, which may have no end, gives what is no path.
     """
     ordered("paths", paths)
+    if isinstance(paths, Iterator):
+        return tuple(map(_path, paths))
     return paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
+
+
+def _path(given: Any) -> Any:
+    if not _is_path(given):
+        raise TypeError(f"an iterator of paths gives a {type(given).__name__}, which is none; {OF_GENERATORS}")
+    return given
+
+
+def _is_path(given: Any) -> bool:
+    if isinstance(given, list | tuple):
+        return all(map(_is_path, given))
+    return isinstance(given, str | os.PathLike | FileSlice) or hasattr(given, "filename")
 
 
 def for_people(paths: Any) -> Any:

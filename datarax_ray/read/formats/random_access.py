@@ -20,6 +20,7 @@ from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.arrow.dataset import dataset_digest
 from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.code import value_digest
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
 from datarax_ray.read.retry import retried
@@ -74,7 +75,7 @@ class RandomAccessReader:
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise TypeError(
                 f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
-                "a stream without random access is no indexed source"
+                f"a stream without random access is no indexed source: {OF_GENERATORS}"
             )
         if (table := _table_kind(data)) is not None:
             raise TypeError(
