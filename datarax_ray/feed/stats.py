@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from datarax_ray.feed.timeline.bins import OWN_WORK, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
@@ -82,7 +83,7 @@ def _before(block: Block, last: WorkDone | None) -> WorkDone:
 
 @dataclass(frozen=True)
 class PipelineStats:
-    """Where the time went since the pipeline was made. Print it for a table, and see `verdict`.
+    """Where the time went since the pipeline was made. Print it for a table, which a notebook shows too; see `verdict`.
 
     num_batches, num_records: handed out, of all trainers; of a stream of shards, the rows of so many full batches.
     first_s: what the first batch took, with what starts and compiles. elapsed_s: since then. waited_s: of elapsed_s,
@@ -214,6 +215,10 @@ class PipelineStats:
         who = f"reading, {self.num_actors} actors" if self.num_actors else "reading, in this process"
         lines += _rows(who, self.reading, sum(self.reading.values()))
         return "\n".join(lines + self._actor_table())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """IPython's, for what a cell ends with."""
+        printer.text(str(self))
 
     def _rate(self) -> str:
         if not self.records_per_s:

@@ -22,7 +22,7 @@ from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.materializing import Materializing, leading
 from datarax_ray.write.shards import FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
 from datarax_ray.write.statistics import Statistics
-from datarax_ray.write.statistics_page import page
+from datarax_ray.write.statistics_page import page, summary
 
 REPORT = "report.html"
 
@@ -46,6 +46,9 @@ class Component:
         live = f"; live: {', '.join(self.live)}" if self.live else ""
         return f"ran once: {', '.join(self.written)}{live}"
 
+    def __str__(self) -> str:
+        return f"{self.path}: {self.said}\n{summary(self.statistics)}; {self.nbytes / 1e6:,.1f} MB"
+
 
 @dataclass(frozen=True)
 class Materialized:
@@ -63,6 +66,13 @@ class Materialized:
     def nbytes(self) -> int:
         """On the disk."""
         return sum(each.nbytes for each in self.components)
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.components), f"the page is {os.path.join(self.path, REPORT)}"])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """IPython's, for what a cell ends with."""
+        printer.text(str(self))
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,6 +62,9 @@ def test_the_documents_show_what_is_printed() -> None:
     printed = str(BOUND_BY_ACTORS).rsplit("\n2 ", 1)[0]
     page = Path(__file__).parents[2] / "docs" / "operations" / "where-the-time-goes.md"
     assert printed in page.read_text()
+    shown: list[str] = []
+    BOUND_BY_ACTORS._repr_pretty_(SimpleNamespace(text=shown.append), False)
+    assert shown == [str(BOUND_BY_ACTORS)]
 
 
 def test_what_is_counted_is_what_happened() -> None:

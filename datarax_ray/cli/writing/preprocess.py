@@ -14,7 +14,6 @@ from rich.table import Table
 from datarax_ray.cli.screen import tell_stopped
 from datarax_ray.cli.target import source_of
 from datarax_ray.write.materialize import REPORT, Component, Materialized, materialize
-from datarax_ray.write.statistics_page import summary
 
 _MAX_FIELDS = 30  # in the terminal
 
@@ -55,8 +54,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
 
 def _report(done: Materialized, elapsed_s: float, out: Console) -> None:
     for component in done.components:
-        out.print(f"{component.path}: {component.said}", soft_wrap=True)
-        out.print(f"{summary(component.statistics)}; {component.nbytes / 1e6:,.1f} MB", soft_wrap=True)
+        out.print(str(component), soft_wrap=True)
         out.print(_table(component))
     out.print(f"{done.num_records:,} records in {elapsed_s:,.1f} s; the page is {done.path}/{REPORT}", soft_wrap=True)
     out.print(f"read it by: MaterializedSource(source, {done.path!r})", soft_wrap=True)
