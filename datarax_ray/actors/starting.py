@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,6 +170,7 @@ def when_others_start(num_actors: int, options: ActorOptions) -> str:
     if found == "in use":
         return (
             f"when their processes are up, or others (sources of this program too) let go of what they hold ({needed})"
+            f"{_of_notebooks()}"
         )
     return f"when the cluster has room ({needed})"
 
@@ -183,13 +185,21 @@ def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
     if found == "in use":
         why = (
             f"and what the cluster has is in use ({needed}): by other programs, or by other sources of this one; close "
-            "those that are done, or ask for less. Where it is these actors that hold it"
+            f"those that are done, or ask for less{_of_notebooks()}. Where it is these actors that hold it"
         )
     return (
         f"{none}, {why}: their processes end at once, or are not up yet. Where the disk "
         "of a node is full they cannot write their logs, and end; see what raylet.out and the workers' files in "
         "/tmp/ray/session_latest/logs say there, and whether runtime_env is right. start_timeout_s gives them longer."
     )
+
+
+def _of_notebooks() -> str:
+    """What to say where IPython runs the program: it keeps what a cell ended with."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    if shell is None or shell() is None:
+        return ""
+    return "; cells that ended with a pipeline or source keep it in Out, and its actors, until Out[N].close()"
 
 
 def _room(num_actors: int, options: ActorOptions) -> tuple[Vacancy, str]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -564,18 +564,23 @@ def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_the
 
 
 def test_actors_that_wait_for_those_of_another_source_are_not_said_to_be_starting(
-    files: list[Path], caplog: pytest.LogCaptureFixture
+    files: list[Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))  # type: ignore[arg-type]
     with RaySource(make(files), num_actors=1, num_cpus=16) as first:
         next(first.batches(0, StreamOptions(8)))
         with (
             RaySource(make(files), num_actors=1, num_cpus=16, start_timeout_s=2.0) as second,
             pytest.raises(
-                RuntimeError, match=r"in use \(each needs 16 CPU of 16, 0 CPU free\).* other sources of this"
+                RuntimeError,
+                match=r"in use \(each needs 16 CPU of 16, 0 CPU free\).* other sources of this.* keep it in Out",
             ),
         ):
             next(second.batches(0, StreamOptions(8)))
-    assert "let go of what they hold (each needs 16 CPU of 16, 0 CPU free)" in caplog.text
+    assert (
+        "let go of what they hold (each needs 16 CPU of 16, 0 CPU free); cells that ended with a pipeline"
+        in caplog.text
+    )
 
 
 def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_have_none(files: list[Path]) -> None:
