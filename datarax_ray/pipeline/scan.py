@@ -28,6 +28,7 @@ from datarax_ray.pipeline.stages import Stages
 from datarax_ray.pipeline.transfer import by_rows, constrain, spans_processes, to_device
 from datarax_ray.plan.trainer_rows import TrainerRows
 from datarax_ray.read.errors import Skipped
+from datarax_ray.sources.base.device import check_callbacks
 
 
 class FedBatch(NamedTuple):
@@ -156,7 +157,8 @@ class Scanner:
         return carry, outs
 
     def _all_in_one(self, feed: Feed, program: _Program, state: Any, stages_state: Any, carry: Any) -> Any:
-        """(state, carry, outs) after the loop, which asks for its batches itself."""
+        """(state, carry, outs) after the loop, which asks for its batches itself. Raises: as check_callbacks."""
+        check_callbacks()
         columns, row_words, start = feed.take()
         columns = to_device(columns, self._sharding, self._rows, len(row_words))
         row_words = to_device(row_words, by_rows(self._sharding), self._rows, len(row_words))

@@ -422,6 +422,22 @@ class TestErrors:
         pipeline.scan(train, length=4, modules=modules)
         assert [len(batch["index"]) for batch in pipeline] == []
 
+    def test_without_a_cpu_device_it_is_refused_and_iteration_goes_on(
+        self, files: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pipeline = make(source(files))
+
+        def of_cuda_alone(backend: str) -> Any:
+            raise RuntimeError(f"Unknown backend {backend}. Available backends are ['cuda']")
+
+        with monkeypatch.context() as there:
+            there.setattr(jax, "local_devices", of_cuda_alone)
+            with pytest.raises(RuntimeError, match="Set JAX_PLATFORMS=cpu,cpu .* or iterate"):
+                pipeline.scan(same, length=2)
+        assert pipeline.position == 0
+        pipeline.step()
+        pipeline.scan(same, length=2)
+
     def test_a_length_that_is_no_whole_number_is_refused(self, files: list[Path]) -> None:
         with pytest.raises(TypeError, match=r"length is a whole number, got 2\.0"):
             make(source(files)).scan(same, length=2.0)  # type: ignore[arg-type]

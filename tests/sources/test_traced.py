@@ -87,6 +87,17 @@ def test_what_cannot_be_compiled_is_refused_when_it_is_traced(paths: list[Path])
         jax.jit(lambda start: make(paths).get_batch_at(start, 10))(0)
 
 
+def test_without_a_cpu_device_it_is_refused_when_it_is_traced(
+    paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_cuda_alone(backend: str) -> Any:
+        raise RuntimeError(f"Unknown backend {backend}. Available backends are ['cuda']")
+
+    monkeypatch.setattr(jax, "local_devices", of_cuda_alone)
+    with make(paths, decode) as source, pytest.raises(RuntimeError, match="Set JAX_PLATFORMS=cpu,cpu"):
+        jax.jit(lambda start: source.get_batch_at(start, 10))(0)
+
+
 def test_arrays_of_64_bits_come_as_jax_has_them() -> None:
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(7), "y": np.arange(7) / 2})
     batch = jax.jit(lambda start: source.get_batch_at(start, 3))(6)

@@ -42,6 +42,22 @@ def split_host(columns: Any) -> tuple[Any, Any]:
     return device or None, host or None
 
 
+def check_callbacks() -> None:
+    """Raise RuntimeError where JAX has no CPU device, by way of which a compiled program asks the host for anything.
+
+    JAX would say so in the middle of the program, as an error of XLA's with the callback's traceback.
+    """
+    try:
+        jax.local_devices(backend="cpu")
+    except RuntimeError as error:
+        config: Any = jax.config
+        platforms = config.jax_platforms
+        raise RuntimeError(
+            "a compiled program asks the host for its batches, by way of a CPU device of JAX, and there is none with "
+            f"JAX_PLATFORMS={platforms}. Set JAX_PLATFORMS={platforms},cpu (the first stays the default), or iterate"
+        ) from error
+
+
 def stays(dtype: np.dtype) -> bool:
     """Whether arrays of this dtype stay on the host."""
     return is_host_only(dtype) or dtype.kind in "Mm"  # no device has times

@@ -17,7 +17,7 @@ from jax.experimental import io_callback
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources.base.device import narrow, split_host
+from datarax_ray.sources.base.device import check_callbacks, narrow, split_host
 
 
 class TracedBatches:
@@ -36,8 +36,8 @@ class TracedBatches:
         """The elements at positions [start, start + size), stacked, in the traced program. Stateless.
 
         Raises: NotImplementedError where filters hide how many rows that is; TypeError where every field stays on the
-        host. In the running program, as JAX's own error with this one's text: ValueError beyond the end of the stream,
-        and what reading raises.
+        host; RuntimeError where JAX has no CPU device. In the running program, as JAX's own error with this one's text:
+        ValueError beyond the end of the stream, and what reading raises.
         """
         description = source.describe()
         refuse_amended(source)
@@ -55,6 +55,7 @@ class TracedBatches:
             )
         fields = narrow(on_device)
         like = jax.tree.map(lambda field: jax.ShapeDtypeStruct((size, *field.shape[1:]), field.dtype), fields)
+        check_callbacks()
         return io_callback(lambda at: self._fetch(source, int(at), size), like, start)
 
     def _fetch(self, source: Source, start: int, size: int) -> Any:
