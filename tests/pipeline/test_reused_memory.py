@@ -1,9 +1,32 @@
-"""Device arrays that show the memory of a batch keep it; see tests/read/test_reused_memory.py."""
+"""What a device reads of a batch's memory, at once or later, is the batch; see tests/read/test_reused_memory.py."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from datarax_ray import ConcatThenSplit, Pipeline, RaySource
+from datarax_ray.feed import batches
 from datarax_ray.read.reused_memory import ReusedMemory
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    MixtureSource,
+    ParquetSource,
+    ParquetSourceConfig,
+)
+from tests.data import DropThirds, decode
+from tests.resume import on_host
+from tests.tables import write_tables
 
 
 def test_a_device_array_stays_as_it_is_whatever_comes_after_it():
@@ -37,3 +60,163 @@ def test_an_array_over_several_devices_stays_as_it_is():
         del batch
     for number, array in enumerate(placed):
         assert (np.asarray(array) == number).all()
+
+
+def test_a_step_that_is_given_a_batch_to_write_to_writes_to_no_later_one():
+    memory = ReusedMemory(max_free=2, min_nbytes=1)
+    step = jax.jit(lambda x: x * 2, donate_argnums=0)
+    results = []
+    for number in range(40):
+        batch = memory.empty((1024, 64), np.dtype("float32"))
+        batch[:] = number
+        array = jax.device_put(batch)
+        results.append(step(array))
+        assert (batch == number).all()
+        del batch, array
+    for number, result in enumerate(results):
+        assert (np.asarray(result) == 2 * number).all()
+
+
+class LateDevice:
+    """Reads what it is given `late` transfers later, and holds it until then: of JAX an accelerator may do so.
+
+    What comes of a transfer are copies: an array of a CPU device would show the memory itself, and hold it for longer.
+    """
+
+    def __init__(self, late: int) -> None:
+        self._late = late
+        self._put, self._make = jax.device_put, jax.make_array_from_callback
+        self._unread: deque[tuple[np.ndarray, bytes]] = deque()
+        self.addresses: list[int] = []
+
+    def device_put(self, tree: Any, *args: Any, **options: Any) -> Any:
+        return self._put(jax.tree.map(self._take, tree), *args, **options)
+
+    def make_array_from_callback(self, shape: Any, sharding: Any, callback: Callable[[Any], Any]) -> jax.Array:
+        return self._make(shape, sharding, lambda index: self._take(callback(index)))
+
+    def read(self, left: int = 0) -> None:
+        while len(self._unread) > left:
+            array, given = self._unread.popleft()
+            assert array.tobytes() == given, "memory was written to before it was read"
+
+    def _take(self, leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        self.addresses.append(leaf.ctypes.data)
+        self._unread.append((leaf, leaf.tobytes()))
+        self.read(self._late)
+        return leaf.copy()
+
+
+@pytest.fixture(params=[1, 9], ids="read {} later".format)
+def late_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LateDevice:
+    """One, beside batches whose memory is used again however small they are."""
+    device = LateDevice(request.param)
+    monkeypatch.setattr(jax, "device_put", device.device_put)
+    monkeypatch.setattr(jax, "make_array_from_callback", device.make_array_from_callback)
+    monkeypatch.setattr(batches, "ReusedMemory", partial(ReusedMemory, min_nbytes=1))
+    return device
+
+
+def array_record(files: list[Path], *transforms: Any) -> ArrayRecordSourceModule:
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
+    return ArrayRecordSourceModule(config, files, transforms=[decode, *transforms])
+
+
+def tokens(element: dict[str, Any]) -> dict[str, Any]:
+    return {"tokens": np.full(1 + element["index"] % 5, element["index"], np.int32)}
+
+
+def mixture(files: list[Path], directory: Path) -> MixtureSource:
+    paths = write_tables(directory, (40, 40), row_group=8)
+    tables = ParquetSource(ParquetSourceConfig(shuffle=True), paths, columns=["index"])
+    return MixtureSource([array_record(files, only_index), tables], weights=[2, 1], length=200)
+
+
+def only_index(element: dict[str, Any]) -> dict[str, Any]:
+    return {"index": np.int64(element["index"])}
+
+
+def over_two() -> NamedSharding:
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
+    return NamedSharding(mesh, PartitionSpec("data"))
+
+
+STREAMS: dict[str, Callable[[list[Path], Path], tuple[Any, dict[str, Any]]]] = {
+    "records": lambda files, _: (array_record(files), {}),
+    "made when they are asked for": lambda files, _: (array_record(files), {"prefetch": 0}),
+    "behind a filter": lambda files, _: (array_record(files, DropThirds()), {}),
+    "a last one filled up": lambda files, _: (array_record(files), {"pad_remainder": True}),
+    "packed": lambda files, _: (array_record(files, tokens), {"packing": ConcatThenSplit(8, "tokens")}),
+    "over a mesh": lambda files, _: (array_record(files), {"sharding": over_two()}),
+    "a mixture": lambda files, directory: (mixture(files, directory), {}),
+}
+
+
+@pytest.fixture(params=list(STREAMS))
+def make(request: pytest.FixtureRequest, files: list[Path], tmp_path: Path) -> Callable[..., Pipeline]:
+    def make(**options: Any) -> Pipeline:
+        source, own = STREAMS[request.param](files, tmp_path)
+        return Pipeline(source=source, batch_size=8, **{"prefetch": 3} | own | options)
+
+    return make
+
+
+def assert_same(got: list[Any], want: list[Any]) -> None:
+    for batch, expected in zip(got, want, strict=True):
+        assert batch.keys() == expected.keys()
+        assert all(np.array_equal(batch[name], expected[name]) for name in batch)
+
+
+def test_a_device_that_reads_late_reads_each_batch(make: Callable[..., Pipeline], late_device: LateDevice) -> None:
+    want = list(make(on_host=True))
+    with make() as pipeline:
+        assert_same([on_host(batch) for batch in pipeline], want)
+    late_device.read()
+    assert len(set(late_device.addresses)) < len(late_device.addresses), "some were in the memory of one before"
+
+
+def test_so_it_does_when_the_pipeline_is_closed_before_and_another_goes_on(
+    make: Callable[..., Pipeline], late_device: LateDevice
+) -> None:
+    want = list(make(on_host=True))
+    with make() as pipeline:
+        got = [on_host(pipeline.step()) for _ in range(3)]
+        state = pipeline.get_state()
+    del pipeline
+    gc.collect()
+    with make() as pipeline:
+        pipeline.set_state(state)
+        assert_same(got + [on_host(batch) for batch in pipeline], want)
+    late_device.read()
+
+
+def test_a_device_holds_the_batches_made_ahead_and_no_more(make: Callable[..., Pipeline]) -> None:
+    """Without the garbage collector, which may come late."""
+    gc.collect()
+    gc.disable()
+    try:
+        with make() as pipeline:
+            before = nbytes(jax.live_arrays())
+            found = [(nbytes(jax.live_arrays()) - before, nbytes(jax.tree.leaves(batch))) for batch in pipeline]
+        left = nbytes(jax.live_arrays()) - before
+    finally:
+        gc.enable()
+    held, sizes = zip(*found, strict=True)
+    assert max(held) <= (1 + 3 + 1) * max(sizes)  # the one in use, those ahead, and one that is being made
+    assert left <= 0  # less where another test's went meanwhile
+
+
+def nbytes(arrays: list[Any]) -> int:
+    return sum(array.nbytes for array in arrays if isinstance(array, jax.Array))
+
+
+def test_so_it_does_of_what_actors_read(files: list[Path], late_device: LateDevice, ray_local: None) -> None:
+    want = list(Pipeline(source=array_record(files), batch_size=8, on_host=True))
+    with (
+        RaySource(array_record(files), num_actors=2, num_cpus=0.5) as source,
+        Pipeline(source=source, batch_size=8, prefetch=3) as pipeline,
+    ):
+        assert_same([on_host(batch) for batch in pipeline], want)
+    late_device.read()
