@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import (
+    device_step,
     hf_streams,
     ingest,
     mixtures,
@@ -144,6 +145,15 @@ def test_a_train_step_counts_the_batches_that_it_waits_for(tmp_path: Path) -> No
     assert 0 < found["num_batches"] <= 200
     assert found["waits"] > 0
     assert found["longest_ms"] > 0
+
+
+@pytest.mark.parametrize("kind", ["tokens", "jpeg"])
+def test_a_step_on_the_device_is_fed_what_a_plain_loop_reads(tmp_path: Path, kind: str) -> None:
+    sizes = ["--records", "60", "--batch", "8", "--actors", "0", "--width", "32", "--step-ms", "1", "--repeats", "1"]
+    found = device_step.main([*sizes, "--kind", kind, "--seconds", "0.1", "--cache-dir", str(tmp_path)])
+    assert found["num_batches"] > 2
+    assert found["num_wrong"] == 0
+    assert all(run["fed_2_s"] > 0 < run["alone_s"] for run in found["runs"])
 
 
 @pytest.mark.slow
