@@ -1,6 +1,7 @@
 """The fingerprint changes with what a transform does, and with nothing else."""
 
 import collections
+import contextlib
 import decimal
 import functools
 import gc
@@ -331,6 +332,36 @@ def test_no_function_is_kept_with_what_it_closes_over():
     del look
     gc.collect()
     assert seen() is None
+
+
+@contextlib.contextmanager
+def shallow():
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(400)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def test_code_of_any_site_packages_is_a_librarys_and_what_has_no_end_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    chain = (
+        'class A{0}:\n    def map(self, e):\n        return held{1}["one"].map(e)\n\n\nheld{0} = {{"one": A{0}()}}\n'
+    )
+    text = "".join(chain.format(number, number + 1) for number in range(60)) + "held60 = None\n"
+    for folder in ("site-packages", "mine"):
+        path = tmp_path / folder / f"without_end_{folder[0]}.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        monkeypatch.syspath_prepend(path.parent)
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
+    held = importlib.import_module("without_end_s").A0()
+    assert fingerprint(held) == fingerprint(held)
+    with (
+        shallow(),
+        pytest.raises(ValueError, match=r"what A0 read and hold leads on without end.*fingerprint\(\) -> str"),
+    ):
+        fingerprint(importlib.import_module("without_end_m").A0())
 
 
 def test_cycles_end():

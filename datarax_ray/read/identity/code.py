@@ -82,7 +82,14 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
     with PARSING:
         telling = _Telling(as_told)
-        values = [telling.value(transform, 0) for transform in transforms]
+        try:
+            values = [telling.value(transform, 0) for transform in transforms]
+        except RecursionError as error:
+            raise ValueError(
+                f"what {', '.join(names)} read and hold leads on without end, as through the code of a library that "
+                "lies in a folder of its own; give the transform a fingerprint() -> str that says what it does, or "
+                "install the library"
+            ) from error
         found = {"names": names, "digest": digest(values)}
         parts: dict[str, str] = {}
         for index, transform in enumerate(transforms):

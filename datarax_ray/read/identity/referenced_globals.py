@@ -308,12 +308,17 @@ def is_users(code: Any) -> bool:
     name = module_of(code)
     file = getattr(sys.modules.get(name), "__file__", None)
     is_own = name.partition(".")[0] == __name__.partition(".")[0]
-    return not is_own and (name == "__main__" or bool(file and not file.startswith(_LIBRARIES)))
+    return not is_own and (name == "__main__" or bool(file and not _is_librarys(file)))
 
 
 def is_users_file(name: str) -> bool:
     """Whether code with this file name, as its code object has it, is of neither a library nor this package."""
-    return not name.startswith((*_LIBRARIES, _PACKAGE, "<frozen "))
+    return not _is_librarys(name) and not name.startswith((_PACKAGE, "<frozen "))
+
+
+def _is_librarys(file: str) -> bool:
+    """Also of `pip install --user`, of another environment on the path, and of Debian's packages."""
+    return file.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
 
 
 def _functions(code: Any, package: str | None) -> Iterator[Any]:
