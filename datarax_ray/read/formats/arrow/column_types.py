@@ -381,8 +381,10 @@ def _cast_array(array: Any, kind: Any) -> Any:
     """The array as of this type, a struct field by field: pyarrow before 26 breaks extension types in it."""
     import pyarrow as pa
 
-    if array.type == kind or not pa.types.is_struct(kind):
-        return array if array.type == kind else array.cast(kind)
+    if array.type == kind:
+        return array
+    if not pa.types.is_struct(kind):
+        return array.cast(kind)
     parts = [_cast_array(array.field(index), kind.field(index).type) for index in range(kind.num_fields)]
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null() if array.null_count else None)
 
