@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import ObjectLostError
 
 from datarax_ray.read.elements.text_scalars import TEXT, keep_class
-from datarax_ray.read.identity.held_values import held_values
+from datarax_ray.read.identity.held_values import held_values, is_owner
 from datarax_ray.read.identity.module_values import (
     TooLargeError,
     module_values,
@@ -155,7 +155,7 @@ class _Pickler(ray.cloudpickle.CloudPickler):
                 (self.imported if found is NotImplemented else self.carried).append(value)
                 if isinstance(value, types.FunctionType) and found is not NotImplemented:
                     self.owners.append(value)
-        elif is_users(type(value)):
+        elif is_owner(value):
             self.owners.append(value)
         if isinstance(value, types.FunctionType):  # of the script, say, which travels without what it imports
             self.modules.update(imported_in(value))

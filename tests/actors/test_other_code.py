@@ -391,10 +391,14 @@ def test_what_is_set_behind_the_source_is_an_error_where_a_stream_begins(users: 
 
 
 HELD = """
+import types
+
 import numpy as np
 
 class Scale:
+    offset = 0
     def __init__(self, by, table, array):
+        self.names = types.SimpleNamespace(size=0)
         self.by, self.table, self.array, self.seen, self.inner = by, table, array, 0, Inner()
     def set_by(self, by):
         self._by = by
@@ -432,6 +436,11 @@ def test_so_is_what_a_transform_holds_that_is_set_behind_it(users: Users) -> Non
         with pytest.raises(ValueError, match=rf"{name} of a \w+ was {was} when the RaySource was made.* 7 now"):
             code.check_unchanged(told)
         setattr(owner, name, was)
+    for owner, name in ((scale, "offset"), (scale.names, "size")):  # the class's until then, and of no class of users'
+        setattr(owner, name, 7)
+        with pytest.raises(ValueError, match=rf"{name} of a \w+ was 0 when the RaySource was made.* 7 now"):
+            code.check_unchanged(told)
+        delattr(owner, name) if owner is scale else setattr(owner, name, 0)
     scale.array = np.ones(2)
     with pytest.raises(ValueError, match="array of a Scale was .* when the RaySource was made"):
         code.check_unchanged(told)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pydantic
 import pytest
 
 from datarax_ray import MixtureSource, RandomAccessSource, RandomAccessSourceConfig, RaySource
@@ -24,7 +27,7 @@ class Times:
 
     def map(self, element: dict[str, Any]) -> dict[str, Any]:
         self.last = element  # its own doing
-        return {"id": element["id"] * self.by}
+        return {"id": element["id"] * (self.by if isinstance(self.by, int) else 2)}
 
 
 class Tells:
@@ -135,6 +138,23 @@ def tripled(x: Any) -> Any:
     return x * 3
 
 
+@dataclass(slots=True)
+class Slotted:
+    scale: int = 2
+
+
+class Defaults:
+    scale = 2
+    num_made = 0
+
+    def __init__(self) -> None:
+        Defaults.num_made += 1
+
+
+class Model(pydantic.BaseModel):
+    scale: int = 2
+
+
 class Adds:
     def __init__(self, x: Any) -> None:
         self.sum = x + 1
@@ -174,6 +194,18 @@ def test_an_attribute_is_told_at_the_first_batch(make: Callable[..., Any]) -> No
         stream.get_batch(4)
     changed.by = 2
     assert len(stream.get_batch(4)["id"]) == 4
+
+
+@pytest.mark.parametrize("make", [Slotted, Defaults, Model, argparse.Namespace, types.SimpleNamespace])
+@pytest.mark.parametrize("around", [lambda each: each, lambda each: [{"each": (each,)}], lambda each: Times(each)])
+def test_so_is_one_of_what_holds_settings(make: Callable[..., Any], around: Callable[[Any], Any]) -> None:
+    settings = make() if hasattr(make, "scale") else make(scale=2)
+    streams = [source(Times(around(settings)), by_scale) for _ in range(2)]
+    make(scale=3) if make is not Defaults else Defaults()  # another's settings, or count, are none of its own
+    assert len(streams[0].get_batch(4)) == 1
+    settings.scale = 3
+    with pytest.raises(ValueError, match=rf"scale of a {make.__name__} was 2 when the source was made, .* it is 3 now"):
+        streams[1].get_batch(4)
 
 
 def test_it_is_told_by_who_sends_it_to_actors() -> None:

@@ -6,6 +6,7 @@ give other data itself.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import types
 from collections.abc import Callable, Iterable
@@ -15,20 +16,22 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.identity.module_values import DataValue
-from datarax_ray.read.identity.referenced_globals import asked, attributes_written, kept, module_of, shortened
+from datarax_ray.read.identity.referenced_globals import asked, attributes_written, is_users, kept, module_of, shortened
 
 # Looked at by each stream that begins.
 _MAX_OWNERS, _MAX_NBYTES = 500, 2**20
+_INHERITED = object()  # no data
 
 
 @dataclass(frozen=True)
 class HeldValue:
-    """Some data of an object or a function, and what it was."""
+    """Some data of an object or a function, and what it was. is_inherited: of the class, not of the object itself."""
 
     owner: Any
     name: str
     value: Any
     was: DataValue
+    is_inherited: bool = False
 
     @property
     def label(self) -> str:
@@ -39,14 +42,20 @@ class HeldValue:
 
     @property
     def here(self) -> DataValue | None:
-        """As it is now; None where it is no data any more."""
-        return _data(self.owner, _held_by(self.owner).get(self.name))
+        """As it is now; None where it is no data any more, or is the class's still."""
+        return _data(self.owner, _held_by(self.owner).get(self.name, _INHERITED if self.is_inherited else None))
 
     @property
     def may_be_scratch(self) -> bool:
         """Whether it is a table, or an array that was filled anew, which the code may do itself."""
         is_array = isinstance(self.value, np.ndarray) and _held_by(self.owner).get(self.name) is self.value
         return self.was.is_table or is_array
+
+
+def is_owner(value: Any) -> bool:
+    """Whether it is an object of a class of users', or one that holds settings by name."""
+    is_settings = isinstance(value, types.SimpleNamespace | argparse.Namespace)
+    return is_settings or (not isinstance(value, type | types.ModuleType) and is_users(type(value)))
 
 
 def held_values(
@@ -59,9 +68,9 @@ def held_values(
     owners = [*itertools.islice(owners, _MAX_OWNERS)]
     written = attributes_written(each if isinstance(each, types.FunctionType) else type(each) for each in owners)
     return tuple(
-        HeldValue(owner, name, value, was)
-        for owner in owners
-        for name, value in [*_held_by(owner).items()]
+        HeldValue(owner, name, value, was, name not in held)
+        for owner, held in ((owner, _held_by(owner)) for owner in owners)
+        for name, value in (_of_class(owner) | held).items()
         if name not in written
         and is_looked_at(name, value)
         and shortened(value) is value
@@ -72,11 +81,18 @@ def held_values(
 def _held_by(owner: Any) -> dict[str, Any]:
     if isinstance(owner, types.FunctionType):
         return kept(owner)
-    pickling = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__")  # of the user's own: as that says
-    if any(isinstance(asked(type(owner), name), types.FunctionType) for name in pickling):
+    pickling = (asked(type(owner), name) for name in ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__"))
+    if any(isinstance(each, types.FunctionType) and is_users(each) for each in pickling):  # as that says
         return {}
-    found = asked(owner, "__dict__", {})
-    return found if isinstance(found, dict) else {}
+    slots = {name: slot for name, slot in _of_class(owner).items() if isinstance(slot, types.MemberDescriptorType)}
+    found = {name: asked(owner, name, slot) for name, slot in slots.items()}
+    return found | (each if isinstance(each := asked(owner, "__dict__", {}), dict) else {})
+
+
+def _of_class(owner: Any) -> dict[str, Any]:
+    """What an object has of its class and of those above it."""
+    kinds = () if isinstance(owner, types.FunctionType) else type(owner).__mro__[::-1]
+    return {name: value for kind in kinds if is_users(kind) for name, value in vars(kind).items()}
 
 
 def _data(owner: Any, value: Any) -> DataValue | None:

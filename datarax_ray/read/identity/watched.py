@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.held_values import HeldValue, held_values
+from datarax_ray.read.identity.held_values import HeldValue, held_values, is_owner
 from datarax_ray.read.identity.module_values import (
     CodeValue,
     DataValue,
@@ -94,8 +94,8 @@ class Watched:
 
 def names_stored(roots: Iterable[Any]) -> set[str]:
     """The names of attributes and globals that functions, the methods of classes and of those above them, and what
-    these call or hold, store to; with names of _UNSEEN where they may store to others. By the bytecode, as what is
-    typed at a prompt has no text.
+    these call or hold, store to, but where objects are made; with names of _UNSEEN where users' may store to others. By
+    the bytecode, as what is typed at a prompt has no text.
     """
     names: set[str] = set()
     seen: set[types.CodeType] = set()
@@ -107,9 +107,9 @@ def names_stored(roots: Iterable[Any]) -> set[str]:
         seen.add(function.__code__)
         used = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
         for code in code_objects(function.__code__):
-            names |= _UNSEEN.intersection(code.co_names)
             used += [function.__globals__.get(name) for name in code.co_names]
             if code.co_name not in ("__init__", "__post_init__"):
+                names |= _UNSEEN.intersection(code.co_names if is_users(function) else ())
                 names.update(step.argval for step in dis.get_instructions(code) if step.opname in _STORES)
         waiting += [each for each in used if isinstance(each, types.FunctionType) and is_users(each)]
     return names
@@ -152,6 +152,8 @@ def _owners(roots: Iterable[Any]) -> Iterator[Any]:
             if is_users(value):
                 yield value
                 waiting += kept(value).values()
-        elif not isinstance(value, type | types.ModuleType) and is_users(type(value)):
+        elif isinstance(value, dict | list | tuple | set):
+            waiting += [*(value.values() if isinstance(value, dict) else value)][:_MAX_ITEMS]
+        elif is_owner(value):
             yield value
             waiting += asked(value, "__dict__", {}).values()
