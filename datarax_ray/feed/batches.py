@@ -16,7 +16,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals
 from datarax_ray.plan.runs import rows_of
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import TrainerRows, joined, num_rows_in, placed
+from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_in, placed
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.row_digests import Digests
@@ -56,8 +56,8 @@ class HostBatch:
     start: the position at which the global batch begins. state: where the stream goes on after it. global_rows: of
     all trainers together. skipped: the broken records among them. ordinals: int64 (num_rows,), which element of its
     position each row is; None where all are the first. offset: how much of the record at start was in the batches
-    before. pieces: of all rows of the global batch, where they are packed. digest: of its elements, see
-    plan.rolling_digest; 0 where nobody wants one.
+    before. pieces: of all rows of the global batch, where they are packed. digest: of those of its
+    elements that count in this trainer's, see plan.rolling_digest; 0 where nobody wants one.
     """
 
     columns: Columns
@@ -422,6 +422,7 @@ class Batcher:
             columns, positions = map_leaves(lambda array: joined(ranges, array), columns), joined(ranges, positions)
             ordinals = None if ordinals is None else joined(ranges, ordinals)
             digests = None if digests is None else joined(ranges, digests)
+        counted = () if digests is None else (digests[local(ranges, *each)] for each in self._rows.counted(self._row))
         num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
@@ -434,7 +435,7 @@ class Batcher:
             self._intake.skipped_before(stop),
             ordinals,
             self._offset,
-            digest=0 if digests is None else int(digests.sum()),
+            digest=sum(int(each.sum()) for each in counted),
         )
         self._begin(stop, offset)
         return batch

@@ -283,7 +283,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         consumed = self._consumed_in(state)
         digest = consumed.digest
-        if digest is None or digest.parts:
+        if digest is None or not digest.is_whole:
             raise ValueError("the state has no digest of all rows; it is kept by Pipeline(digest=True)")
         start = consumed.state.moved(digest.since[0])._replace(offset=digest.since[1], unit=consumed.state.unit)
         digest = digest._replace(total=0)

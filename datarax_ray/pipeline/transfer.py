@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from datarax_ray.plan.trainer_rows import Share, TrainerRows, local
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, local, shares_of
 from datarax_ray.sources.base.device import narrow
 
 
@@ -78,13 +78,12 @@ def share_of(sharding: NamedSharding) -> Share:
     indices: Any = along_rows.devices_indices_map((num_rows,))
     for device, index in indices.items():
         held.setdefault(device.process_index, set()).add(index[0].indices(num_rows)[0] // part_rows)
-    parts = held.get(jax.process_index())
-    if parts is None:
+    if jax.process_index() not in held:
         raise ValueError(
             f"the mesh {dict(sharding.mesh.shape)} has no device of this process (jax.process_index() is "
             f"{jax.process_index()}), so there are no rows for it; make the pipeline in the processes of the mesh alone"
         )
-    return Share(num_rows // part_rows, tuple(sorted(parts)), sum(others == parts for others in held.values()))
+    return shares_of(held, num_rows // part_rows)[jax.process_index()]
 
 
 def trainer_of(

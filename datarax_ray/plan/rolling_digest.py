@@ -25,19 +25,25 @@ class RollingDigest(NamedTuple):
     """Of what was consumed since a state of the stream.
 
     since: the position at which it begins, and how much of that record came before. total: the sum. parts: of the
-    num_parts parts of every batch, those whose rows are in it: a trainer's own; () where all are.
+    num_parts parts of every batch, those whose rows are in it: a trainer's own; (0,) of 1 where all are.
     """
 
     since: tuple[int, int]
     total: int = 0
-    parts: tuple[int, ...] = ()
+    parts: tuple[int, ...] = (0,)
     num_parts: int = 1
 
     @classmethod
     def begun(cls, state: StreamState, share: Share = WHOLE) -> Self:
         """That of nothing, from this state on. share: of every batch, what is going to be in it."""
-        parts = () if len(share.parts) == share.num_parts else share.parts
-        return cls((state.position, state.offset), 0, parts, share.num_parts if parts else 1)
+        parts, num_parts = share.counted, share.num_parts
+        parts, num_parts = ((0,), 1) if len(parts) == num_parts else (parts, num_parts)
+        return cls((state.position, state.offset), 0, parts, num_parts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is of all rows."""
+        return self.num_parts == 1
 
     def plus(self, digest: int) -> Self:
         """With more elements, of this sum."""
@@ -51,13 +57,13 @@ class RollingDigest(NamedTuple):
         own = self.begun(StreamState(*self.since), share)
         if (self.parts, self.num_parts) == (own.parts, own.num_parts):
             return self
-        if self.parts:
+        if not self.is_whole:
             return None
-        return own.plus(self.total) if 0 in share.parts else own
+        return own.plus(self.total) if 0 in share.counted else own
 
     def to_json(self) -> dict[str, Any]:
         """In plain values, of constant size but for the parts of a trainer."""
-        part = {"parts": list(self.parts), "num_parts": self.num_parts} if self.parts else {}
+        part = {} if self.is_whole else {"parts": list(self.parts), "num_parts": self.num_parts}
         return {"sum": f"{self.total:016x}", "since": list(self.since)} | part
 
     @classmethod
@@ -65,7 +71,7 @@ class RollingDigest(NamedTuple):
         """What to_json gave. Raises: ValueError for what it never gives."""
         try:
             total, (position, offset) = said["sum"], said["since"]
-            parts, num_parts = said.get("parts", []), said.get("num_parts", 1)
+            parts, num_parts = said.get("parts", [0]), said.get("num_parts", 1)
             counts = [position, offset, num_parts, *parts]
             if not (len(total) == 16 and all(map(is_count, counts)) and isinstance(said, Mapping)):
                 raise ValueError
@@ -83,14 +89,13 @@ def added(digests: Iterable[RollingDigest]) -> RollingDigest | None:
 
     >>> one, other = RollingDigest((0, 0), 2, (0,), 2), RollingDigest((0, 0), 5, (1,), 2)
     >>> added([one, other]), added([one, one])
-    (RollingDigest(since=(0, 0), total=7, parts=(), num_parts=1), None)
+    (RollingDigest(since=(0, 0), total=7, parts=(0,), num_parts=1), None)
     """
-    each = sorted(set(digests))
+    each = set(digests)
     parts = sorted(part for digest in each for part in digest.parts)
-    first = each[0]
-    if not first.parts and len(each) == 1:
-        return first
-    alike = all((digest.since, digest.num_parts) == (first.since, first.num_parts) for digest in each)
-    if not alike or parts != list(range(first.num_parts)):
+    begun = {(digest.since, digest.num_parts) for digest in each if digest.parts}
+    if len(begun) != 1:
         return None
-    return RollingDigest(first.since, sum(digest.total for digest in each) % _MODULUS)
+    ((since, num_parts),) = begun
+    is_whole = parts == [*range(num_parts)]
+    return RollingDigest(since, sum(digest.total for digest in each) % _MODULUS) if is_whole else None

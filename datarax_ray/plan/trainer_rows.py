@@ -7,7 +7,7 @@ it; a range is rows [lo, hi) of a batch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,19 @@ class Share:
     """What one trainer takes of every batch: these of `num_parts` equal parts. parts: ascending, at least one.
 
     A rank is one part of as many as there are trainers. A process of a mesh has those of its devices, in any number and
-    place; several processes may have the same: num_equal of them have these very parts.
+    place; several processes may have the same: num_equal of them have these very parts, and counted_elsewhere are those
+    that count in the digest of another process.
     """
 
     num_parts: int = 1
     parts: tuple[int, ...] = (0,)
     num_equal: int = 1
+    counted_elsewhere: tuple[int, ...] = ()
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """The parts that count in this trainer's digest: those of all trainers together are each part once."""
+        return tuple(part for part in self.parts if part not in self.counted_elsewhere)
 
     @property
     def part(self) -> float:
@@ -43,6 +50,24 @@ def share_of_rank(process_index: int, process_count: int) -> Share:
     if not 0 <= process_index < process_count:
         raise ValueError(f"process_index must be in [0, process_count={process_count}), got {process_index}")
     return Share(process_count, (process_index,))
+
+
+def shares_of(held: Mapping[int, Collection[int]], num_parts: int) -> dict[int, Share]:
+    """The share of each process of a mesh, by the parts that its devices hold. A part that several processes hold
+    counts in the digest of those that hold the same as the first of them.
+
+    >>> [share.counted for share in shares_of({0: {0, 1}, 1: {1, 2}, 2: {0, 1}, 3: {0, 2}}, 3).values()]
+    [(0, 1), (2,), (0, 1), ()]
+    """
+    processes: dict[tuple[int, ...], list[int]] = {}
+    for process in sorted(held):
+        processes.setdefault(tuple(sorted(held[process])), []).append(process)
+    shares: dict[int, Share] = {}
+    counted: set[int] = set()
+    for parts, equal in processes.items():
+        shares |= dict.fromkeys(equal, Share(num_parts, parts, len(equal), tuple(sorted(counted.intersection(parts)))))
+        counted.update(parts)
+    return dict(sorted(shares.items()))
 
 
 @dataclass(frozen=True)
@@ -79,9 +104,16 @@ class TrainerRows:
         >>> TrainerRows(8, Share(4, (0, 2, 3)), is_padded=True).of(5)
         ((0, 2), (4, 5))
         """
+        return self._ranges(num_rows, self.share.parts)
+
+    def counted(self, num_rows: int) -> tuple[tuple[int, int], ...]:
+        """The ranges, each within one of those of `of`, whose rows count in this trainer's digest."""
+        return self._ranges(num_rows, self.share.counted)
+
+    def _ranges(self, num_rows: int, parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         total, num_parts = self.batch_size if self.is_padded else num_rows, self.share.num_parts
         ranges: list[tuple[int, int]] = []
-        for part in self.share.parts:
+        for part in parts:
             lo, hi = (min(at * total // num_parts, num_rows) for at in (part, part + 1))
             if ranges and ranges[-1][1] == lo:
                 lo = ranges.pop()[0]

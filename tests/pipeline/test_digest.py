@@ -15,6 +15,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from datarax_ray import Pipeline
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave, restore_pipeline, save_pipeline
@@ -178,8 +180,13 @@ def worker(rank: int, count: int, port: int, directory: str, number: int) -> Non
     """Goes on from step `number` of the run, two batches, each saved by all processes."""
     import jax
 
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", count, rank)
-    made = pipeline(source_of(AddNoise(), seed=5))
+    sharding = None
+    if count == 2:  # of the four parts of the rows each process has three, two of which both have
+        mesh = Mesh(np.array(jax.devices())[[0, 3, 5, 2, 7, 4, 1, 6]].reshape(4, 2), ("data", "model"))
+        sharding = NamedSharding(mesh, P("data"))
+    made = pipeline(source_of(AddNoise(), seed=5), sharding=sharding)
     options = ocp.CheckpointManagerOptions(enable_async_checkpointing=number > 0)
     with ocp.CheckpointManager(Path(directory), options=options) as manager:
         if number:
@@ -199,7 +206,7 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
     want = states(pipeline(source_of(AddNoise(), seed=5)))
     for number, count in ((0, 2), (2, 3)):
         port = free_port()
-        flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=1"  # the last counts
+        flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={4 if count == 2 else 1}"
         env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
         given = [(rank, count, port, str(tmp_path / "run"), number) for rank in range(count)]
         commands = [
