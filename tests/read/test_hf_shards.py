@@ -150,6 +150,29 @@ def test_a_state_of_another_epoch_is_refused(dataset: datasets.IterableDataset) 
         reader.run(1, 0, state)
 
 
+@pytest.mark.parametrize("damage", [None, [], {}, {"type": "StepExamplesIterable"}, 5])
+@pytest.mark.parametrize("inside", ["nothing", "interleave", "concatenate"])
+def test_a_state_without_a_part_of_it_is_refused(inside: str, damage: Any) -> None:
+    """`datasets` would read that part from its start."""
+    dataset = INSIDE[inside](datasets.IterableDataset.from_generator(generate, gen_kwargs={"shards": [0, 1, 2]}))
+    reader = HFShards(dataset, "test", portions=Portions(elements=4))
+    portions, (_, state, *_) = rest(reader, 0, 0, None)
+
+    def parts(of: Any) -> Iterator[tuple[Any, Any]]:
+        for key, part in of.items() if isinstance(of, dict) else enumerate(of):
+            if isinstance(part, dict | list) and not str(key).startswith("previous"):
+                yield of, key
+                yield from parts(part)
+
+    for owner, key in (places := [*parts(state)]):
+        was, owner[key] = owner[key], damage
+        with pytest.raises(ValueError, match=f"{key} of .*the cursor of shard 0 is .* the state is damaged, or of"):
+            rest(reader, 0, 0, state)
+        owner[key] = was
+    assert len(places) >= 1 + (inside != "nothing")
+    assert rest(reader, 0, 0, state)[0] == portions[2:]
+
+
 def test_rows_unlike_the_first_are_an_error_with_the_remedy() -> None:
     rows = {"tokens": [[1, 2]] * 300 + [[3]], "n": list(range(301))}
     ragged = datasets.Dataset.from_dict(rows).to_iterable_dataset()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
@@ -141,6 +141,7 @@ class HFShards:
         dataset = dataset.with_format("arrow") if self._types is not None else _without_tables(dataset)
         dataset.set_epoch(epoch)
         if state is not None:
+            _check_like(dataset.state_dict(), state, f"the cursor of shard {shard}")
             dataset.load_state_dict(state)
         return dataset
 
@@ -287,6 +288,25 @@ def _unlike(count: int, what: str, first: int, error: Exception) -> ValueError:
 def _state(dataset: Any) -> dict[str, Any]:
     state: dict[str, Any] = json.loads(json.dumps(dataset.state_dict()))
     return state
+
+
+def _check_like(fresh: Any, state: Any, name: str) -> None:
+    """Raise ValueError where a state has not the parts of a fresh one: `datasets` would begin those that are missing at
+    their start, and say nothing. What it adds on the way, as `previous_state`, is its own.
+    """
+    parts: Any = fresh.items() if isinstance(fresh, dict) else enumerate(fresh)
+    if isinstance(fresh, dict):
+        is_like = isinstance(state, dict) and fresh.keys() <= state.keys() and state.get("type") == fresh.get("type")
+    else:
+        is_like = isinstance(state, list) and len(state) == len(fresh)
+    if not is_like:
+        raise ValueError(
+            f"{name} is {shown(state)}, and in this dataset it is like {shown(fresh)}: the state is damaged, or of "
+            "another release of `datasets`; restore an earlier one, or read on with that release"
+        )
+    for key, part in parts:
+        if isinstance(part, dict | list):
+            _check_like(part, state[key], f"{key} of {name}")
 
 
 class _Decoder:
