@@ -20,7 +20,7 @@ from jax.experimental import multihost_utils
 
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.plan.arguments import NamedArguments, named_arguments
-from datarax_ray.plan.fingerprint import VERSION, DriftError, check_drift, digest
+from datarax_ray.plan.fingerprint import VERSION, differences, digest
 from datarax_ray.plan.rolling_digest import RollingDigest, added
 
 logger = logging.getLogger("datarax_ray")
@@ -150,20 +150,19 @@ def check_trainers(states: Sequence[Mapping[str, Any]]) -> None:
     first = states[0]
     for index, other in enumerate(states[1:], 1):
         who = f"trainer {index}"
-        if (found := _amendments(other)) != (wanted := _amendments(first)):
+        found, wanted = (_rest(state)["amendments"] for state in (other, first))
+        if found != wanted:
             raise ValueError(
                 f"{who} amended the stream by {json.dumps(found)}, and trainer 0 by {json.dumps(wanted)}: they read "
                 "two streams, so nothing is saved. Restore a step from before, and call amend in every trainer with "
                 "the same, at the same step"
             )
-        try:
-            check_drift(first["settings"], other["settings"])
-        except DriftError as error:
+        if told := differences(first["settings"], other["settings"]):
             raise ValueError(
-                f"{who} reads another stream than trainer 0, so nothing is saved; where it says checkpoint, that is "
-                f"trainer 0: {error} Make the same pipeline in every process: it shares the rows out by itself"
-            ) from error
-        if any(other.get(name) != first.get(name) for name in ("position", "rest")):
+                f"{who} reads another stream than trainer 0, so nothing is saved. Of trainer 0 and of {who}:{told}\n"
+                "Make the same pipeline in every process: it shares the rows out by itself"
+            )
+        if other["position"] != first["position"] or _rest(other) != _rest(first):
             raise ValueError(
                 f"{who} stands at position {other['position']}, and trainer 0 at {first['position']}: the checkpoint "
                 "would be right for one of them, so nothing is saved. Save behind the same batch in every process"
@@ -183,8 +182,11 @@ def _states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [json.loads(each.tobytes()) for each in multihost_utils.process_allgather(padded)]
 
 
-def _amendments(state: Mapping[str, Any]) -> list[Any]:
-    return state.get("rest", {}).get("amendments", [])
+def _rest(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a state says beside its position, but for the reasons of amendments, which each trainer may give its own."""
+    rest = state.get("rest", {})
+    amendments = [{name: each[name] for name in each if name != "why"} for each in rest.get("amendments", [])]
+    return rest | {"amendments": amendments}
 
 
 def _write(path: epath.Path, state: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 VERSION = 1
@@ -118,15 +118,50 @@ def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Ite
       order.seed: the checkpoint was written with 1, this pipeline has 2; records would be repeated and others never \
 seen. Set the old value, or start a new run.
     """
+    old, new = _paired(saved, current)
+    allowed = (allow,) if isinstance(allow, str) else tuple(allow)
+    unknown = [path for path in allowed if not any(_is_under(key, path) for key in [*old, *new])]
+    if unknown:
+        raise ValueError(f"allow_drift names no setting: {unknown}; the settings are {sorted(new)}")
+    changed, told = _changed(old, new, allowed)
+    if changed:
+        raise DriftError(
+            f"the checkpoint belongs to another stream:{_listed(changed, lambda key: _describe(key, old, new))}"
+        )
+    return [_describe(key, old, new) for key in told]
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """A line for each setting in which two streams that run at one time differ; "" where they are one.
+
+    >>> print(differences({"order": {"seed": 1}}, {"order": {"seed": 2}}))
+    <BLANKLINE>
+      order.seed: 1 and 2
+    """
+    old, new = _paired(one, other)
+
+    def line(key: str) -> str:
+        code = " and ".join(_others(key, old, new))
+        values = f"{shown(old.get(key))} and {shown(new.get(key))}"
+        return f"{shown(key)[1:-1]}: {f'{code}, by code or settings' if code else values}"
+
+    return _listed(_changed(old, new)[0], line)
+
+
+def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both by path, as if one release had written them."""
     old, new = _completed(flattened(saved)), _completed(flattened(current))
     for place in filter(_is_place, new.keys() - old.keys()):  # settings, in states of a release that refused them
         setting = place.replace(".places.", ".settings.", 1)
         if setting in old and setting not in new:
             old[place] = old.pop(setting)
-    allowed = (allow,) if isinstance(allow, str) else tuple(allow)
-    unknown = [path for path in allowed if not any(_is_under(key, path) for key in [*old, *new])]
-    if unknown:
-        raise ValueError(f"allow_drift names no setting: {unknown}; the settings are {sorted(new)}")
+    return old, new
+
+
+def _changed(
+    old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()
+) -> tuple[list[str], list[str]]:
+    """The settings that differ, and beside them paths and times that code reads."""
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
@@ -135,13 +170,15 @@ seen. Set the old value, or start a new run.
         and not any(_is_under(key, path) for path in allowed)
     ]
     told = [key for key in changed if _is_place(key)]
-    if changed := [key for key in changed if key not in told]:
-        changed = [key for key in changed if not _is_said(key, changed)]
-        lines = [_describe(key, old, new) for key in changed[:_MAX_LISTED]]
-        if len(changed) > _MAX_LISTED:
-            lines.append(f"and {len(changed) - _MAX_LISTED} more settings")
-        raise DriftError("the checkpoint belongs to another stream:\n" + "\n".join(f"  {line}" for line in lines))
-    return [_describe(key, old, new) for key in told]
+    changed = [key for key in changed if key not in told]
+    return [key for key in changed if not _is_said(key, changed)], told
+
+
+def _listed(changed: list[str], line: Callable[[str], str]) -> str:
+    lines = [line(key) for key in changed[:_MAX_LISTED]]
+    if len(changed) > _MAX_LISTED:
+        lines.append(f"and {len(changed) - _MAX_LISTED} more settings")
+    return "".join(f"\n  {each}" for each in lines)
 
 
 def later(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -236,12 +236,24 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
     same = [state(5, 2, rank) for rank in range(3)]
     check_trainers(same)
     assert len({json.dumps(each) for each in same}) == 3, "the digests are of their own rows"
-    with pytest.raises(ValueError, match=r"(?s)trainer 2 reads another stream.*order\.seed: .* 5, .* 6"):
+    with pytest.raises(
+        ValueError,
+        match=r"(?s)trainer 2 reads another stream.*trainer 0 and of trainer 2:\n  order\.seed: 5 and 6\nMake the same",
+    ):
         check_trainers([*same[:2], state(6, 2)])
-    with pytest.raises(ValueError, match=r"(?s)trainer 1 reads another stream.*batch_size: .* 12, .* 24"):
+    with pytest.raises(ValueError, match=r"(?s)trainer 1 reads another stream.*batch_size: 12 and 24\nMake the same"):
         check_trainers([same[0], state(5, 1, batch_size=24)])
     with pytest.raises(ValueError, match="trainer 1 stands at position 36, and trainer 0 at 24"):
         check_trainers([same[0], state(5, 3)])
+
+    def amended(stop: int, why: str) -> dict[str, Any]:
+        made = pipeline(source_of())
+        made.amend(skip=[(3, stop)], why=why)
+        return made.get_state()
+
+    check_trainers([amended(5, "a spike"), amended(5, "on host 1")])
+    with pytest.raises(ValueError, match="trainer 1 amended the stream by .* they read two streams"):
+        check_trainers([amended(5, ""), amended(6, "")])
 
 
 def test_a_source_is_no_pipeline() -> None:
