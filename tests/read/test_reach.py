@@ -247,6 +247,97 @@ def test_what_a_decorator_does_counts_beside_the_digest_that_earlier_states_have
     assert "wrappers" not in found(tmp_path / "d", "plain", DECORATED)
 
 
+METHODS = """
+import functools
+
+FACTOR = 2
+
+
+def times(by):
+    def around(f):
+        WRAP
+        def wrapper(self, e):
+            return f(self, e) * by + 1
+        return wrapper
+    return around
+
+
+class Base:
+    def help(self, e):
+        return e
+
+
+class H(Base):
+    @times(FACTOR)
+    def map(self, e):
+        return super().help(self.gain(e))
+
+    @property
+    def size(self):
+        return 1
+
+    def gain(self, e):
+        return e
+
+
+class Other:
+    def gain(self, e):
+        return 5
+
+
+def other(self, e=None, k=3):
+    return k
+
+
+def made(by):
+    def gain(self, e):
+        return e * by
+    return gain
+
+
+h = H()
+"""
+
+
+@pytest.mark.parametrize("wrap", ["pass", "@functools.wraps(f)"])
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("FACTOR = 2", "FACTOR = 3", ""),
+        ("* by + 1", "* by + 2", ""),
+        ("", "", "H.gain = other"),
+        ("", "", "H.gain = Other.gain"),
+        ("", "", "H.gain = lambda self, e: e"),
+        ("", "", "H.gain = made(2)"),
+        ("", "", "H.gain = staticmethod(sum)\nH.gain = staticmethod(made(1))"),
+        ("", "", "H.gain = functools.partialmethod(other, k=9)"),
+        ("", "", "H.size = property(other)"),
+        ("", "", "Base.help = other"),
+        ("k=3", "k=4", "H.gain = other"),
+        ("return k", "return -k", "H.gain = other"),
+    ],
+)
+def test_methods_that_a_decorator_made_or_that_were_set_count(
+    tmp_path, wrap: str, old: str, new: str, change: str
+) -> None:
+    text = METHODS.replace("WRAP\n", f"{wrap}\n")
+    base = text + (change if old else "")
+    assert found(tmp_path / "a", "h", base) == found(tmp_path / "b", "h", base)
+    changed = found(tmp_path / "c", "h", (text.replace(old, new) if old else text) + change)
+    before = found(tmp_path / "d", "h", text if change and not old else base)
+    assert changed != before
+    assert changed["digest"] == before["digest"], "which states of earlier releases have"
+
+
+def test_what_methods_hold_by_a_decorator_is_told_apart(tmp_path) -> None:
+    first, second = (
+        found(tmp_path / str(by), "h", f"{METHODS.replace('WRAP', 'pass')}H.gain = made({by})") for by in (2, 3)
+    )
+    assert [name for name in first["bound"] if first["bound"][name] != second["bound"][name]] == [
+        "package_of_a_user.steps.H.gain.by"
+    ]
+
+
 SETTINGS = """
 import argparse
 import functools

@@ -46,6 +46,7 @@ from datarax_ray.read.identity.referenced_globals import (
     is_users,
     kept,
     lasting,
+    methods,
     shortened,
     used_by,
     wrappers,
@@ -404,7 +405,7 @@ def _source(code: Any) -> str:
         return _TEXTS[key]
     if not inspect.isclass(code):
         return _text(code)
-    codes = [method.__code__ for methods in _methods(code).values() for method in methods]
+    codes = [method.__code__ for each in _methods(code).values() for method in each]
     found = _TEXTS_OF_CLASSES.get(code)
     if found is None or [*map(id, found[0])] != [*map(id, codes)]:
         found = _TEXTS_OF_CLASSES[code] = codes, _text(code)
@@ -441,10 +442,10 @@ def _bytecode(code: Any) -> str:
 def _members(cls: type) -> list[Any]:
     """What a class without a text has: its methods by their texts, and plain data."""
     found: list[Any] = []
-    methods = _methods(cls)
+    functions = _methods(cls)
     for name, value in sorted(vars(cls).items()):
-        if name in methods:
-            found.append([name, *map(_source, methods[name])])
+        if name in functions:
+            found.append([name, *map(_source, functions[name])])
         elif inspect.isclass(value) and value.__qualname__ == f"{cls.__qualname__}.{name}":
             found.append([name, _source(value)])
         elif not name.startswith("__") and " at 0x" not in (said := repr(_plain(value))):
@@ -465,14 +466,10 @@ def _plain(value: Any) -> Any:
 
 
 def _methods(cls: type) -> dict[str, list[types.FunctionType]]:
-    """The functions of a class by their names, also inside what a decorator makes of them."""
+    """The functions of a class by their names, without what is around them."""
     found: dict[str, list[types.FunctionType]] = {}
-    for name, value in vars(cls).items():
-        parts = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [value]
-        parts = [asked(part, "func") if isinstance(part, functools.cached_property) else part for part in parts]
-        functions = [inner(asked(part, "__func__") or part) for part in parts]
-        if functions := [function for function in functions if inspect.isfunction(function)]:
-            found[name] = functions
+    for name, function in methods(cls):
+        found.setdefault(name, []).append(inspect.unwrap(function))
     return found
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import dis
 import functools
 import inspect
+import itertools
 import logging
 import os
 import re
@@ -95,8 +96,32 @@ def used_by(root: Any) -> Used:
         if isinstance(function, types.FunctionType) and (defaults(function) or cells(function)):
             beside[name] = kept(function)  # as earlier releases, though all that it holds be written to
     read = _read(root, for_actors=False)
-    found = (reached, written), (beside, written_there), (read.settings, read.written), (read.bound, read.written)
+    bound = read.bound | _put_there(filter(inspect.isclass, (root, *reached.values())))
+    found = (reached, written), (beside, written_there), (read.settings, read.written), (bound, read.written)
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
+
+
+def _put_there(classes: Iterable[type]) -> dict[str, Any]:
+    """What the text of a class does not say of its methods, by name: users' functions in their place, by a decorator or
+    set since, and data and functions that these hold, or what is around a method.
+    """
+    found: dict[str, Any] = {}
+    for cls in classes:
+        for name, called in methods(cls):
+            place, method = f"{cls.__module__}.{cls.__qualname__}.{name}", inspect.unwrap(called)
+            put: dict[str, Any] = {place: method}
+            around = filter(is_users, map(_bare, _chain(called)))
+            for function in around if _is_in_text(method, cls) else (method, *around):
+                put |= {f"{place}.{part}": value for part, value in kept(function).items()}
+            found |= {part: value for part, value in put.items() if is_data(value) or not _is_in_text(value, cls)}
+    return {name: value for name, value in found.items() if is_data(value) or is_users(value)}
+
+
+def _is_in_text(value: Any, cls: type) -> bool:
+    """Whether a function stands in the text of this class; True for what is no function."""
+    if not isinstance(value, types.FunctionType):
+        return True
+    return value.__module__ == cls.__module__ and value.__qualname__.startswith(f"{cls.__qualname__}.")
 
 
 def _bound(load: _Load) -> dict[str, Any]:
@@ -323,15 +348,28 @@ def _is_librarys(file: str) -> bool:
 
 def _functions(code: Any, package: str | None) -> Iterator[Any]:
     """The function itself, or the methods of a class, with what is around them. package: see _walk."""
-    for value in vars(code).values() if inspect.isclass(code) else [code]:
-        if isinstance(value, staticmethod | classmethod):
-            value = value.__func__
-        elif isinstance(value, property):
-            value = value.fget
-        elif package is None and isinstance(value, functools.cached_property):
-            value = value.func
-        if callable(value) and isinstance(inspect.unwrap(value), types.FunctionType):
-            yield value
+    if not inspect.isclass(code):
+        yield from _called(code)
+    for value in vars(code).values() if inspect.isclass(code) else ():
+        as_told = not isinstance(value, functools.cached_property | functools.partialmethod)
+        if package is None or as_told:
+            yield from _called(value) if package is None or not isinstance(value, property) else _called(value.fget)
+
+
+def methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """The functions of a class itself by name, with what is around them, also of properties and the like."""
+    return ((name, function) for name, value in vars(cls).items() for function in _called(value))
+
+
+def _called(value: Any) -> Iterator[Any]:
+    """What Python calls of an attribute of a class, where that is a function in the end."""
+    if isinstance(value, property):
+        parts = [value.fget, value.fset, value.fdel]
+    else:
+        name = "__func__" if isinstance(value, staticmethod | classmethod) else "func"
+        is_around = isinstance(value, staticmethod | classmethod | functools.cached_property | functools.partialmethod)
+        parts = [getattr(value, name) if is_around else value]
+    return (part for part in parts if callable(part) and isinstance(inspect.unwrap(part), types.FunctionType))
 
 
 def _is_in(package: str | None, code: Any) -> bool:
@@ -634,7 +672,9 @@ def _written_names(function: types.FunctionType) -> set[str]:
     except NO_SOURCE:  # or a lambda in the middle of a line
         return set()
     names: set[str] = set()
-    for node in ast.walk(tree):
+    is_lambda = function.__name__ == "<lambda>"  # whose text is that of the whole line
+    tops = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)] if is_lambda else [tree]
+    for node in itertools.chain.from_iterable(map(ast.walk, tops)):
         if isinstance(node, ast.Global):
             names.update(node.names)
         elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):

@@ -26,7 +26,7 @@ from datarax_ray.read.identity.module_values import (
     script_value,
     script_values,
 )
-from datarax_ray.read.identity.referenced_globals import asked, code_objects, is_users, kept
+from datarax_ray.read.identity.referenced_globals import asked, code_objects, is_users, kept, methods
 
 logger = logging.getLogger("datarax_ray")
 
@@ -116,10 +116,11 @@ def names_stored(roots: Iterable[Any]) -> set[str]:
 
 
 def _parts(root: Any) -> Iterator[Any]:
-    """A function, or those of a class and of those above it, with what is around and inside them."""
-    for value in (part for each in root.__mro__ for part in vars(each).values()) if isinstance(root, type) else [root]:
-        inside = [asked(value, name) for name in ("fget", "fset", "func", "__func__", "__wrapped__")]
-        yield from (value, *inside)
+    """A function, or those of a class and of those above it, with what is inside them."""
+    waiting = [each for kind in root.__mro__ for _, each in methods(kind)] if isinstance(root, type) else [root]
+    while waiting:
+        yield (function := waiting.pop())
+        waiting += filter(None, [asked(function, "__wrapped__")])
 
 
 def _is_small(value: Any, depth: int = 0) -> bool:
