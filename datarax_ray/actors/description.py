@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import pickle
@@ -60,7 +61,8 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
         code = code_of(modules, values, tuple(imports), watched)
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code
-        return ray.put(found if len(found) <= _MAX_OWN_NBYTES else description), code
+        is_own = len(found) <= _MAX_OWN_NBYTES or pickler.makes_caches  # of which Ray's own pickler takes the names
+        return ray.put(found if is_own else description), code
     except TypeError as error:
         error.add_note(
             "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
@@ -131,11 +133,16 @@ class _Bounded(io.BytesIO):
         return super().write(data)
 
 
+def _cached(function: types.FunctionType, parameters: dict[str, Any]) -> Any:
+    """With a cache of its own, as functools.lru_cache and functools.cache make it."""
+    return functools.lru_cache(**parameters)(function)
+
+
 class _Pickler(ray.cloudpickle.CloudPickler):
     """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import.
 
     imported: what of users' it names, for the actors to import; carried: what travels by value; owners: objects of
-    users' classes, and functions that travel by value.
+    users' classes, and functions that travel by value. makes_caches: whether functions with a cache are among these.
     """
 
     def __init__(self, file: io.BytesIO, modules: set[str]) -> None:
@@ -144,9 +151,15 @@ class _Pickler(ray.cloudpickle.CloudPickler):
         self.imported: list[Any] = []
         self.carried: list[Any] = []
         self.owners: list[Any] = []
+        self.makes_caches = False
 
     def reducer_override(self, value: Any) -> Any:
         found = super().reducer_override(value)
+        if isinstance(value, functools._lru_cache_wrapper):  # of which pickle takes the name, also of the script's
+            inside = value.__wrapped__
+            if isinstance(inside, types.FunctionType) and super().reducer_override(inside) is not NotImplemented:
+                self.makes_caches = True
+                return _cached, (inside, value.cache_parameters())
         if isinstance(value, TEXT):  # before the pickler, which asks for it next, and Ray's of a large description
             keep_class(type(value))
         if isinstance(value, types.ModuleType | type | types.FunctionType):

@@ -455,6 +455,41 @@ def test_so_is_what_a_function_closes_over(users: Users) -> None:
         code.check_unchanged(set())
 
 
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_function_of_the_script_with_a_cache_travels_as_one_without(
+    users: Users, monkeypatch: Any, is_large: bool
+) -> None:
+    text = """
+import functools
+
+@functools.lru_cache(maxsize=7)
+def sums(n):
+    return n + sums(n - 1) if n else 0
+
+class Scale:
+    @functools.cache
+    def factor(self, by):
+        return 10 * by
+
+    def map(self, x):
+        return sums(x) + self.factor(2)
+"""
+    monkeypatch.setattr(ray, "put", lambda value: value)
+    script = users("users_cached", text)
+    ray.cloudpickle.register_pickle_by_value(script)
+    try:
+        table = np.zeros(17 * 2**20 if is_large else 1, np.uint8)
+        box, _ = boxed([script.Scale(), script.sums, table])  # type: ignore[arg-type]
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(script)
+    monkeypatch.delitem(sys.modules, "users_cached")
+    monkeypatch.setattr(sys, "path", [])
+    found, sums, _ = unboxed(box)
+    assert found.map(4) == 10 + 20
+    assert (sums(4), sums.cache_parameters()) == (10, {"maxsize": 7, "typed": False})
+    assert sums.cache_info().currsize == 5, "it calls itself, not another one"
+
+
 def test_so_is_what_a_script_sets_behind_it_which_travels_by_value(users: Users) -> None:
     text = (
         "SCALE, table = 1, {'k': 1}\n\ndef helper(x):\n    return x * SCALE\n\n"
