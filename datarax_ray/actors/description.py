@@ -23,6 +23,7 @@ from datarax_ray.read.identity.module_values import (
     script_places,
     script_values,
 )
+from datarax_ray.read.identity.own_writes import OwnWrites
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
 from datarax_ray.read.identity.watched import Watched
@@ -57,7 +58,8 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
         imports = dict.fromkeys(map(module_of, pickler.imported))
         carriers = ("__main__", *by_value)  # whose functions travel with what they read there
         script = [place for place in script_places(pickler.carried) if place[0] in carriers]
-        watched = Watched(script_values(script), script_code(script), held_values(pickler.owners))
+        held = held_values(pickler.owners, OwnWrites.of(pickler.owners))
+        watched = Watched(script_values(script), script_code(script), held)
         code = code_of(modules, values, tuple(imports), watched)
         if len(found) <= _MAX_INLINE_NBYTES:
             return found, code

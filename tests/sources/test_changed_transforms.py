@@ -143,6 +143,41 @@ class Slotted:
     scale: int = 2
 
 
+class Configured:
+    """Its own code writes to one attribute, and the program to another by a method, and by a property."""
+
+    def __init__(self) -> None:
+        self.scale, self._shift, self.last = 2, 0, 0
+
+    def set_scale(self, scale: int) -> None:
+        self.scale = scale
+
+    @property
+    def shift(self) -> int:
+        return self._shift
+
+    @shift.setter
+    def shift(self, shift: int) -> None:
+        self._shift = shift
+
+    def remember(self, index: int) -> int:
+        self.last = index
+        return index
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"id": self.remember(element["id"]) * self.scale}
+
+
+class Handed:
+    """Whose methods a library may call."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def grow(self) -> None:
+        self.size += 1
+
+
 class Defaults:
     scale = 2
     num_made = 0
@@ -206,6 +241,25 @@ def test_so_is_one_of_what_holds_settings(make: Callable[..., Any], around: Call
     settings.scale = 3
     with pytest.raises(ValueError, match=rf"scale of a {make.__name__} was 2 when the source was made, .* it is 3 now"):
         streams[1].get_batch(4)
+
+
+@pytest.mark.parametrize("change", [lambda each: each.set_scale(3), lambda each: setattr(each, "shift", 3)])
+def test_so_is_what_a_method_sets_that_no_element_is_made_by(change: Callable[[Any], None]) -> None:
+    changed = Configured()
+    streams = [source(changed) for _ in range(2)]
+    streams[0].get_batch(4)
+    change(changed)
+    with pytest.raises(ValueError, match="(scale|_shift) of a Configured was"):
+        streams[1].get_batch(4)
+
+
+def test_what_a_library_may_call_is_told_alone(caplog: pytest.LogCaptureFixture) -> None:
+    handed = Handed()
+    stream = source(Times([handed]))
+    handed.grow()
+    stream.get_batch(4)
+    (said,) = [each for each in caplog.messages if "when the source was made" in each]
+    assert said.startswith("size of a Handed was 0")
 
 
 def test_it_is_told_by_who_sends_it_to_actors() -> None:

@@ -33,7 +33,7 @@ from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 # The callable is asked, where the record is read, whether to leave it out.
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
 _BOOLS = (bool, np.bool_)
-_METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
+METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def listed(transforms: Any) -> tuple[Any, ...]:
     """
     ordered("transforms", transforms)
     is_text = isinstance(transforms, str | bytes)  # which is iterable, and bytes have a `decode`
-    if callable(transforms) or (not is_text and any(hasattr(transforms, method) for method in _METHODS)):
+    if callable(transforms) or (not is_text and any(hasattr(transforms, method) for method in METHODS)):
         return (transforms,)
     if is_text or not isinstance(transforms, Iterable):
         raise TypeError(f"transforms is one transform or a list of them, got {transforms!r}")
@@ -77,7 +77,7 @@ def listed(transforms: Any) -> tuple[Any, ...]:
 def _step(transform: Any, index: int) -> Step:
     if inspect.isclass(transform):
         raise TypeError(f"transform {transform.__name__} is a class; pass an instance of it")
-    kinds = [method for method in _METHODS if callable(getattr(transform, method, None))]
+    kinds = [method for method in METHODS if callable(getattr(transform, method, None))]
     if len(kinds) > 1:
         raise TypeError(f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
     if kinds == ["flat_map"]:
@@ -97,7 +97,7 @@ def _step(transform: Any, index: int) -> Step:
     if callable(transform):
         return Step("map", transform, _name(transform), index)
     raise TypeError(
-        f"{transform!r} is no transform: it is neither callable nor has one of {', '.join(_METHODS)} as a method"
+        f"{transform!r} is no transform: it is neither callable nor has one of {', '.join(METHODS)} as a method"
     )
 
 

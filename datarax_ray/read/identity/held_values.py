@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.identity.module_values import DataValue
-from datarax_ray.read.identity.referenced_globals import asked, attributes_written, is_users, kept, module_of, shortened
+from datarax_ray.read.identity.own_writes import OwnWrites
+from datarax_ray.read.identity.referenced_globals import asked, is_users, kept, module_of, shortened
 
 # Looked at by each stream that begins.
 _MAX_OWNERS, _MAX_NBYTES = 500, 2**20
@@ -25,13 +26,18 @@ _INHERITED = object()  # no data
 
 @dataclass(frozen=True)
 class HeldValue:
-    """Some data of an object or a function, and what it was. is_inherited: of the class, not of the object itself."""
+    """Some data of an object or a function, and what it was.
+
+    is_inherited: of the class, not of the object itself. may_be_own: whether code may set it while elements are made,
+    though nothing shows that it does.
+    """
 
     owner: Any
     name: str
     value: Any
     was: DataValue
     is_inherited: bool = False
+    may_be_own: bool = False
 
     @property
     def label(self) -> str:
@@ -47,9 +53,9 @@ class HeldValue:
 
     @property
     def may_be_scratch(self) -> bool:
-        """Whether it is a table, or an array that was filled anew, which the code may do itself."""
+        """Whether the code may have changed it itself, as of a table, or an array that was filled anew."""
         is_array = isinstance(self.value, np.ndarray) and _held_by(self.owner).get(self.name) is self.value
-        return self.was.is_table or is_array
+        return self.was.is_table or is_array or self.may_be_own
 
 
 def is_owner(value: Any) -> bool:
@@ -59,20 +65,15 @@ def is_owner(value: Any) -> bool:
 
 
 def held_values(
-    owners: Iterable[Any], is_looked_at: Callable[[str, Any], bool] = lambda name, value: True
+    owners: Iterable[Any], own: OwnWrites, is_looked_at: Callable[[Any], bool] = lambda value: True
 ) -> tuple[HeldValue, ...]:
-    """The data that some objects and functions hold, but for what their code writes to, and what is large.
-
-    is_looked_at: tells which, by its name and itself.
-    """
-    owners = [*itertools.islice(owners, _MAX_OWNERS)]
-    written = attributes_written(each if isinstance(each, types.FunctionType) else type(each) for each in owners)
+    """The data that some objects and functions hold, but for what their code writes to, and what is large."""
     return tuple(
-        HeldValue(owner, name, value, was, name not in held)
-        for owner, held in ((owner, _held_by(owner)) for owner in owners)
+        HeldValue(owner, name, value, was, name not in held, name in own.perhaps)
+        for owner, held in ((owner, _held_by(owner)) for owner in itertools.islice(owners, _MAX_OWNERS))
         for name, value in (_of_class(owner) | held).items()
-        if name not in written
-        and is_looked_at(name, value)
+        if name not in own.names
+        and is_looked_at(value)
         and shortened(value) is value
         and (was := _data(owner, value)) is not None
     )
@@ -92,7 +93,8 @@ def _held_by(owner: Any) -> dict[str, Any]:
 def _of_class(owner: Any) -> dict[str, Any]:
     """What an object has of its class and of those above it."""
     kinds = () if isinstance(owner, types.FunctionType) else type(owner).__mro__[::-1]
-    return {name: value for kind in kinds if is_users(kind) for name, value in vars(kind).items()}
+    held = (pair for kind in kinds if is_users(kind) for pair in vars(kind).items())
+    return {name: value for name, value in held if name[:2] != "__"}
 
 
 def _data(owner: Any, value: Any) -> DataValue | None:

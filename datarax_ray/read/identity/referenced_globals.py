@@ -656,13 +656,9 @@ def _written(function: types.FunctionType) -> set[str]:
     return {f"{function.__module__}.{name}" for name in _WRITTEN[key]}
 
 
-def attributes_written(roots: Iterable[Any]) -> set[str]:
-    """The names of attributes, of whatever, that functions and the methods of classes write to, but where objects are
-    made.
-    """
-    functions = (inspect.unwrap(function) for root in roots for function in _functions(root, None))
-    made = ("__init__", "__post_init__")
-    return {name.rpartition(".")[2] for each in functions if each.__name__ not in made for name in _written(each)}
+def attributes_written(functions: Iterable[types.FunctionType]) -> set[str]:
+    """The names of attributes, of whatever, that functions assign to, or change what is inside of."""
+    return {name.rpartition(".")[2] for each in functions for name in _written(inspect.unwrap(each))}
 
 
 def _written_names(function: types.FunctionType) -> set[str]:

@@ -5,7 +5,6 @@ The state says what they were then: with others, what is read belongs to no stat
 
 from __future__ import annotations
 
-import dis
 import itertools
 import logging
 import types
@@ -26,17 +25,14 @@ from datarax_ray.read.identity.module_values import (
     script_value,
     script_values,
 )
-from datarax_ray.read.identity.referenced_globals import asked, code_objects, is_users, kept, methods
+from datarax_ray.read.identity.own_writes import OwnWrites
+from datarax_ray.read.identity.referenced_globals import asked, is_users, kept
 
 logger = logging.getLogger("datarax_ray")
 
 MAX_LOOKED_AT_NBYTES = 2**20  # by each stream that begins: some 10 ms
-_MAX_OWNERS, _MAX_FUNCTIONS = 500, 1000
+_MAX_OWNERS = 500
 _MAX_ITEMS, _MAX_DEPTH, _MAX_TEXT = 100, 2, 2**16  # of a table, of tables in tables, and letters
-# What stores to names that the code does not show.
-_UNSEEN = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval", "globals", "modules"}
-_EMPTY = types.CellType()
-_STORES = {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF"}
 
 
 @dataclass(frozen=True)
@@ -58,12 +54,11 @@ class Watched:
         """
         owners = [*itertools.islice(_owners(transforms), _MAX_OWNERS)]
         code = dict.fromkeys(each if isinstance(each, types.FunctionType) else type(each) for each in owners)
-        stored = names_stored(code)
+        own = OwnWrites.of(owners)
 
-        places = [place for place in script_places(code) if place[1].rpartition(".")[2] not in stored]
+        places = [place for place in script_places(code) if place[1].rpartition(".")[2] not in own.names]
         script = script_values(place for place in places if _is_small(held_in(*place)))
-        held = held_values(owners, lambda name, value: name not in stored and _is_small(value))
-        return cls(script, script_code(places), held, stored.isdisjoint(_UNSEEN))
+        return cls(script, script_code(places), held_values(owners, own, _is_small), own.is_sure)
 
     def changed(self) -> Iterator[tuple[str, str, str, bool]]:
         """The name of each value that is another now, how it looked, how it does, and whether the code may have done
@@ -90,37 +85,6 @@ class Watched:
             if self.is_sure and not may_be_own:
                 raise ValueError(said)
             logger.warning(said)
-
-
-def names_stored(roots: Iterable[Any]) -> set[str]:
-    """The names of attributes and globals that functions, the methods of classes and of those above them, and what
-    these call or hold, store to, but where objects are made; with names of _UNSEEN where users' may store to others. By
-    the bytecode, as what is typed at a prompt has no text.
-    """
-    names: set[str] = set()
-    seen: set[types.CodeType] = set()
-    waiting = [value for root in roots for value in _parts(root)]
-    while waiting and len(seen) < _MAX_FUNCTIONS:
-        function = waiting.pop()
-        if not isinstance(function, types.FunctionType) or function.__code__ in seen:
-            continue
-        seen.add(function.__code__)
-        used = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
-        for code in code_objects(function.__code__):
-            used += [function.__globals__.get(name) for name in code.co_names]
-            if code.co_name not in ("__init__", "__post_init__"):
-                names |= _UNSEEN.intersection(code.co_names if is_users(function) else ())
-                names.update(step.argval for step in dis.get_instructions(code) if step.opname in _STORES)
-        waiting += [each for each in used if isinstance(each, types.FunctionType) and is_users(each)]
-    return names
-
-
-def _parts(root: Any) -> Iterator[Any]:
-    """A function, or those of a class and of those above it, with what is inside them."""
-    waiting = [each for kind in root.__mro__ for _, each in methods(kind)] if isinstance(root, type) else [root]
-    while waiting:
-        yield (function := waiting.pop())
-        waiting += filter(None, [asked(function, "__wrapped__")])
 
 
 def _is_small(value: Any, depth: int = 0) -> bool:
