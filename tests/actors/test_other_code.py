@@ -405,7 +405,7 @@ class Scale:
     def map(self, x):
         self.seen += 1
         self.inner.count += 1
-        return x * self.by
+        return x * self.by + self.offset + self.names.size
 
 class Inner:
     def __init__(self):

@@ -276,8 +276,12 @@ class H(Base):
     def size(self):
         return 1
 
-    def gain(self, e):
+    def gain(self, e, by=FACTOR):
         return e
+
+    class Inner:
+        def go(self, e):
+            return e
 
 
 class Other:
@@ -293,6 +297,13 @@ def made(by):
     def gain(self, e):
         return e * by
     return gain
+
+
+def class_of(by, function=other):
+    class Made:
+        def map(self, e):
+            return function(e, by)
+    return Made
 
 
 h = H()
@@ -315,6 +326,9 @@ h = H()
         ("", "", "Base.help = other"),
         ("k=3", "k=4", "H.gain = other"),
         ("return k", "return -k", "H.gain = other"),
+        ("", "", "H.gain.__defaults__ = (7,)"),
+        ("", "", "H.Inner.go = other"),
+        ("", "", "H.Inner.go.__code__ = Other.gain.__code__"),
     ],
 )
 def test_methods_that_a_decorator_made_or_that_were_set_count(
@@ -327,6 +341,15 @@ def test_methods_that_a_decorator_made_or_that_were_set_count(
     before = found(tmp_path / "d", "h", text if change and not old else base)
     assert changed != before
     assert changed["digest"] == before["digest"], "which states of earlier releases have"
+
+
+def test_what_a_class_that_a_function_makes_holds_counts(tmp_path) -> None:
+    made = ["class_of(2)()", "class_of(3)()", "class_of(2, made)()", "class_of(2, Other)()"]
+    each = [
+        found(tmp_path / str(index), "h", f"{METHODS.replace('WRAP', '')}h = {text}") for index, text in enumerate(made)
+    ]
+    assert len({str(one["bound"]) for one in each}) == len(made)
+    assert len({one["digest"] for one in each}) == 1
 
 
 def test_what_methods_hold_by_a_decorator_is_told_apart(tmp_path) -> None:

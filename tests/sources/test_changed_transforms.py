@@ -20,6 +20,12 @@ TABLE = {"scale": 2}
 COUNTS = {"calls": 0}
 
 
+def scale_of(held: Any) -> int:
+    while not hasattr(held, "scale"):
+        held = held["each"] if isinstance(held, dict) else held.by if isinstance(held, Times) else held[0]
+    return int(held.scale)
+
+
 class Times:
     def __init__(self, by: Any) -> None:
         self.by = by
@@ -27,7 +33,7 @@ class Times:
 
     def map(self, element: dict[str, Any]) -> dict[str, Any]:
         self.last = element  # its own doing
-        return {"id": element["id"] * (self.by if isinstance(self.by, int) else 2)}
+        return {"id": element["id"] * (self.by if isinstance(self.by, int) else scale_of(self.by))}
 
 
 class Tells:
@@ -253,13 +259,21 @@ def test_so_is_what_a_method_sets_that_no_element_is_made_by(change: Callable[[A
         streams[1].get_batch(4)
 
 
-def test_what_a_library_may_call_is_told_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_library_may_call_or_read_is_told_alone(caplog: pytest.LogCaptureFixture) -> None:
     handed = Handed()
-    stream = source(Times([handed]))
+    stream = source(lambda element: (handed, element)[1])
     handed.grow()
     stream.get_batch(4)
     (said,) = [each for each in caplog.messages if "when the source was made" in each]
     assert said.startswith("size of a Handed was 0")
+
+
+def test_what_no_code_reads_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
+    args = argparse.Namespace(scale=2, out="runs")
+    stream = source(lambda element: (args, element)[1])
+    args.out = "runs/7"
+    stream.get_batch(4)
+    assert not [each for each in caplog.messages if "when the source was made" in each]
 
 
 def test_it_is_told_by_who_sends_it_to_actors() -> None:

@@ -49,6 +49,7 @@ from datarax_ray.read.identity.referenced_globals import (
     methods,
     shortened,
     used_by,
+    with_nested,
     wrappers,
 )
 from datarax_ray.read.identity.sampled_rows import hash_array
@@ -337,7 +338,7 @@ class _Telling:
                     into[part] = digest(_anywhere(self._setting(each), part.partition(".")[0]))
         for name, value in used.bound:
             if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
-                said = _source(value) if isinstance(value, types.FunctionType) else self._setting(value)
+                said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
         return found
@@ -405,7 +406,7 @@ def _source(code: Any) -> str:
         return _TEXTS[key]
     if not inspect.isclass(code):
         return _text(code)
-    codes = [method.__code__ for each in _methods(code).values() for method in each]
+    codes = [method.__code__ for part in with_nested(code) for each in _methods(part).values() for method in each]
     found = _TEXTS_OF_CLASSES.get(code)
     if found is None or [*map(id, found[0])] != [*map(id, codes)]:
         found = _TEXTS_OF_CLASSES[code] = codes, _text(code)

@@ -28,8 +28,8 @@ _INHERITED = object()  # no data
 class HeldValue:
     """Some data of an object or a function, and what it was.
 
-    is_inherited: of the class, not of the object itself. may_be_own: whether code may set it while elements are made,
-    though nothing shows that it does.
+    is_inherited: of the class, not of the object itself. may_be_own: whether it may be that code sets it while elements
+    are made, though nothing shows that, or that none reads it.
     """
 
     owner: Any
@@ -60,19 +60,29 @@ class HeldValue:
 
 def is_owner(value: Any) -> bool:
     """Whether it is an object of a class of users', or one that holds settings by name."""
-    is_settings = isinstance(value, types.SimpleNamespace | argparse.Namespace)
-    return is_settings or (not isinstance(value, type | types.ModuleType) and is_users(type(value)))
+    return _is_namespace(value) or (not isinstance(value, type | types.ModuleType) and is_users(type(value)))
+
+
+def _is_namespace(value: Any) -> bool:
+    return isinstance(value, types.SimpleNamespace | argparse.Namespace)
 
 
 def held_values(
     owners: Iterable[Any], own: OwnWrites, is_looked_at: Callable[[Any], bool] = lambda value: True
 ) -> tuple[HeldValue, ...]:
-    """The data that some objects and functions hold, but for what their code writes to, and what is large."""
+    """The data that some objects and functions hold, but for what their code writes to, what is large, and settings of
+    a program that no code names.
+    """
+
+    def may_read(owner: Any, name: str) -> bool:
+        return isinstance(owner, types.FunctionType) or own.read is None or name in own.read
+
     return tuple(
-        HeldValue(owner, name, value, was, name not in held, name in own.perhaps)
+        HeldValue(owner, name, value, was, name not in held, name in own.perhaps or not may_read(owner, name))
         for owner, held in ((owner, _held_by(owner)) for owner in itertools.islice(owners, _MAX_OWNERS))
         for name, value in (_of_class(owner) | held).items()
         if name not in own.names
+        and (may_read(owner, name) or not _is_namespace(owner))
         and is_looked_at(value)
         and shortened(value) is value
         and (was := _data(owner, value)) is not None

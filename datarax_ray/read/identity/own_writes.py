@@ -1,4 +1,4 @@
-"""What the code of transforms may write to while elements are made: what it sets itself, the program has not set anew.
+"""What the code of transforms reads and writes while elements are made: what it sets itself, the program has not set.
 
 By the bytecode, as what is typed at a prompt has no text, and by the text, which shows what is changed in place.
 """
@@ -30,11 +30,13 @@ class OwnWrites:
     """Names of attributes and globals that code stores to, or changes in place.
 
     names: by code that may run. perhaps: by methods of objects of which nothing is seen to be called, which a library
-    may. is_sure: whether users' code stores to nothing in a way that the code does not show.
+    may. read: what code that may run names; None where it may read anything. is_sure: whether users' code stores to
+    nothing in a way that the code does not show.
     """
 
     names: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)
+    read: set[str] | None = field(default_factory=set)
     is_sure: bool = True
 
     @classmethod
@@ -56,7 +58,9 @@ class OwnWrites:
 
         running = _followed(waiting, named)
         ran = {function.__code__ for function in running if function.__name__ not in vars(object)}
+        read = {name for function in running if is_users(function) for name in _names(function.__code__)[0]}
         found = cls(_stored(running), is_sure=not any(map(_hides_stores, running)))
+        found.read = read if read.isdisjoint(_CALLS | _UNSEEN) else None
         for kind in kinds:
             own = [method for base in kind.__mro__ if is_users(base) for _, method in methods(base)]
             if ran.isdisjoint(each.__code__ for each in map(inspect.unwrap, own)):

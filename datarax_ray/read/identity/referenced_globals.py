@@ -102,26 +102,27 @@ def used_by(root: Any) -> Used:
 
 
 def _put_there(classes: Iterable[type]) -> dict[str, Any]:
-    """What the text of a class does not say of its methods, by name: users' functions in their place, by a decorator or
-    set since, and data and functions that these hold, or what is around a method.
+    """What the text of a class does not say of it, by name: users' functions in the place of methods, by a decorator or
+    set since, and data, users' functions, classes and objects that methods, and what is around them, hold.
     """
     found: dict[str, Any] = {}
-    for cls in classes:
+    for cls in (each for outer in classes for each in with_nested(outer)):
         for name, called in methods(cls):
             place, method = f"{cls.__module__}.{cls.__qualname__}.{name}", inspect.unwrap(called)
-            put: dict[str, Any] = {place: method}
-            around = filter(is_users, map(_bare, _chain(called)))
-            for function in around if _is_in_text(method, cls) else (method, *around):
-                put |= {f"{place}.{part}": value for part, value in kept(function).items()}
-            found |= {part: value for part, value in put.items() if is_data(value) or not _is_in_text(value, cls)}
+            found |= {} if _is_in_text(method, cls) else {place: method}
+            for function in (method, *filter(is_users, map(_bare, _chain(called)))):
+                held = {part: value for part, value in kept(function).items() if not _is_in_text(value, cls)}
+                found |= {f"{place}.{part}": lasting(value) for part, value in held.items()}
     return {name: value for name, value in found.items() if is_data(value) or is_users(value)}
 
 
 def _is_in_text(value: Any, cls: type) -> bool:
-    """Whether a function stands in the text of this class; True for what is no function."""
-    if not isinstance(value, types.FunctionType):
-        return True
-    return value.__module__ == cls.__module__ and value.__qualname__.startswith(f"{cls.__qualname__}.")
+    """Whether it is a function or class that stands in the text of this class, or that class."""
+    if not isinstance(value, types.FunctionType | type) or value.__module__ != cls.__module__:
+        return False
+    code = asked(value, "__code__")  # which may be put into a function
+    is_put = code is not None and not code.co_filename.startswith("<")  # else made by a dataclass, or at a prompt
+    return f"{code.co_qualname if is_put else value.__qualname__}.".startswith(f"{cls.__qualname__}.")
 
 
 def _bound(load: _Load) -> dict[str, Any]:
@@ -359,6 +360,14 @@ def _functions(code: Any, package: str | None) -> Iterator[Any]:
 def methods(cls: type) -> Iterator[tuple[str, Any]]:
     """The functions of a class itself by name, with what is around them, also of properties and the like."""
     return ((name, function) for name, value in vars(cls).items() for function in _called(value))
+
+
+def with_nested(cls: type) -> Iterator[type]:
+    """A class, and those that its text defines inside it."""
+    yield cls
+    for name, value in vars(cls).items():
+        if inspect.isclass(value) and value.__qualname__ == f"{cls.__qualname__}.{name}":
+            yield from with_nested(value)
 
 
 def _called(value: Any) -> Iterator[Any]:
