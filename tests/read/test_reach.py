@@ -343,6 +343,68 @@ def test_methods_that_a_decorator_made_or_that_were_set_count(
     assert changed["digest"] == before["digest"], "which states of earlier releases have"
 
 
+BESIDE = """
+OFFSET = 3
+COUNTS = {}
+
+
+class Gain:
+    by = 5
+
+    def of(self, e):
+        COUNTS[e] = 1
+        return e * self.by
+
+
+def scale(e):
+    return e * 2 + Gain().of(e) + OFFSET
+
+
+def unused(e):
+    return e
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "from beside import scale\ndef f(e):\n    return scale(e)",
+        "import beside as b\ndef f(e):\n    return b.scale(e)",
+        "import beside\nclass f:\n    def map(self, e):\n        return beside.scale(e)",
+        "import beside\ndef h(e):\n    return beside.scale(e)\ndef f(e):\n    return h(e)",
+    ],
+)
+def test_modules_beside_the_transforms_count(tmp_path, how: str) -> None:
+    """As those of a script's own folder, which are of no package."""
+
+    def told(name: str, text: str) -> dict:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "beside.py").write_text(text)
+        (folder / "script.py").write_text(how)
+        sys.path.insert(0, str(folder))
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        try:
+            importlib.invalidate_caches()
+            made = importlib.import_module("script").f
+            return code_fingerprint([made() if isinstance(made, type) else made])
+        finally:
+            sys.dont_write_bytecode = before
+            sys.path.remove(str(folder))
+            del sys.modules["script"], sys.modules["beside"]
+
+    base = told("base", BESIDE)
+    for number, (old, new) in enumerate(
+        [("e * 2", "e * 3"), ("e * self.by", "e * -self.by"), ("OFFSET = 3", "OFFSET = 4"), ("by = 5", "by = 6")]
+    ):
+        changed = told(f"changed{number}", BESIDE.replace(old, new))
+        assert changed["bound"] != base["bound"]
+        assert changed["digest"] == base["digest"], "which states of earlier releases have"
+        with pytest.raises(DriftError, match=r"transforms\.bound\."):
+            check_drift({"transforms": base}, {"transforms": changed})
+    assert told("unused", BESIDE.replace("return e\n", "return -e\n").replace("COUNTS = {}", "COUNTS = {1: 2}")) == base
+
+
 def test_what_a_class_that_a_function_makes_holds_counts(tmp_path) -> None:
     made = ["class_of(2)()", "class_of(3)()", "class_of(2, made)()", "class_of(2, Other)()"]
     each = [

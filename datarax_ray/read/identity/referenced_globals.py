@@ -54,6 +54,7 @@ NO_SOURCE = (OSError, TypeError, SyntaxError, tokenize.TokenError)
 _UNSEEN = object()
 # What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
 _WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
+_GENERATED = ("<string>", "<attrs")  # what a dataclass, a named tuple and attrs make of a class's text
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 _CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
@@ -96,9 +97,24 @@ def used_by(root: Any) -> Used:
         if isinstance(function, types.FunctionType) and (defaults(function) or cells(function)):
             beside[name] = kept(function)  # as earlier releases, though all that it holds be written to
     read = _read(root, for_actors=False)
-    bound = read.bound | _put_there(filter(inspect.isclass, (root, *reached.values())))
-    found = (reached, written), (beside, written_there), (read.settings, read.written), (bound, read.written)
+    far = _read(root, for_actors=True)  # of users' modules of any package: those beside a script, say
+    classes = [each for each in (root, *{**far.used, **reached}.values()) if inspect.isclass(each)]
+    bound = read.bound | _put_there(classes) | _beyond(package, far)
+    found = [(reached, written), (beside, written_there), (read.settings, read.written)]
+    found.append((bound, read.written | far.written))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
+
+
+def _beyond(package: str, far: _Read) -> dict[str, Any]:
+    """Functions, classes and plain data that code reads of users' modules outside a package: of one beside a script."""
+    kinds = (types.FunctionType, type)
+    return {
+        name: value
+        for name, value in {**far.used, **far.attributes, **far.settings}.items()
+        if "<" not in name  # held by a function, which tells it
+        and (isinstance(value, kinds) or is_data(value))
+        and (module_of(value) if isinstance(value, kinds) else name).partition(".")[0] != package
+    }
 
 
 def _put_there(classes: Iterable[type]) -> dict[str, Any]:
@@ -109,6 +125,8 @@ def _put_there(classes: Iterable[type]) -> dict[str, Any]:
     for cls in (each for outer in classes for each in with_nested(outer)):
         for name, called in methods(cls):
             place, method = f"{cls.__module__}.{cls.__qualname__}.{name}", inspect.unwrap(called)
+            if method.__code__.co_filename.startswith(_GENERATED):
+                continue
             found |= {} if _is_in_text(method, cls) else {place: method}
             for function in (method, *filter(is_users, map(_bare, _chain(called)))):
                 held = {part: value for part, value in kept(function).items() if not _is_in_text(value, cls)}
@@ -120,9 +138,8 @@ def _is_in_text(value: Any, cls: type) -> bool:
     """Whether it is a function or class that stands in the text of this class, or that class."""
     if not isinstance(value, types.FunctionType | type) or value.__module__ != cls.__module__:
         return False
-    code = asked(value, "__code__")  # which may be put into a function
-    is_put = code is not None and not code.co_filename.startswith("<")  # else made by a dataclass, or at a prompt
-    return f"{code.co_qualname if is_put else value.__qualname__}.".startswith(f"{cls.__qualname__}.")
+    name = value.__code__.co_qualname if isinstance(value, types.FunctionType) else value.__qualname__
+    return f"{name}.".startswith(f"{cls.__qualname__}.")
 
 
 def _bound(load: _Load) -> dict[str, Any]:
@@ -187,8 +204,6 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
                     read.bound.update({} if load.is_far else _bound(load))
             read.settings.update(_settings(loads))
             loaded |= _loaded_names(function)
-    if for_actors and len(read.used) >= _MAX_FOUND:
-        _tell_of_many(_package(root))
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
         read.settings.update(_of_class(cls, own))
@@ -240,6 +255,8 @@ def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set
     written: set[str] = set()
     for root, is_carried in [*((each, False) for each in imported), *((each, True) for each in carried)]:
         read = _read(root, for_actors=True)
+        if len(read.used) >= _MAX_FOUND:
+            _tell_of_many(_package(root))
         written |= read.written
         loaded = (
             f"{function.__module__}.{name}"
