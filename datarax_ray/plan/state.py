@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from datarax_ray.plan.amendments import Amendments, changes_of, saved_amendments
-from datarax_ray.plan.fingerprint import VERSION, check_drift, shown
+from datarax_ray.plan.fingerprint import VERSION, check_drift, digest, shown
 from datarax_ray.plan.position import Yields, check_position, is_count
 
 logger = logging.getLogger("datarax_ray")
@@ -24,6 +24,8 @@ _NAMES: dict[Unit, str] = {"elements": "offset", "tokens": "token_offset", "docu
 
 
 _LOG = "amendments"
+# Of the position and the rest: `datasets` takes a damaged cursor, and a merged mixture the place of another one.
+_CHECKSUM = "rest_checksum"
 
 
 class Extra(Protocol):
@@ -146,7 +148,13 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
                 "that record"
             )
         found = cls(position, offset, unit, None, amendments)
-        return found._replace(extra=stream.order.extra_in(others, found, saved))
+        found = found._replace(extra=stream.order.extra_in(others, found, saved))
+        if state.get(_CHECKSUM, sum_of := _checksum(position, rest)) != sum_of:  # states of earlier releases have none
+            raise ValueError(
+                "the state's position, or what it says beside it, is not what was written: it is damaged, or was "
+                "edited. Restore an earlier one; seek(position) goes elsewhere, and amend(...) changes the stream"
+            )
+        return found
 
 
 BEGIN = StreamState()
@@ -154,7 +162,12 @@ BEGIN = StreamState()
 
 def written(position: int, rest: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """A state as it is saved. rest: what it says of where the stream goes on beside the position, {} for nothing."""
-    return {"version": VERSION, "position": position, **({"rest": rest} if rest else {}), "settings": settings}
+    more = {"rest": rest, _CHECKSUM: _checksum(position, rest)} if rest else {}
+    return {"version": VERSION, "position": position, **more, "settings": settings}
+
+
+def _checksum(position: int, rest: Mapping[str, Any]) -> str:
+    return digest([position, rest])
 
 
 def parts_of(state: Any) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:

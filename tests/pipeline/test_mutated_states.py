@@ -78,3 +78,26 @@ def test_it_is_refused_and_changes_nothing_or_is_gone_on_from(kind: Any, data: A
         of_cursors = ("the cursor of shard ", "reading raised ") if "cursors" in whole["rest"] else ()
         if not any(said in str(error) for said in of_data + of_cursors):
             raise
+
+
+@given(data=st.data())
+@hypothesis.settings(max_examples=40)
+def test_one_that_says_more_than_a_position_is_refused_after_any_change_of_that(kind: Any, data: Any) -> None:
+    """Also of a cursor, and of the place of a mixture's component, which could be another state's."""
+    pipeline: Pipeline
+    pipeline, before, whole = kind
+    pipeline.set_state(whole)
+    mutant = holder = json.loads(json.dumps(pipeline.get_state()))
+    pipeline.set_state(before)
+    if "rest" not in mutant:
+        return
+    key = data.draw(st.sampled_from(["position", "rest"]))
+    while isinstance(holder[key], dict) and holder[key] and data.draw(st.integers(0, 4)):
+        holder, key = holder[key], data.draw(st.sampled_from([*holder[key]]))
+    was = holder.pop(key)
+    if data.draw(st.booleans()):
+        holder[key] = was + data.draw(st.sampled_from([-1, 1])) if type(was) is int else data.draw(PLAIN)
+        hypothesis.assume(json.dumps(holder[key]) != json.dumps(was))
+    with pytest.raises((TypeError, ValueError)):
+        pipeline.set_state(mutant)
+    assert json.loads(json.dumps(pipeline.get_state())) == before

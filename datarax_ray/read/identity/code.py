@@ -433,7 +433,7 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 def _bytecode(code: Any) -> str:
     body = getattr(code, "__code__", None)
-    if body is not None:
+    if isinstance(body, types.CodeType):  # a metaclass may have any name
         return repr(_code_object(body))
     name = f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
     # Of a class of a notebook's cell Python finds no text. For what namedtuple and the like make the name stands.
