@@ -8,6 +8,7 @@ import math
 import pickle
 import socket
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -65,12 +66,23 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
             return found, code
         is_own = len(found) <= _MAX_OWN_NBYTES or pickler.makes_caches  # of which Ray's own pickler takes the names
         return ray.put(found if is_own else description), code
-    except TypeError as error:
+    except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
+        named = "".join(f" It is in transform {name}, or in what that reads." for name in _unpicklable(description))
         error.add_note(
             "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
-            "make them where they are first used, in the transform's call."
+            f"make them where they are first used, in the transform's call.{named}"
         )
         raise
+
+
+def _unpicklable(description: Stream) -> Iterator[str]:
+    """The names of transforms that do not pickle."""
+    parts = getattr(description, "components", (description,))
+    for transform in (each for part in parts for each in getattr(part, "transforms", ())):
+        try:
+            _pickled(transform, set())
+        except Exception:
+            yield getattr(transform, "__qualname__", type(transform).__qualname__)
 
 
 def unboxed(box: Boxed) -> Any:

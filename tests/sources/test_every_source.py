@@ -564,7 +564,10 @@ def test_what_is_no_data_source_is_refused(data: Any, error: type[Exception], me
 
 def test_what_does_not_travel_says_so() -> None:
     lock = threading.Lock()
-    source = RandomAccessSource(RandomAccessSourceConfig(), Squares(3), transforms=[lambda e: (lock, e)[1]])
+    transforms = [lambda e: e, lambda e: (lock, e)[1]]
+    transforms[1].__qualname__ = "locked"
+    source = RandomAccessSource(RandomAccessSourceConfig(), Squares(3), transforms=transforms)
     with pytest.raises(TypeError, match=r"(?s).*") as info:
         RaySource(source, num_actors=1, num_cpus=0.5)
-    assert "travel to the actors by pickle" in "\n".join(info.value.__notes__)
+    assert "travel to the actors by pickle" in (said := "\n".join(info.value.__notes__))
+    assert said.endswith(" It is in transform locked, or in what that reads.")
