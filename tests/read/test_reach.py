@@ -1016,7 +1016,7 @@ class Tokens:
 
 tokens, reduced, most, cut, ids = Tokens(1, "a"), np.mean, max, slice(0, 1), range(3)
 queue, chain, table, numbers = deque([1, 2]), ChainMap({1: 2}), MappingProxyType({1: 2}), array.array("d", [1])
-packed, zone = struct.Struct("<i"), ZoneInfo("UTC")
+packed, zone, raw = struct.Struct("<i"), ZoneInfo("UTC"), bytearray(b"ab")
 
 
 @np.vectorize
@@ -1045,6 +1045,7 @@ def of_queue(e): return queue[0]
 def of_chain(e): return chain[e]
 def of_table(e): return table[e]
 def of_numbers(e): return numbers[e]
+def of_raw(e): return raw[e]
 def of_packed(e): return packed.pack(e)
 def of_zone(e): return zone
 def of_doubled(e): return doubled(e)
@@ -1070,6 +1071,7 @@ BOUND_CHANGES = {
     "of_chain": ("ChainMap({1: 2})", "ChainMap({1: 3})"),
     "of_table": ("Type({1: 2})", "Type({1: 3})"),
     "of_numbers": ('"d", [1]', '"d", [2]'),
+    "of_raw": ('b"ab"', 'b"ac"'),
     "of_packed": ('"<i"', '">i"'),
     "of_zone": ('"UTC"', '"Europe/Rome"'),
     "of_doubled": ("x * 2", "x * 3"),

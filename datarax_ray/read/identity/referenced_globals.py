@@ -168,7 +168,7 @@ def _plainly(value: Any) -> Any:
         return shortened([*value])
     if isinstance(value, collections.ChainMap | types.MappingProxyType):
         return shortened(dict(value))
-    if isinstance(value, array.array):
+    if isinstance(value, array.array | bytearray):
         return np.asarray(value)
     if isinstance(value, struct.Struct | ZoneInfo):
         return value.format if isinstance(value, struct.Struct) else str(value)
