@@ -327,13 +327,13 @@ def test_actors_join_and_leave_a_running_stream(files: list[Path], caplog: Any) 
 
 
 class SlowHost:
-    """Eight times slower in the actor whose process is named in a file."""
+    """Forty times slower in the actor whose process is named in a file; on a busy machine still many times."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.002 if self.path.read_text() == str(os.getpid()) else 0.00025)
+        time.sleep(0.01 if self.path.read_text() == str(os.getpid()) else 0.00025)
         return element
 
 
