@@ -276,6 +276,78 @@ def test_what_no_code_reads_is_nobodys(caplog: pytest.LogCaptureFixture) -> None
     assert not [each for each in caplog.messages if "when the source was made" in each]
 
 
+def replaced(each: Any) -> None:
+    each.by = Frozen(3)
+
+
+def put(each: Any) -> None:
+    each.function = tripled
+
+
+@dataclass(frozen=True)
+class Frozen:
+    scale: int
+
+
+@pytest.mark.parametrize(("change", "name"), [(replaced, "by"), (put, "function")])
+def test_so_is_another_object_or_function_in_the_place_of_one(change: Callable[[Any], None], name: str) -> None:
+    class Replaced:
+        def __init__(self) -> None:
+            self.by: Any = Frozen(2)
+            self.function: Any = doubled
+            self.lazy: Any = Frozen(2)
+
+        def map(self, element: dict[str, Any]) -> dict[str, Any]:
+            self.lazy = Frozen(int(element["id"]))
+            return {"id": self.function(element["id"]) * self.by.scale}
+
+    held = Replaced()
+    streams = [source(held) for _ in range(3)]
+    streams[0].get_batch(4)
+    held.by, held.function = Frozen(2), types.FunctionType(doubled.__code__, globals())
+    assert streams[1].get_batch(4)["id"].tolist() == [0, 4, 8, 12], "which are as those before"
+    change(held)
+    with pytest.raises(ValueError, match=rf"{name} of a \S*Replaced was another .* when the source"):
+        streams[2].get_batch(4)
+
+
+def _go(self: Any, x: Any) -> Any:
+    return x * 3
+
+
+@pytest.mark.parametrize("how", ["set", "static", "property", "code", "base"])
+def test_so_is_a_method_that_is_set_on_a_class(how: str) -> None:
+    class Under:
+        @property
+        def size(self) -> int:
+            return 2
+
+        def under(self, x: Any) -> Any:
+            return x
+
+    class Goes(Under):
+        def go(self, x: Any) -> Any:
+            return x * self.size
+
+        def map(self, element: dict[str, Any]) -> dict[str, Any]:
+            return {"id": self.under(self.go(element["id"]))}
+
+    streams = [source(Goes()) for _ in range(2)]
+    assert streams[0].get_batch(4)["id"].tolist() == [0, 2, 4, 6]
+    changes: dict[str, tuple[type, str, Any]] = {
+        "set": (Goes, "go", _go),
+        "static": (Goes, "go", staticmethod(tripled)),
+        "property": (Under, "size", property(lambda self: 3)),
+        "base": (Under, "under", _go),
+    }
+    if how == "code":
+        Goes.go.__code__ = _go.__code__
+    else:
+        setattr(*changes[how])
+    with pytest.raises(ValueError, match=r"(go|size|under) of a \S*(Goes|Under) was another"):
+        streams[1].get_batch(4)
+
+
 def test_it_is_told_by_who_sends_it_to_actors() -> None:
     changed = Times(2)
     stream = source(changed)

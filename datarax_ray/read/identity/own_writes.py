@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.elements.transforms import METHODS
-from datarax_ray.read.identity.referenced_globals import asked, attributes_written, code_objects, is_users, methods
+from datarax_ray.read.identity.referenced_globals import (
+    GENERATED,
+    asked,
+    attributes_written,
+    code_objects,
+    is_users,
+    methods,
+)
 
 _MAX_FUNCTIONS = 1000
 # What stores to names that the code does not show, and what calls those.
@@ -96,7 +103,8 @@ def _stored(functions: Iterable[types.FunctionType]) -> set[str]:
 
 def _hides_stores(function: types.FunctionType) -> bool:
     """Whether users' code may store to names that it does not show, but where objects are made."""
-    is_looked_at = function.__name__ not in _MADE and is_users(function)
+    is_made = function.__name__ in _MADE or function.__code__.co_filename.startswith(GENERATED)
+    is_looked_at = is_users(function) and not is_made
     return is_looked_at and not _UNSEEN.isdisjoint(_names(function.__code__)[0])
 
 

@@ -54,7 +54,7 @@ NO_SOURCE = (OSError, TypeError, SyntaxError, tokenize.TokenError)
 _UNSEEN = object()
 # What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
 _WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
-_GENERATED = ("<string>", "<attrs")  # what a dataclass, a named tuple and attrs make of a class's text
+GENERATED = ("<string>", "<attrs")  # what a dataclass, a named tuple and attrs make of a class's text
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 _CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
@@ -123,13 +123,13 @@ def _put_there(classes: Iterable[type]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for cls in (each for outer in classes for each in with_nested(outer)):
-        for name, called in methods(cls):
-            place, method = f"{cls.__module__}.{cls.__qualname__}.{name}", inspect.unwrap(called)
-            if method.__code__.co_filename.startswith(_GENERATED):
+        for name, function in methods(cls):
+            place, method = f"{cls.__module__}.{cls.__qualname__}.{name}", inspect.unwrap(function)
+            if method.__code__.co_filename.startswith(GENERATED):
                 continue
             found |= {} if _is_in_text(method, cls) else {place: method}
-            for function in (method, *filter(is_users, map(_bare, _chain(called)))):
-                held = {part: value for part, value in kept(function).items() if not _is_in_text(value, cls)}
+            for each in (method, *filter(is_users, map(_bare, _chain(function)))):
+                held = {part: value for part, value in kept(each).items() if not _is_in_text(value, cls)}
                 found |= {f"{place}.{part}": lasting(value) for part, value in held.items()}
     return {name: value for name, value in found.items() if is_data(value) or is_users(value)}
 
@@ -367,16 +367,16 @@ def _is_librarys(file: str) -> bool:
 def _functions(code: Any, package: str | None) -> Iterator[Any]:
     """The function itself, or the methods of a class, with what is around them. package: see _walk."""
     if not inspect.isclass(code):
-        yield from _called(code)
+        yield from called(code)
     for value in vars(code).values() if inspect.isclass(code) else ():
         as_told = not isinstance(value, functools.cached_property | functools.partialmethod)
         if package is None or as_told:
-            yield from _called(value) if package is None or not isinstance(value, property) else _called(value.fget)
+            yield from called(value) if package is None or not isinstance(value, property) else called(value.fget)
 
 
 def methods(cls: type) -> Iterator[tuple[str, Any]]:
     """The functions of a class itself by name, with what is around them, also of properties and the like."""
-    return ((name, function) for name, value in vars(cls).items() for function in _called(value))
+    return ((name, function) for name, value in vars(cls).items() for function in called(value))
 
 
 def with_nested(cls: type) -> Iterator[type]:
@@ -387,7 +387,7 @@ def with_nested(cls: type) -> Iterator[type]:
             yield from with_nested(value)
 
 
-def _called(value: Any) -> Iterator[Any]:
+def called(value: Any) -> Iterator[Any]:
     """What Python calls of an attribute of a class, where that is a function in the end."""
     if isinstance(value, property):
         parts = [value.fget, value.fset, value.fdel]

@@ -72,8 +72,8 @@ class Watched:
             if (other := code.replaced(*place)) is not None:
                 yield ".".join(place), code.look, other.look, False
         for held in self.held:
-            if (here := held.here) is not None and here.digest != held.was.digest:
-                yield held.label, held.was.look, here.look, held.may_be_scratch
+            if (looks := held.changed) is not None:
+                yield held.label, *looks, held.may_be_scratch
 
     def check(self) -> None:
         """Raise ValueError where the program has set anything anew; what the code may have changed is warned of."""
