@@ -28,7 +28,7 @@ from datarax_ray.read.identity.own_writes import OwnWrites
 from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
 from datarax_ray.read.identity.watched import Watched
-from datarax_ray.read.stream import Stream
+from datarax_ray.read.stream import Stream, transforms_of
 
 # Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
 _MAX_INLINE_NBYTES = 16 * 2**10
@@ -77,8 +77,7 @@ def boxed(description: Stream) -> tuple[Boxed, Code]:
 
 def _unpicklable(description: Stream) -> Iterator[str]:
     """The names of transforms that do not pickle."""
-    parts = getattr(description, "components", (description,))
-    for transform in (each for part in parts for each in getattr(part, "transforms", ())):
+    for transform in transforms_of(description):
         try:
             _pickled(transform, set())
         except Exception:

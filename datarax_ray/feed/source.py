@@ -22,7 +22,7 @@ from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
 from datarax_ray.read.identity.watched import Watched
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
-from datarax_ray.read.stream import Stream
+from datarax_ray.read.stream import Stream, transforms_of
 
 logger = logging.getLogger("datarax_ray")
 
@@ -46,7 +46,7 @@ class Source(Uncopied):
         self.skip_options = skip_options
         self._pool = pool or LocalPool(description)
         # of a pool's transforms the pool knows, which has them as they were
-        self._watched = Watched() if pool else Watched.of(_transforms(description))
+        self._watched = Watched() if pool else Watched.of(transforms_of(description))
         self._is_unread = True
         self._consumer = Consumer(skip_options)
 
@@ -198,12 +198,6 @@ class Source(Uncopied):
     def _elements(self, consumed: Consumed) -> Reading:
         many, one = (self._bounded(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
-
-
-def _transforms(description: Stream) -> list[Any]:
-    """Those of a stream, and of a mixture's components."""
-    parts = getattr(description, "components", (description,))
-    return [transform for part in parts for transform in getattr(part, "transforms", ())]
 
 
 class _Iterator:

@@ -149,7 +149,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
             )
         found = cls(position, offset, unit, None, amendments)
         found = found._replace(extra=stream.order.extra_in(others, found, saved))
-        if state.get(_CHECKSUM, sum_of := _checksum(position, rest)) != sum_of:  # states of earlier releases have none
+        if _CHECKSUM in state and state[_CHECKSUM] != _checksum(position, rest):  # states of earlier releases have none
             raise ValueError(
                 "the state's position, or what it says beside it, is not what was written: it is damaged, or was "
                 "edited. Restore an earlier one; seek(position) goes elsewhere, and amend(...) changes the stream"

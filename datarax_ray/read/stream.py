@@ -154,3 +154,9 @@ def check_on_error(on_error: Any) -> None:
     """Raise ValueError unless this is a way to treat errors."""
     if not callable(on_error) and on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise', 'skip' or a function of the error, got {on_error!r}")
+
+
+def transforms_of(stream: Stream) -> list[Any]:
+    """Those of a stream, and of a mixture's components."""
+    parts = getattr(stream, "components", (stream,))
+    return [transform for part in parts for transform in getattr(part, "transforms", ())]

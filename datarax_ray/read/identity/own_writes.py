@@ -59,9 +59,10 @@ class OwnWrites:
             theirs = {name for base in kind.__mro__ if not is_users(base) for name in vars(base)}  # may call it
             for base in kind.__mro__:
                 for name, method in methods(base):
-                    runs = name in METHODS or name in theirs or name[:2] == "__" == name[-2:]
-                    waiting += [method] if runs else []
-                    named.setdefault(name, []).extend([] if runs else [method])
+                    if name in METHODS or name in theirs or name[:2] == "__" == name[-2:]:
+                        waiting.append(method)
+                    else:
+                        named.setdefault(name, []).append(method)
 
         running = _followed(waiting, named)
         ran = {function.__code__ for function in running if function.__name__ not in vars(object)}

@@ -366,12 +366,11 @@ def _is_librarys(file: str) -> bool:
 
 def _functions(code: Any, package: str | None) -> Iterator[Any]:
     """The function itself, or the methods of a class, with what is around them. package: see _walk."""
-    if not inspect.isclass(code):
-        yield from called(code)
-    for value in vars(code).values() if inspect.isclass(code) else ():
-        as_told = not isinstance(value, functools.cached_property | functools.partialmethod)
-        if package is None or as_told:
-            yield from called(value) if package is None or not isinstance(value, property) else called(value.fget)
+    for value in vars(code).values() if inspect.isclass(code) else [code]:
+        if package is None:
+            yield from called(value)
+        elif not isinstance(value, functools.cached_property | functools.partialmethod):
+            yield from called(value.fget if isinstance(value, property) else value)
 
 
 def methods(cls: type) -> Iterator[tuple[str, Any]]:
