@@ -25,8 +25,8 @@ from datarax_ray.read.identity.module_values import (
     script_values,
 )
 from datarax_ray.read.identity.own_writes import OwnWrites
-from datarax_ray.read.identity.referenced_globals import imported_in, is_users, module_of
 from datarax_ray.read.identity.same_code import Code, code_of
+from datarax_ray.read.identity.users_code import imported_in, is_users, module_of
 from datarax_ray.read.identity.watched import Watched
 from datarax_ray.read.stream import Stream, transforms_of
 

@@ -25,7 +25,7 @@ from flax import nnx
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.identity.referenced_globals import is_users
+from datarax_ray.read.identity.users_code import is_users
 
 # Deeper than settings nest, and an end for what holds itself through ever new objects.
 _MAX_DEPTH = 32

@@ -16,7 +16,7 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.read.identity.referenced_globals import cells, code_objects, is_users
+from datarax_ray.read.identity.users_code import cells, code_objects, is_users
 from datarax_ray.sources.base.tracing import HostModule
 
 _MAX_SEEN = 1000  # values on the way to them, and an end where a program holds much

@@ -18,7 +18,7 @@ import traceback
 from dataclasses import dataclass
 from types import TracebackType
 
-from datarax_ray.read.identity.referenced_globals import is_users_file
+from datarax_ray.read.identity.users_code import is_users_file
 
 
 class RecordError(ValueError):

@@ -35,24 +35,10 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.text_scalars import said
-from datarax_ray.read.identity.referenced_globals import (
-    NO_SOURCE,
-    PLACES,
-    SETTINGS,
-    asked,
-    cells,
-    config_of,
-    inner,
-    is_users,
-    kept,
-    lasting,
-    methods,
-    shortened,
-    used_by,
-    with_nested,
-    wrappers,
-)
+from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, config_of, shortened
+from datarax_ray.read.identity.referenced_globals import lasting, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
+from datarax_ray.read.identity.users_code import NO_SOURCE, asked, cells, inner, is_users, kept, methods, with_nested
 
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while

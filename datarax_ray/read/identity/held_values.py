@@ -19,17 +19,8 @@ from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import value_digest
 from datarax_ray.read.identity.module_values import DataValue
 from datarax_ray.read.identity.own_writes import OwnWrites
-from datarax_ray.read.identity.referenced_globals import (
-    asked,
-    called,
-    inner,
-    is_data,
-    is_users,
-    kept,
-    methods,
-    module_of,
-    shortened,
-)
+from datarax_ray.read.identity.plain_data import is_data, shortened
+from datarax_ray.read.identity.users_code import asked, called, inner, is_users, kept, methods, module_of
 
 # Looked at by each stream that begins.
 _MAX_OWNERS, _MAX_NBYTES = 500, 2**20

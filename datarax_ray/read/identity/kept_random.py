@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.referenced_globals import asked, cells, code_objects, functions_used, inner, is_users
+from datarax_ray.read.identity.referenced_globals import functions_used
+from datarax_ray.read.identity.users_code import asked, cells, code_objects, inner, is_users
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 # Nobody can seed these.

@@ -14,14 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.elements.transforms import METHODS
-from datarax_ray.read.identity.referenced_globals import (
-    GENERATED,
-    asked,
-    attributes_written,
-    code_objects,
-    is_users,
-    methods,
-)
+from datarax_ray.read.identity.users_code import GENERATED, asked, attributes_written, code_objects, is_users, methods
 
 _MAX_FUNCTIONS = 1000
 # What stores to names that the code does not show, and what calls those.

@@ -6,59 +6,42 @@ is found. Libraries are not followed, nor this package: their code changes with 
 
 from __future__ import annotations
 
-import array
-import ast
-import collections
 import dataclasses
 import dis
 import functools
 import inspect
-import itertools
 import logging
-import os
-import re
-import struct
-import sys
-import sysconfig
-import textwrap
-import tokenize
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from datetime import date, time, timedelta
-from decimal import Decimal
-from enum import Enum
-from fractions import Fraction
-from pathlib import PurePath
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
-import datarax_ray
+from datarax_ray.read.identity.plain_data import PLAIN, SETTINGS, config_of, is_data, plainly, shortened
+from datarax_ray.read.identity.users_code import (
+    GENERATED,
+    as_bare,
+    asked,
+    called,
+    cells,
+    code_objects,
+    defaults,
+    inner,
+    is_users,
+    kept,
+    methods,
+    module_of,
+    with_nested,
+    wrapping,
+    written_by,
+)
 
 logger = logging.getLogger("datarax_ray")
 
 # Far more than transforms use, and an end where a package is entered at its centre.
 _MAX_FOUND = 500
-# A longer table is data, which a fingerprint of code need not read in full: its length counts.
-_MAX_ITEMS = 10_000
-_SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
-_PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
-_TABLES = (Mapping, tuple, list, set, frozenset)
-# As plain as these, of types that fingerprints of earlier releases do not tell; see Used.
-SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
-# Of these, those that say where and when a program runs rather than what it makes.
-PLACES = (date, time, PurePath)
-# What inspect.getsource and ast.parse of it raise where there is none, or another program's: a file that was edited.
-NO_SOURCE = (OSError, TypeError, SyntaxError, tokenize.TokenError)
 _UNSEEN = object()
-# What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
-_WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
-GENERATED = ("<string>", "<attrs")  # what a dataclass, a named tuple and attrs make of a class's text
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
-_CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
-_PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
 
 
 class Used(NamedTuple):
@@ -90,8 +73,8 @@ def used_by(root: Any) -> Used:
     written_there: set[str] = set()  # by the modules that hold it
     package = _package(root)
     for function in map(inspect.unwrap, _walk(root, reached, package)):
-        written |= _written(function)
-        written_there |= {_as_read(function, name) for name in _written(function)}
+        written |= written_by(function)
+        written_there |= {_as_read(function, name) for name in written_by(function)}
         beside |= _attributes(_loads(function, package), package, written_there)
     for name, function in reached.items():
         if isinstance(function, types.FunctionType) and (defaults(function) or cells(function)):
@@ -128,7 +111,7 @@ def _put_there(classes: Iterable[type]) -> dict[str, Any]:
             if method.__code__.co_filename.startswith(GENERATED):
                 continue
             found |= {} if _is_in_text(method, cls) else {place: method}
-            for each in (method, *filter(is_users, map(_bare, _chain(function)))):
+            for each in (method, *filter(is_users, map(as_bare, wrapping(function)))):
                 held = {part: value for part, value in kept(each).items() if not _is_in_text(value, cls)}
                 found |= {f"{place}.{part}": lasting(value) for part, value in held.items()}
     return {name: value for name, value in found.items() if is_data(value) or is_users(value)}
@@ -154,25 +137,10 @@ def _bound(load: _Load) -> dict[str, Any]:
     kinds = asked(value, "registry")
     if isinstance(value, types.FunctionType) and isinstance(kinds, types.MappingProxyType):
         return {f"{load.name}({kind.__qualname__})": each for kind, each in kinds.items() if is_users(each)}
-    if (data := _plainly(value)) is not None:
+    if (data := plainly(value)) is not None:
         return {load.name: data}
     is_name = load.is_of_modules and callable(value) and not is_users(inner(value))
     return {load.name: str(value.__name__)} if is_name and isinstance(asked(value, "__name__"), str) else {}
-
-
-def _plainly(value: Any) -> Any:
-    """Plain data of the same meaning, of types that are nearly plain data; None for all others."""
-    if isinstance(value, slice | range):
-        return repr(value)
-    if isinstance(value, collections.deque):
-        return shortened([*value])
-    if isinstance(value, collections.ChainMap | types.MappingProxyType):
-        return shortened(dict(value))
-    if isinstance(value, array.array | bytearray):
-        return np.asarray(value)
-    if isinstance(value, struct.Struct | ZoneInfo):
-        return value.format if isinstance(value, struct.Struct) else str(value)
-    return None
 
 
 class _Read(NamedTuple):
@@ -195,7 +163,7 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
         own_package = None if for_actors else _package(part)
         for function in map(inspect.unwrap, _walk(part, read.used, own_package)):
-            read.written.update(_as_read(function, name) for name in _written(function))
+            read.written.update(_as_read(function, name) for name in written_by(function))
             loads = [*_loads(function, package)]
             if for_actors:
                 read.attributes.update(_attributes(loads, package, read.written))
@@ -235,7 +203,7 @@ def _loaded_names(function: types.FunctionType) -> set[str]:
 
 def _of_class(cls: type, own: Set[str]) -> dict[str, Any]:
     """The plain attributes of these names, by name, of a class and of those of users' that it inherits from."""
-    kinds = (*_PLAIN, *SETTINGS)
+    kinds = (*PLAIN, *SETTINGS)
     return {
         f"{base.__module__}.{base.__qualname__}.{name}": shortened(value)
         for base in filter(is_users, cls.__mro__)
@@ -280,8 +248,8 @@ def wrappers(root: Any) -> list[types.FunctionType]:
     """
     around: dict[Any, types.FunctionType] = {}
     for function in [root, *_walk(root, {}, _package(root))]:  # what is inside may be a library's
-        for wrapper in _chain(function):
-            if wrapper.__code__ not in around and is_users(bare := _bare(wrapper)):
+        for wrapper in wrapping(function):
+            if wrapper.__code__ not in around and is_users(bare := as_bare(wrapper)):
                 around[wrapper.__code__] = bare
     return list(around.values())
 
@@ -298,70 +266,20 @@ def _walk(root: Any, found: dict[str, Any], package: str | None) -> Iterator[Any
     while waiting and len(found) < _MAX_FOUND:
         for function in _functions(waiting.pop(), package):
             yield function
-            around = [] if package is not None else [*filter(is_users, map(_bare, _chain(function)))]
+            around = [] if package is not None else [*filter(is_users, map(as_bare, wrapping(function)))]
             yield from around
             for each in [inspect.unwrap(function), *around]:
                 used = _used(_loads(each, package), package)
-                for name, called in [*used, *(_held_code(each) if package is None else ())]:
-                    value = inner(called)
+                for name, as_used in [*used, *(_held_code(each) if package is None else ())]:
+                    value = inner(as_used)
                     if name not in found and value is not root:
                         found[name] = shortened(value)
                         if isinstance(value, types.FunctionType | type):
-                            waiting.append(called)
+                            waiting.append(as_used)
 
 
 def _package(root: Any) -> str:
     return str(getattr(root, "__module__", "")).partition(".")[0]
-
-
-def _chain(function: Any) -> Iterator[types.FunctionType]:
-    """The functions around one, from the outside."""
-    while hasattr(function, "__wrapped__"):
-        if isinstance(function, types.FunctionType):
-            yield function
-        function = function.__wrapped__
-
-
-def _bare(function: types.FunctionType) -> types.FunctionType:
-    made = types.FunctionType(function.__code__, function.__globals__, closure=function.__closure__)
-    made.__qualname__ = function.__code__.co_qualname
-    return made
-
-
-def inner(value: Any) -> Any:
-    """What is called in the end, inside functools.wraps, functools.cache or jax.jit."""
-    return inspect.unwrap(value) if callable(value) and asked(value, "__wrapped__") is not None else value
-
-
-def asked(value: Any, name: str, otherwise: Any = None) -> Any:
-    """As getattr, also of what raises another error: a dict with attributes (`__getattr__ = dict.__getitem__`), say."""
-    try:
-        return getattr(value, name)
-    except Exception:  # of a __getattr__ of the user's: a transform that needs it raises it too
-        return otherwise
-
-
-def module_of(code: Any) -> str:
-    """The name of a module, or of that of a function or class; "" for none."""
-    return code.__name__ if isinstance(code, types.ModuleType) else str(getattr(code, "__module__", None) or "")
-
-
-def is_users(code: Any) -> bool:
-    """Whether a function, class or module is of neither a library nor this package."""
-    name = module_of(code)
-    file = getattr(sys.modules.get(name), "__file__", None)
-    is_own = name.partition(".")[0] == __name__.partition(".")[0]
-    return not is_own and (name == "__main__" or bool(file and not _is_librarys(file)))
-
-
-def is_users_file(name: str) -> bool:
-    """Whether code with this file name, as its code object has it, is of neither a library nor this package."""
-    return not _is_librarys(name) and not name.startswith((_PACKAGE, "<frozen "))
-
-
-def _is_librarys(file: str) -> bool:
-    """Also of `pip install --user`, of another environment on the path, and of Debian's packages."""
-    return file.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
 
 
 def _functions(code: Any, package: str | None) -> Iterator[Any]:
@@ -371,30 +289,6 @@ def _functions(code: Any, package: str | None) -> Iterator[Any]:
             yield from called(value)
         elif not isinstance(value, functools.cached_property | functools.partialmethod):
             yield from called(value.fget if isinstance(value, property) else value)
-
-
-def methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """The functions of a class itself by name, with what is around them, also of properties and the like."""
-    return ((name, function) for name, value in vars(cls).items() for function in called(value))
-
-
-def with_nested(cls: type) -> Iterator[type]:
-    """A class, and those that its text defines inside it."""
-    yield cls
-    for name, value in vars(cls).items():
-        if inspect.isclass(value) and value.__qualname__ == f"{cls.__qualname__}.{name}":
-            yield from with_nested(value)
-
-
-def called(value: Any) -> Iterator[Any]:
-    """What Python calls of an attribute of a class, where that is a function in the end."""
-    if isinstance(value, property):
-        parts = [value.fget, value.fset, value.fdel]
-    else:
-        name = "__func__" if isinstance(value, staticmethod | classmethod) else "func"
-        is_around = isinstance(value, staticmethod | classmethod | functools.cached_property | functools.partialmethod)
-        parts = [getattr(value, name) if is_around else value]
-    return (part for part in parts if callable(part) and isinstance(inspect.unwrap(part), types.FunctionType))
 
 
 def _is_in(package: str | None, code: Any) -> bool:
@@ -457,11 +351,11 @@ def _used(loads: Iterable[_Load], package: str | None) -> Iterator[tuple[str, An
     for load in loads:
         if not load.is_of_modules or not (load.owner is None or _is_in(package, load.owner.value)):
             continue
-        called = None if load.value is _UNSEEN else load.value
-        value = inner(called)
+        as_used = None if load.value is _UNSEEN else load.value
+        value = inner(as_used)
         is_code = isinstance(value, types.FunctionType | type) and _is_in(package, value)
-        if isinstance(value, _PLAIN) or (is_code and is_users(value)):
-            yield load.name, called
+        if isinstance(value, PLAIN) or (is_code and is_users(value)):
+            yield load.name, as_used
 
 
 def _settings(loads: Iterable[_Load]) -> dict[str, Any]:
@@ -515,7 +409,7 @@ def _attributes(loads: Iterable[_Load], package: str | None, written: set[str]) 
                 found[load.name] = value  # an object that is called
         elif load.is_far:
             continue
-        elif isinstance(value, _PLAIN) and not isinstance(owner.value, types.ModuleType):
+        elif isinstance(value, PLAIN) and not isinstance(owner.value, types.ModuleType):
             found[load.name] = shortened(value)  # of modules these are told by their own names
         elif value is _UNSEEN or (isinstance(value, types.MethodType) and value.__self__ is owner.value):
             name = load.name.rpartition(".")[2]
@@ -527,48 +421,12 @@ def _attributes(loads: Iterable[_Load], package: str | None, written: set[str]) 
     return found
 
 
-def config_of(value: Any) -> dict[Any, Any] | None:
-    """What a mapping of a library's holds, as a config of OmegaConf, ml_collections or ConfigParser does: plain values,
-    and mappings and lists of such. None for what is none, or holds more; for one of users', in whose code looking would
-    run; for the environment.
-    """
-    looking = [asked(type(value), name) for name in ("__getitem__", "__iter__")]
-    if any(map(is_users, looking)) or isinstance(value, (*_PLAIN, os._Environ, np.lib.npyio.NpzFile)):
-        return None
-    try:
-        return _items_of(value)
-    except Exception:  # it is none, or a part of it is more
-        return None
-
-
-def _items_of(value: Any) -> dict[Any, Any]:
-    is_like = all(callable(asked(value, name)) for name in ("keys", "__getitem__", "__iter__"))
-    if not is_like or hasattr(value, "__array__") or len(value) > _MAX_ITEMS:  # a table of data has some of these, too
-        raise TypeError(f"a {type(value).__name__} is no config")
-    found = {}
-    for key in value:
-        try:
-            part = value[key]
-        except Exception as error:  # OmegaConf's "???"
-            part = type(error).__name__
-        found[key] = _config_part(part)
-    return found
-
-
-def _config_part(part: Any) -> Any:
-    if isinstance(part, (type(None), bool, int, float, complex, str, bytes, *SETTINGS)):
-        return part
-    if isinstance(part, Sequence) and len(part) <= _MAX_ITEMS:
-        return [_config_part(each) for each in part]
-    return _items_of(part)
-
-
 def lasting(value: Any, package: str | None = "") -> Any:
     """An object that is called, without what it writes to then: a cache, a clock, a file that it opens.
 
     package: None for actors (see _walk): also without what its properties make when they are first asked.
     """
-    if package is None and isinstance(value, _PLAIN):  # a table, whatever attributes it has
+    if package is None and isinstance(value, PLAIN):  # a table, whatever attributes it has
         return value
     changed = _changed(type(value), "__call__", package)
     if package is None:
@@ -584,7 +442,7 @@ def _changed(cls: type, method: str, package: str | None) -> set[str]:
     found: set[str] = set()
     for function in _own_methods(cls, method, package):
         own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
-        found |= {each.removeprefix(own).partition(".")[0] for each in _written(function) if each.startswith(own)}
+        found |= {each.removeprefix(own).partition(".")[0] for each in written_by(function) if each.startswith(own)}
     return found
 
 
@@ -633,120 +491,8 @@ def _as_read(function: types.FunctionType, written: str) -> str:
     return name
 
 
-def kept(function: types.FunctionType) -> dict[str, Any]:
-    """The defaults and the closure of a function, by name, without a table that it fills itself."""
-    if not (held := defaults(function) | cells(function)):
-        return {}
-    own = _written(function) | {f"{function.__module__}.{each}" for each in _rebound(function)}
-    return {name: value for name, value in held.items() if f"{function.__module__}.{name}" not in own}
-
-
-def _rebound(function: types.FunctionType) -> set[str]:
-    """What a function holds of those around it and sets anew: nonlocal."""
-    steps = (step for code in code_objects(function.__code__) for step in dis.get_instructions(code))
-    return {step.argval for step in steps if step.opname == "STORE_DEREF"}
-
-
-def defaults(function: types.FunctionType) -> dict[str, Any]:
-    code, values = function.__code__, function.__defaults__ or ()  # its __signature__ may say anything
-    names = code.co_varnames[: code.co_argcount]
-    return dict(zip(names[len(names) - len(values) :], values, strict=True)) | (function.__kwdefaults__ or {})
-
-
-def cells(function: types.FunctionType) -> dict[str, Any]:
-    """What a function holds of those around it, by name; without names that have no value, or none yet."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # the cell is empty
-            continue
-    return found
-
-
 def _attribute(value: Any, name: str) -> Any:
     """What the attribute holds; _UNSEEN where looking would run a method, or there is none."""
     if isinstance(inspect.getattr_static(value, name, None), property | functools.cached_property):
         return _UNSEEN
     return asked(value, name, _UNSEEN)
-
-
-def _written(function: types.FunctionType) -> set[str]:
-    """Globals, and attributes of such, that a function assigns to or assigns items of, declares global, or calls a
-    changing method of: caches, counters.
-    """
-    key = function.__code__, function.__code__.co_filename  # which equal codes may have other ones of
-    if key not in _WRITTEN:
-        _WRITTEN[key] = _written_names(function)
-    return {f"{function.__module__}.{name}" for name in _WRITTEN[key]}
-
-
-def attributes_written(functions: Iterable[types.FunctionType]) -> set[str]:
-    """The names of attributes, of whatever, that functions assign to, or change what is inside of."""
-    return {name.rpartition(".")[2] for each in functions for name in _written(inspect.unwrap(each))}
-
-
-def _written_names(function: types.FunctionType) -> set[str]:
-    """As they stand in the text."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except NO_SOURCE:  # or a lambda in the middle of a line
-        return set()
-    names: set[str] = set()
-    is_lambda = function.__name__ == "<lambda>"  # whose text is that of the whole line
-    tops = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)] if is_lambda else [tree]
-    for node in itertools.chain.from_iterable(map(ast.walk, tops)):
-        if isinstance(node, ast.Global):
-            names.update(node.names)
-        elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            names.add(ast.unparse(node if isinstance(node, ast.Attribute) else node.value))
-        elif isinstance(node, ast.Attribute) and node.attr in _CHANGING:
-            names.add(ast.unparse(node.value))
-    return names
-
-
-def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code, and that of the functions inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from code_objects(constant)
-
-
-def imported_in(function: types.FunctionType) -> Iterator[str]:
-    """The names of the modules that a function imports when it runs; and of what may be modules."""
-    for code in code_objects(function.__code__):
-        module = ""
-        for step in dis.get_instructions(code):
-            if step.opname == "IMPORT_NAME":
-                module = step.argval
-                yield module
-            elif step.opname == "IMPORT_FROM":
-                yield f"{module}.{step.argval}"
-
-
-def shortened(value: Any) -> Any:
-    """The value; of a long table its type and length."""
-    is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
-    return [type(value).__name__, len(value)] if is_table and len(value) > _MAX_ITEMS else value
-
-
-def is_data(value: Any) -> bool:
-    """Whether it is plain data, or as plain as that."""
-    return isinstance(value, (*_PLAIN, *SETTINGS))
-
-
-def holds_code(value: Any) -> bool:
-    """Whether a container holds more than plain data: classes that were registered, say."""
-    if not isinstance(value, _PLAIN):  # of a user's own, which may be long in coming
-        value = shortened(value)
-    if not isinstance(value, _TABLES):
-        return False
-    for parts in (value.keys(), value.values()) if isinstance(value, Mapping) else (value,):
-        kinds = set(map(type, parts))  # a tenth of looking at each
-        tables = tuple(kind for kind in kinds if issubclass(kind, _TABLES))
-        if not all(issubclass(kind, _PLAIN) for kind in kinds):
-            return True
-        if tables and any(isinstance(part, tables) and holds_code(part) for part in parts):
-            return True
-    return False

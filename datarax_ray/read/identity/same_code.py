@@ -22,7 +22,7 @@ from pathlib import Path
 import datarax_ray
 from datarax_ray.read.identity.code import imported_names, source_digest
 from datarax_ray.read.identity.module_values import ModuleValue, set_values
-from datarax_ray.read.identity.referenced_globals import asked, is_users_file
+from datarax_ray.read.identity.users_code import asked, is_users_file
 from datarax_ray.read.identity.watched import MAX_LOOKED_AT_NBYTES, Watched
 
 logger = logging.getLogger("datarax_ray")

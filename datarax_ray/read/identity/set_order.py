@@ -13,7 +13,7 @@ from typing import Any
 
 from datarax_ray.read.identity.kept_random import called
 from datarax_ray.read.identity.kept_state import text_of
-from datarax_ray.read.identity.referenced_globals import asked, cells
+from datarax_ray.read.identity.users_code import asked, cells
 
 _LISTING = {"list", "tuple", "enumerate", "zip", "iter"}
 # What these make of a list is the same in any order.

@@ -26,7 +26,7 @@ from datarax_ray.read.identity.module_values import (
     script_values,
 )
 from datarax_ray.read.identity.own_writes import OwnWrites
-from datarax_ray.read.identity.referenced_globals import asked, is_users, kept
+from datarax_ray.read.identity.users_code import asked, is_users, kept
 
 logger = logging.getLogger("datarax_ray")
 

@@ -1,0 +1,110 @@
+"""Plain data: what a fingerprint tells by value, and what is as plain as that."""
+
+from __future__ import annotations
+
+import array
+import collections
+import os
+import re
+import struct
+import types
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from datarax_ray.read.identity.users_code import asked, is_users
+
+# A longer table is data, which a fingerprint of code need not read in full: its length counts.
+_MAX_ITEMS = 10_000
+_SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
+PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
+_TABLES = (Mapping, tuple, list, set, frozenset)
+# As plain as these, of types that fingerprints of earlier releases do not tell; see Used.
+SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
+# Of these, those that say where and when a program runs rather than what it makes.
+PLACES = (date, time, PurePath)
+
+
+def shortened(value: Any) -> Any:
+    """The value; of a long table its type and length."""
+    is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
+    return [type(value).__name__, len(value)] if is_table and len(value) > _MAX_ITEMS else value
+
+
+def is_data(value: Any) -> bool:
+    """Whether it is plain data, or as plain as that."""
+    return isinstance(value, (*PLAIN, *SETTINGS))
+
+
+def holds_code(value: Any) -> bool:
+    """Whether a container holds more than plain data: classes that were registered, say."""
+    if not isinstance(value, PLAIN):  # of a user's own, which may be long in coming
+        value = shortened(value)
+    if not isinstance(value, _TABLES):
+        return False
+    for parts in (value.keys(), value.values()) if isinstance(value, Mapping) else (value,):
+        kinds = set(map(type, parts))  # a tenth of looking at each
+        tables = tuple(kind for kind in kinds if issubclass(kind, _TABLES))
+        if not all(issubclass(kind, PLAIN) for kind in kinds):
+            return True
+        if tables and any(isinstance(part, tables) and holds_code(part) for part in parts):
+            return True
+    return False
+
+
+def plainly(value: Any) -> Any:
+    """Plain data of the same meaning, of types that are nearly plain data; None for all others."""
+    if isinstance(value, slice | range):
+        return repr(value)
+    if isinstance(value, collections.deque):
+        return shortened([*value])
+    if isinstance(value, collections.ChainMap | types.MappingProxyType):
+        return shortened(dict(value))
+    if isinstance(value, array.array | bytearray):
+        return np.asarray(value)
+    if isinstance(value, struct.Struct | ZoneInfo):
+        return value.format if isinstance(value, struct.Struct) else str(value)
+    return None
+
+
+def config_of(value: Any) -> dict[Any, Any] | None:
+    """What a mapping of a library's holds, as a config of OmegaConf, ml_collections or ConfigParser does: plain values,
+    and mappings and lists of such. None for what is none, or holds more; for one of users', in whose code looking would
+    run; for the environment.
+    """
+    looking = [asked(type(value), name) for name in ("__getitem__", "__iter__")]
+    if any(map(is_users, looking)) or isinstance(value, (*PLAIN, os._Environ, np.lib.npyio.NpzFile)):
+        return None
+    try:
+        return _items_of(value)
+    except Exception:  # it is none, or a part of it is more
+        return None
+
+
+def _items_of(value: Any) -> dict[Any, Any]:
+    is_like = all(callable(asked(value, name)) for name in ("keys", "__getitem__", "__iter__"))
+    if not is_like or hasattr(value, "__array__") or len(value) > _MAX_ITEMS:  # a table of data has some of these, too
+        raise TypeError(f"a {type(value).__name__} is no config")
+    found = {}
+    for key in value:
+        try:
+            part = value[key]
+        except Exception as error:  # OmegaConf's "???"
+            part = type(error).__name__
+        found[key] = _config_part(part)
+    return found
+
+
+def _config_part(part: Any) -> Any:
+    if isinstance(part, (type(None), bool, int, float, complex, str, bytes, *SETTINGS)):
+        return part
+    if isinstance(part, Sequence) and len(part) <= _MAX_ITEMS:
+        return [_config_part(each) for each in part]
+    return _items_of(part)

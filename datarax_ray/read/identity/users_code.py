@@ -1,0 +1,188 @@
+"""What users' code is: whose a function or class is, what functions hold, what a class has, and what these write to."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import inspect
+import itertools
+import os
+import sys
+import sysconfig
+import textwrap
+import tokenize
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+import datarax_ray
+
+# What inspect.getsource and ast.parse of it raise where there is none, or another program's: a file that was edited.
+NO_SOURCE = (OSError, TypeError, SyntaxError, tokenize.TokenError)
+GENERATED = ("<string>", "<attrs")  # what a dataclass, a named tuple and attrs make of a class's text
+# What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
+_WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
+_CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
+_PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
+
+
+def is_users(code: Any) -> bool:
+    """Whether a function, class or module is of neither a library nor this package."""
+    name = module_of(code)
+    file = getattr(sys.modules.get(name), "__file__", None)
+    is_own = name.partition(".")[0] == __name__.partition(".")[0]
+    return not is_own and (name == "__main__" or bool(file and not _is_librarys(file)))
+
+
+def is_users_file(name: str) -> bool:
+    """Whether code with this file name, as its code object has it, is of neither a library nor this package."""
+    return not _is_librarys(name) and not name.startswith((_PACKAGE, "<frozen "))
+
+
+def _is_librarys(file: str) -> bool:
+    """Also of `pip install --user`, of another environment on the path, and of Debian's packages."""
+    return file.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
+
+
+def module_of(code: Any) -> str:
+    """The name of a module, or of that of a function or class; "" for none."""
+    return code.__name__ if isinstance(code, types.ModuleType) else str(getattr(code, "__module__", None) or "")
+
+
+def asked(value: Any, name: str, otherwise: Any = None) -> Any:
+    """As getattr, also of what raises another error: a dict with attributes (`__getattr__ = dict.__getitem__`), say."""
+    try:
+        return getattr(value, name)
+    except Exception:  # of a __getattr__ of the user's: a transform that needs it raises it too
+        return otherwise
+
+
+def inner(value: Any) -> Any:
+    """What is called in the end, inside functools.wraps, functools.cache or jax.jit."""
+    return inspect.unwrap(value) if callable(value) and asked(value, "__wrapped__") is not None else value
+
+
+def called(value: Any) -> Iterator[Any]:
+    """What Python calls of an attribute of a class, where that is a function in the end."""
+    if isinstance(value, property):
+        parts = [value.fget, value.fset, value.fdel]
+    else:
+        name = "__func__" if isinstance(value, staticmethod | classmethod) else "func"
+        is_around = isinstance(value, staticmethod | classmethod | functools.cached_property | functools.partialmethod)
+        parts = [getattr(value, name) if is_around else value]
+    return (part for part in parts if callable(part) and isinstance(inspect.unwrap(part), types.FunctionType))
+
+
+def methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """The functions of a class itself by name, with what is around them, also of properties and the like."""
+    return ((name, function) for name, value in vars(cls).items() for function in called(value))
+
+
+def with_nested(cls: type) -> Iterator[type]:
+    """A class, and those that its text defines inside it."""
+    yield cls
+    for name, value in vars(cls).items():
+        if inspect.isclass(value) and value.__qualname__ == f"{cls.__qualname__}.{name}":
+            yield from with_nested(value)
+
+
+def defaults(function: types.FunctionType) -> dict[str, Any]:
+    code, values = function.__code__, function.__defaults__ or ()  # its __signature__ may say anything
+    names = code.co_varnames[: code.co_argcount]
+    return dict(zip(names[len(names) - len(values) :], values, strict=True)) | (function.__kwdefaults__ or {})
+
+
+def cells(function: types.FunctionType) -> dict[str, Any]:
+    """What a function holds of those around it, by name; without names that have no value, or none yet."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # the cell is empty
+            continue
+    return found
+
+
+def kept(function: types.FunctionType) -> dict[str, Any]:
+    """The defaults and the closure of a function, by name, without a table that it fills itself."""
+    if not (held := defaults(function) | cells(function)):
+        return {}
+    own = written_by(function) | {f"{function.__module__}.{each}" for each in _rebound(function)}
+    return {name: value for name, value in held.items() if f"{function.__module__}.{name}" not in own}
+
+
+def _rebound(function: types.FunctionType) -> set[str]:
+    """What a function holds of those around it and sets anew: nonlocal."""
+    steps = (step for code in code_objects(function.__code__) for step in dis.get_instructions(code))
+    return {step.argval for step in steps if step.opname == "STORE_DEREF"}
+
+
+def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code, and that of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from code_objects(constant)
+
+
+def imported_in(function: types.FunctionType) -> Iterator[str]:
+    """The names of the modules that a function imports when it runs; and of what may be modules."""
+    for code in code_objects(function.__code__):
+        module = ""
+        for step in dis.get_instructions(code):
+            if step.opname == "IMPORT_NAME":
+                module = step.argval
+                yield module
+            elif step.opname == "IMPORT_FROM":
+                yield f"{module}.{step.argval}"
+
+
+def attributes_written(functions: Iterable[types.FunctionType]) -> set[str]:
+    """The names of attributes, of whatever, that functions assign to, or change what is inside of."""
+    return {name.rpartition(".")[2] for each in functions for name in written_by(inspect.unwrap(each))}
+
+
+def written_by(function: types.FunctionType) -> set[str]:
+    """Globals, and attributes of such, that a function assigns to or assigns items of, declares global, or calls a
+    changing method of: caches, counters.
+    """
+    key = function.__code__, function.__code__.co_filename  # which equal codes may have other ones of
+    if key not in _WRITTEN:
+        _WRITTEN[key] = _written_names(function)
+    return {f"{function.__module__}.{name}" for name in _WRITTEN[key]}
+
+
+def _written_names(function: types.FunctionType) -> set[str]:
+    """As they stand in the text."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except NO_SOURCE:  # or a lambda in the middle of a line
+        return set()
+    names: set[str] = set()
+    is_lambda = function.__name__ == "<lambda>"  # whose text is that of the whole line
+    tops = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)] if is_lambda else [tree]
+    for node in itertools.chain.from_iterable(map(ast.walk, tops)):
+        if isinstance(node, ast.Global):
+            names.update(node.names)
+        elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            names.add(ast.unparse(node if isinstance(node, ast.Attribute) else node.value))
+        elif isinstance(node, ast.Attribute) and node.attr in _CHANGING:
+            names.add(ast.unparse(node.value))
+    return names
+
+
+def wrapping(function: Any) -> Iterator[types.FunctionType]:
+    """The functions around one, from the outside."""
+    while hasattr(function, "__wrapped__"):
+        if isinstance(function, types.FunctionType):
+            yield function
+        function = function.__wrapped__
+
+
+def as_bare(function: types.FunctionType) -> types.FunctionType:
+    made = types.FunctionType(function.__code__, function.__globals__, closure=function.__closure__)
+    made.__qualname__ = function.__code__.co_qualname
+    return made
