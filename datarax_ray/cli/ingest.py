@@ -21,7 +21,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.elements.columns import leaves, nbytes
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.record_progress import RecordProgress
 

@@ -11,7 +11,8 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_window
-from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
+from datarax_ray.read.formats.array_record.files import RecordFile
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.streams.indexed import run_of
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceModule

@@ -10,7 +10,7 @@ from typing import Any
 from flax import nnx
 
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import shown
 from datarax_ray.read.formats.tfds.prepared import find_prepared
 from datarax_ray.sources.base.indexed import IndexedSourceModule

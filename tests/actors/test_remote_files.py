@@ -18,7 +18,8 @@ from flax import nnx
 
 from datarax_ray import Pipeline, RaySource, index_files
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read.formats import array_record
+from datarax_ray.read.formats.array_record import files as array_record_files
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.parquet import footers
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
@@ -197,9 +198,9 @@ def test_actors_look_up_what_files_hold_and_the_program_opens_none_of_them(
     names = [path.name for path in write_files(tmp_path / "data", [7] * 40, group_size=4)]
     served = HttpFiles(tmp_path / "data")
     urls = [f"{served.url}/{name}" for name in names]
-    want = [array_record.ArrayRecordReader.of(tmp_path / "data" / name).files[0].content for name in names]
+    want = [ArrayRecordReader.of(tmp_path / "data" / name).files[0].content for name in names]
     with monkeypatch.context() as here:
-        here.setattr(array_record, "_counted_far", lambda *_: 1 / 0)
+        here.setattr(array_record_files, "_counted_far", lambda *_: 1 / 0)
         assert index_files([urls[0], *urls, f"{urls[1]}[2:]"], num_actors=2, num_cpus=0.5) == 40
     served.count()
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), urls, transforms=[decode])

@@ -23,7 +23,8 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError, UnlikeError
-from datarax_ray.read.formats.array_record import ArrayRecordReader, RecordFile
+from datarax_ray.read.formats.array_record.files import RecordFile
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests import oracle

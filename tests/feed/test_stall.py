@@ -8,7 +8,7 @@ from datarax_ray.plan.orders.interleaved import Cursor, InterleavedOrder, ShardR
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.hugging_face.shards import HFShards
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream

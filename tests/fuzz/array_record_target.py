@@ -9,7 +9,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeFields
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_file
 from tests.fuzz import outcomes, riegeli

@@ -20,8 +20,8 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.fixed_records import FixedRecords
-from datarax_ray.read.formats import array_record
-from datarax_ray.read.formats.array_record import ArrayRecordReader, OpenFiles, reading
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader, OpenFiles
+from datarax_ray.read.formats.array_record.reading import CACHED_NBYTES, reading
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests import oracle
 from tests.data import record, write_file, write_files
@@ -164,7 +164,7 @@ def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path):
 
 def test_as_many_files_stay_open_as_the_process_may_open():
     code = (
-        "import resource; from datarax_ray.read.formats.array_record import _max_open_readers as most;"
+        "import resource; from datarax_ray.read.formats.array_record.reader import _max_open_readers as most;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, ({}, {})); "
         "print(most(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
@@ -524,7 +524,7 @@ def of_side(count, seed, odd=(), side=SIDE):
     return [bytes_of(side - (index in odd)) for index in range(count)]
 
 
-@pytest.mark.parametrize("side", [8, array_record._CACHED_NBYTES // 3, SIDE])
+@pytest.mark.parametrize("side", [8, CACHED_NBYTES // 3, SIDE])
 @pytest.mark.parametrize("odd", [(), (0,), (9,)])
 def test_records_of_one_size_come_in_one_array_as_they_are(tmp_path, odd, side):
     parts = [of_side(5, 0, odd, side), of_side(7, 1, [index - 5 for index in odd if index >= 5], side)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.read.elements.fixed_records import FixedRecords
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.kept_records import KeptRecords
 from tests.data import record

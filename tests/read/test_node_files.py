@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from datarax_ray.read.formats.array_record import ArrayRecordReader, NodeFiles, counted
+from datarax_ray.read.formats.array_record.files import NodeFiles, counted
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from tests.data import write_files
 
 

@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.errors import RecordError, StorageError
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.formats.remote import mirrors, ranges
@@ -591,7 +591,7 @@ def test_a_program_that_ends_with_files_open_says_nothing(tmp_path, served):
     script = (
         "import sys\n"
         "import numpy as np\n"
-        "from datarax_ray.read.formats.array_record import ArrayRecordReader\n"
+        "from datarax_ray.read.formats.array_record.reader import ArrayRecordReader\n"
         "reader = ArrayRecordReader.of(sys.argv[1])\n"
         "reader.read(np.arange(50))\n"
         "np.kept = reader, sys.modules[type(reader._mirrors).__module__]\n"  # to be freed after what it uses

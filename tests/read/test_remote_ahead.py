@@ -14,7 +14,7 @@ from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
@@ -292,7 +292,7 @@ def test_a_program_that_ends_in_the_middle_says_nothing(tmp_path, served):
     script = (
         "import sys\n"
         "import numpy as np\n"
-        "from datarax_ray.read.formats.array_record import ArrayRecordReader\n"
+        "from datarax_ray.read.formats.array_record.reader import ArrayRecordReader\n"
         "reader = ArrayRecordReader.of(sys.argv[1])\n"
         "reader.expect(np.arange(50))\n"
     )

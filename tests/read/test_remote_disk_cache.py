@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import disk_cache
 from datarax_ray.read.formats.remote.disk_cache import clear, kept_in
 from datarax_ray.read.formats.remote.ranges import Remote
@@ -341,7 +341,7 @@ def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(ser
     script = (
         "import sys, os, signal\n"
         "import numpy as np\n"
-        "from datarax_ray.read.formats.array_record import ArrayRecordReader\n"
+        "from datarax_ray.read.formats.array_record.reader import ArrayRecordReader\n"
         "from datarax_ray.read.formats.remote import disk_cache\n"
         "from datarax_ray.read.formats.remote.ranges import Remote\n"
         "write, left = disk_cache.write_at, [int(sys.argv[3])]\n"

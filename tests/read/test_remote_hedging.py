@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import hedging, ranges
 from datarax_ray.read.formats.remote.hedging import Peers, hedged
 from datarax_ray.read.formats.remote.ranges import Remote

@@ -10,8 +10,8 @@ import fsspec
 import numpy as np
 import pytest
 
-from datarax_ray.read.formats import array_record
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record import files as array_record_files
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.index import cache_directory
 from datarax_ray.read.formats.remote.ranges import Remote
@@ -235,8 +235,8 @@ def test_many_files_of_this_machine_are_opened_once_and_those_that_changed_again
     paths = write_files(tmp_path / "data", [3] * 120)
     want = list(ArrayRecordReader.of(tmp_path / "data").files)
     opened = []
-    _open = array_record._open
-    monkeypatch.setattr(array_record, "_open", lambda path: opened.append(path) or _open(path))
+    open_file = array_record_files.open_file
+    monkeypatch.setattr(array_record_files, "open_file", lambda path: opened.append(path) or open_file(path))
     assert list(ArrayRecordReader.of(tmp_path / "data").files) == want
     assert list(ArrayRecordReader.of(f"{paths[7]}[1:2]").files) == [replace(want[7], skip=1, take=1)]
     assert opened == [str(paths[7])]  # one is no reason to look into the index

@@ -5,7 +5,7 @@ import pytest
 
 from datarax_ray import loading
 from datarax_ray.loading import load
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote

@@ -16,7 +16,7 @@ from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.read.formats.array_record import RecordFile
+from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from datarax_ray.sources.base.remote import requests_of
 from tests import oracle

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.write.conversion import conversion_of
 from datarax_ray.write.formats import ArrayRecordFormat

@@ -12,7 +12,7 @@ from typing import Any
 
 from datarax_ray.actors.outside.tasks import on_hosts
 from datarax_ray.plan.arguments import named_arguments, whole
-from datarax_ray.read.formats.array_record import RecordFile, counted_parts, known_of
+from datarax_ray.read.formats.array_record.files import RecordFile, counted_parts, known_of
 from datarax_ray.read.formats.parquet import footers
 from datarax_ray.read.formats.paths import FileSlice, find, for_people, kept
 from datarax_ray.read.formats.remote.index import Index, cache_directory

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datarax_ray.plan.arguments import whole
-from datarax_ray.read.formats.array_record import RecordFile
+from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.sources.base.indexed import IndexedSourceConfig
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
-from datarax_ray.read.formats.array_record import ArrayRecordReader
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import is_url, read_small, shown
 
 logger = logging.getLogger("datarax_ray")

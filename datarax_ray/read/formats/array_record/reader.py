@@ -1,26 +1,22 @@
-"""Reads records of ArrayRecord files by global index, batched, with every broken file found when it is opened.
+"""Reads records of ArrayRecord files by global index, batched.
 
-Source: google/array_record, python/array_record_reader.cc. Three of its habits shape this file: the constructor never
-raises (a broken file has ok() False), `read(list)` builds a table over the whole file on every call while
-`read(start, stop)` does not, and readers do not pickle.
+Source: google/array_record, python/array_record_reader.cc, whose own readers do not pickle.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import itertools
 import operator
 import os
-import re
 import resource
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -30,40 +26,27 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.fixed_records import FixedRecords
-from datarax_ray.read.forked import OneProcess, ThreadLock
-from datarax_ray.read.formats import sniff
+from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.array_record.files import THREADS, NodeFiles, RecordFile, counted, open_file, system_error
+from datarax_ray.read.formats.array_record.reading import (
+    CACHED_NBYTES,
+    UnevenError,
+    copy_to,
+    put,
+    read_alone,
+    read_groups,
+    reading,
+)
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
-from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
-from datarax_ray.read.formats.paths import FileSlice, find
-from datarax_ray.read.formats.remote.index import Index
-from datarax_ray.read.formats.remote.mirrors import Mirrors, looked_at
-from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, is_url, read_tail, shown
+from datarax_ray.read.formats.inspecting import nothing_in
+from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, lasting_stamp, stamp
 from datarax_ray.read.retry import retried
-from datarax_ray.read.stream import MAX_NAMES
 
-# Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
-# group of its own, 14 to 18 us a record for 2 to 64 such groups at once, and the cheapest from about 1,024 on.
-_LONG_RUN_GROUPS = 1024
-# `read(list)` builds a table over the whole file and pays some 20 us for each of its first 100 groups, then decodes
-# each group once; below these it is dearer than a range for each group, whatever is dropped from them.
-_LIST_MIN_GROUPS = 64
-_LIST_MIN_RECORDS_PER_GROUP = 3
 _MAX_DESCRIPTORS = 2**16
 _ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
-_OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted
-# What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
-# one, or a group, is read past the buffer, so nothing was slower with 8.
-_BUFFER_SIZE = 8 * 1024
-# Of records that are read before they are copied to their places: so many are in the core's cache still. Measured,
-# beside reading all of a block first: 64 B 2.4 us a record to 2.2, 4 KB 10.7 to 10.2, 150 KB 63 to 58.
-_CACHED_NBYTES = 64 * 2**10
-_MANY_FILES = 100  # on this machine, of which it is worth a file to know what they hold: to count one takes 0.4 ms
-_THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
-# "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
-_SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
-_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
 @dataclass(frozen=True)
@@ -80,100 +63,6 @@ class OpenFiles:
     most: int | None = None
     index_nbytes: int = 512 * 2**20
     always: int = 256
-
-
-@dataclass(frozen=True)
-class RecordFile:
-    """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
-
-    head, content: digests of its first bytes, and of these and more (read.identity.contents): files are padded to 64
-    KiB, so those of one dataset often have one size and count. "" where nobody took them. version, footer: of one
-    behind a URL, what its storage calls this state of it, and where its footer begins; "" of one on this machine.
-    stamp: of such a one, see contents.lasting_stamp.
-    """
-
-    path: str
-    num_records: int
-    nbytes: int
-    group_size: int
-    skip: int
-    take: int
-    head: str = ""
-    content: str = ""
-    version: str = ""
-    footer: int = 0
-    stamp: str = field(default="", compare=False)
-
-    @property
-    def name(self) -> str:
-        """The path for people: of a URL, without what may be a secret in it."""
-        return shown(self.path) if self.version else self.path
-
-    @property
-    def index_nbytes(self) -> int:
-        """What is held of it in memory while it is open: by array_record, and where its chunks lie behind a URL."""
-        return 2048 + (24 if self.version else 8) * self.num_records // self.group_size
-
-
-@dataclass(frozen=True)
-class NodeFiles:
-    """Files that lie on some nodes of a cluster alone, as these have looked at them; nobody else opens them.
-
-    files: in the order of the stream. nodes: of each, the ids of the nodes that have it.
-    """
-
-    files: tuple[RecordFile, ...]
-    nodes: tuple[frozenset[str], ...]
-
-    def __repr__(self) -> str:
-        num_nodes = len(frozenset().union(*self.nodes))
-        return f"NodeFiles({len(self.files)} files on {num_nodes} nodes, {self.files[0].path} the first)"
-
-    @classmethod
-    def union(cls, found: Mapping[str, Sequence[Sequence[RecordFile]]]) -> NodeFiles:
-        """The files of all nodes. found: of each node, what it has of each path that was named.
-
-        What was named comes in its order, the files of one in that of their names; equal ones on several nodes are one.
-
-        Raises: FileNotFoundError for what no node has, or where nothing has records; ValueError where two nodes have
-        different files of one name.
-        """
-        homes: dict[tuple[Any, ...], dict[str, RecordFile]] = {}
-        num_named = max((len(each) for each in found.values()), default=0)
-        for named in range(num_named):
-            for node, each in found.items():
-                for file in each[named]:
-                    homes.setdefault((named, file.path, file.skip, file.take), {})[node] = file
-        for has in homes.values():
-            (one, first), *others = has.items()
-            for node, file in others:
-                if file != first:
-                    is_alike = (first.num_records, first.nbytes) == (file.num_records, file.nbytes)
-                    raise ValueError(
-                        f"{first.path} is not the same file on all nodes: {first.num_records} records in "
-                        f"{first.nbytes:,} bytes on node {one[:12]}, {file.num_records} in {file.nbytes:,} on node "
-                        f"{node[:12]}{' (others)' if is_alike else ''}; a stream could hold either. Give them "
-                        "different names, or remove one"
-                    )
-        ordered = [homes[key] for key in sorted(homes)]
-        files = tuple(next(iter(has.values())) for has in ordered)
-        if not sum(file.take for file in files):
-            raise FileNotFoundError(f"no node has a record of what was named; {len(found)} nodes were asked")
-        return cls(files, tuple(frozenset(has) for has in ordered))
-
-    def homes(self) -> Homes:
-        """Which nodes have which records."""
-        nodes = tuple(dict.fromkeys(self.nodes))
-        starts = np.cumsum([0, *(file.take for file in self.files)]).tolist()
-        home = [nodes.index(has) for has in self.nodes]
-        names = tuple(
-            tuple(file.path for file, has in zip(self.files, self.nodes, strict=True) if has == each) for each in nodes
-        )
-        return Homes(tuple(starts[:-1]), tuple(home), nodes, tuple(each[:MAX_NAMES] for each in names))
-
-
-class _UnevenError(Exception):
-    """Records of one size so far, and here is another."""
 
 
 class ArrayRecordReader:
@@ -290,7 +179,7 @@ class ArrayRecordReader:
         file is gone, StorageError where it cannot be read for long; ValueError where it is no longer the file that
         was counted, or changed while it was read.
         """
-        _THREADS.check()
+        THREADS.check()
         if not self._has_remote:
             with self._decoding if self._room else contextlib.nullcontext():
                 return self._read_all(records)
@@ -319,7 +208,7 @@ class ArrayRecordReader:
         sizes = self._sizes.copy()  # as other threads add to it
         if not (self._is_in_rows and len(records) and len(sizes) == 1):
             return self.read(records)
-        _THREADS.check()
+        THREADS.check()
         (size,) = sizes
         try:
             if not self._has_remote:
@@ -327,27 +216,27 @@ class ArrayRecordReader:
             with self._decoding, self._ahead.reading(records):
                 self._fetch(list(self._by_file(np.unique(records))))
                 return self._read_rows(records, size)
-        except (_UnevenError, MemoryError):  # the first may be a thousand times as large as others
+        except (UnevenError, MemoryError):  # the first may be a thousand times as large as others
             self._sizes.add(-1)
             return self.read(records)
 
     def _read_rows(self, records: Indices, size: int) -> FixedRecords:
-        """As read_rows, where all records are of one size. Raises: _UnevenError where they are not."""
+        """As read_rows, where all records are of one size. Raises: UnevenError where they are not."""
         places, first = np.argsort(records), 0
         found: list[bytes] = []  # of files that have few of them: copied together
         rows = np.empty((len(records), size), np.uint8)
         for index, chosen in self._by_file(records[places]):
-            is_much = len(chosen) * size >= _CACHED_NBYTES
-            if found and (is_much or len(found) * size >= _CACHED_NBYTES):
-                _put(rows, places[first : first + len(found)], found)
+            is_much = len(chosen) * size >= CACHED_NBYTES
+            if found and (is_much or len(found) * size >= CACHED_NBYTES):
+                put(rows, places[first : first + len(found)], found)
                 first, found = first + len(found), []
             if is_much:
                 its_places = places[first : first + len(chosen)]
-                self._read_file(index, chosen, partial(_copy_to, rows, its_places, chosen))
+                self._read_file(index, chosen, partial(copy_to, rows, its_places, chosen))
                 first += len(chosen)
             else:
-                found += self._read_file(index, chosen, partial(_read_alone, chosen))
-        _put(rows, places[first:], found)
+                found += self._read_file(index, chosen, partial(read_alone, chosen))
+        put(rows, places[first:], found)
         return FixedRecords(rows)
 
     def locate(self, record: int) -> str:
@@ -430,7 +319,7 @@ class ArrayRecordReader:
             self._fetch(list(self._by_file(self._needed(records))))
         try:
             found = decoded.read(records, self._decode)
-        except _UnevenError:
+        except UnevenError:
             decoded.clear()  # these are in arrays of one size
             found = decoded.read(records, self._decode)
         (rows,) = found.values()
@@ -439,7 +328,7 @@ class ArrayRecordReader:
     def _decode(self, group: int) -> Columns:
         """The records of a group: uint8 (k, size) where records are of one size; bytes, as objects, where they differ.
 
-        Raises: _UnevenError at the first group that shows that they differ.
+        Raises: UnevenError at the first group that shows that they differ.
         """
         start, stop = self.groups.starts[group : group + 2].tolist()
         index = int(np.searchsorted(self._starts, start, side="right")) - 1
@@ -448,7 +337,7 @@ class ArrayRecordReader:
         if len(self._sizes) < 2:
             self._sizes |= set(map(len, found))
             if len(self._sizes) > 1:
-                raise _UnevenError
+                raise UnevenError
             (size,) = self._sizes
             return {"": np.ndarray((len(found), size), np.uint8, b"".join(found))}
         rows = np.empty(len(found), object)
@@ -487,7 +376,7 @@ class ArrayRecordReader:
                 case "list":
                     found = reader.read(wanted.tolist())
                 case "groups":
-                    found = _read_groups(reader.read, wanted, group_size)
+                    found = read_groups(reader.read, wanted, group_size)
             return found
 
         return self._read_file(index, wanted, read)
@@ -524,7 +413,7 @@ class ArrayRecordReader:
                 found = read(reader)
         except RuntimeError as error:
             self._check_unchanged(index)
-            if failed := _system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
+            if failed := system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
                 self._shut(index)
                 raise failed from error
             error.add_note(f"while reading {count} records of {file.name}")
@@ -557,15 +446,15 @@ class ArrayRecordReader:
             return None
         if index not in self._kept and (path := self._mirrors.kept_path(index)):
             with contextlib.suppress(OSError, ValueError):  # its end is damaged there
-                self._kept[index] = _open(path)
+                self._kept[index] = open_file(path)
         return self._kept.get(index)
 
     def _opened(self, index: int) -> Any:
         if not self.files[index].version:
-            return _open(self.files[index].path)
+            return open_file(self.files[index].path)
         self._mirrors.open([index])
         with self._mirrors.opening(index) as path:
-            return _open(path)
+            return open_file(path)
 
     def _shut(self, index: int) -> None:
         self._open.pop(index).close()
@@ -635,196 +524,3 @@ def _max_open_readers() -> int:
             pass
     limit = _MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _MAX_DESCRIPTORS)
     return limit - min(_ROOM, limit // 4)
-
-
-def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "groups"]:
-    """The cheapest way to read these records of one file: one range, one list, or a range for each of their groups.
-
-    wanted: int64 (k,), ascending, distinct, k >= 1.
-
-    >>> reading(np.arange(0, 400_000, 100), group_size=1)
-    'groups'
-    >>> reading(np.arange(0, 62_500, 32), group_size=256)
-    'list'
-    >>> reading(np.arange(5_000, 9_000), group_size=1)
-    'range'
-    """
-    if len(wanted) < _LIST_MIN_GROUPS * _LIST_MIN_RECORDS_PER_GROUP:
-        return "groups"  # at once: of many small files, a read takes one or two records of each
-    if len(wanted) == wanted[-1] - wanted[0] + 1 and len(wanted) >= _LONG_RUN_GROUPS * group_size:
-        return "range"
-    num_groups = 1 + np.count_nonzero(np.diff(wanted // group_size))
-    if num_groups >= _LIST_MIN_GROUPS and len(wanted) >= _LIST_MIN_RECORDS_PER_GROUP * num_groups:
-        return "list"
-    return "groups"
-
-
-def _read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group_size: int) -> list[bytes]:
-    """One range for each group, from the first to the last record wanted of it."""
-    indices = wanted.tolist()
-    if group_size == 1 or len(indices) == 1:
-        return [read(index, index + 1)[0] for index in indices]
-    cuts = (np.flatnonzero(np.diff(wanted // group_size)) + 1).tolist()
-    found: list[bytes] = []
-    for lo, hi in itertools.pairwise([0, *cuts, len(indices)]):
-        start = indices[lo]
-        records = read(start, indices[hi - 1] + 1)
-        found += records if len(records) == hi - lo else [records[index - start] for index in indices[lo:hi]]
-    return found
-
-
-def _copy_to(rows: np.ndarray, places: Indices, wanted: Indices, reader: Any) -> Any:
-    """Copy records of a file, ascending, each of which is stored alone, to rows of their own, some at a time.
-
-    wanted: int64 (k,), indices in the file, some perhaps twice. places: int64 (k,), the row of each.
-
-    Raises: _UnevenError where one is of another size than a row.
-    """
-    size = rows.shape[1]
-    is_range = len(wanted) >= _LONG_RUN_GROUPS and bool((np.diff(wanted) == 1).all())
-    step = len(wanted) if is_range else max(1, _CACHED_NBYTES // max(1, size))
-    for lo in range(0, len(wanted), step):
-        some = wanted[lo : lo + step]
-        found = reader.read(int(some[0]), int(some[-1]) + 1) if is_range else _read_groups(reader.read, some, 1)
-        _put(rows, places[lo : lo + step], found)
-    return wanted
-
-
-def _read_alone(wanted: Indices, reader: Any) -> list[bytes]:
-    """Records of a file, ascending, each of which is stored alone."""
-    return _read_groups(reader.read, wanted, 1)
-
-
-def _put(rows: np.ndarray, places: Indices, found: Sequence[bytes]) -> None:
-    """Write records to rows of their own. places: int64 (k,), the row of each. Raises: _UnevenError."""
-    if not {rows.shape[1]}.issuperset(map(len, found)):
-        raise _UnevenError
-    rows[places] = np.ndarray((len(found), rows.shape[1]), np.uint8, b"".join(found))
-
-
-def _open(path: str) -> Any:
-    from array_record.python import array_record_module  # lazily: it starts 64 threads with the first reader
-
-    _THREADS.check()
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such file (seen from {os.getcwd()})")
-    reader = array_record_module.ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER_SIZE)
-    if not reader.ok():
-        raise ValueError(
-            f"{path} is not a complete ArrayRecord file: {_reason(reader, path)}."
-            + (
-                sniff.advice_at(path, "ArrayRecord")
-                or " It was cut short, or its writer was never closed; write or copy it again."
-            )
-        )
-    return reader
-
-
-def _reason(reader: Any, path: str) -> str:
-    """Why a reader is not ok; the binding tells only when it is read, and not always then.
-
-    Raises: OSError where it is the system that says so, and nothing in the file.
-    """
-    if os.path.getsize(path) == 0:
-        return "it is empty (0 bytes)"
-    try:
-        reader.read([0])
-    except RuntimeError as error:
-        if failed := _system_error(error, path):
-            raise failed from error
-        return str(error).removeprefix(path).lstrip(": ") or "its end is missing"
-    return f"its end is missing ({os.path.getsize(path):,} bytes are there)"
-
-
-def _system_error(error: RuntimeError, path: str, what: str = "") -> OSError | None:
-    """What the operating system said, where array_record tells of that in words: it is about no record.
-
-    what: was to be read, for people.
-    """
-    said = _SYSTEM_CALL.match(str(error))
-    if said is None:
-        return None
-    number = _NUMBERS.get(said["why"])
-    return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
-
-
-def counted(paths: Any, remote: Remote = REMOTE) -> list[RecordFile]:
-    """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
-    return counted_parts(find(paths), remote)
-
-
-def counted_parts(parts: Sequence[FileSlice], remote: Remote = REMOTE) -> list[RecordFile]:
-    """As counted, of what was found."""
-    index = Index()
-    index_here = index if len(parts) >= _MANY_FILES else None
-
-    def inspect(part: FileSlice) -> RecordFile:
-        is_far = is_url(part.path)
-        return _cut(part, _counted_far(part, remote, index) if is_far else _counted_here(part.path, index_here))
-
-    found = inspect_all(inspect, parts, "opened", lambda part: shown(part.path))
-    index.save()
-    return found
-
-
-def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
-    """All of a file behind a URL, by what is known of it where it is still that version; else it is looked at."""
-    url, known = part.path, index.find(part.path)
-    if known is not None and (part.version or read_tail(url, 1, remote).version) == known["version"]:
-        return RecordFile(url, **known)
-    _THREADS.check()
-    with looked_at(url, remote) as (image, version, footer):
-        try:
-            found = replace(_counted(image.path), path=url, version=version, footer=footer)
-        except ValueError as error:
-            raise ValueError(str(error).replace(image.path, shown(url))) from error
-    index.add(url, known_of(found))
-    return found
-
-
-def known_of(file: RecordFile) -> dict[str, Any]:
-    """What an index keeps of it."""
-    return {name: value for name, value in vars(file).items() if name not in ("path", "stamp")}
-
-
-def _counted_here(path: str, index: Index | None) -> RecordFile:
-    """All of a file on this machine, by what is known of it where nobody has changed it; else it is looked at."""
-    name, before = f"file://{os.path.abspath(path)}", lasting_stamp(path) if os.path.isfile(path) else ""
-    known = index.find(name) if index is not None and before else None
-    if known is not None and known["version"] == before:
-        return RecordFile(path, **known["file"], stamp=before)
-    found = _counted(path)
-    if not before or lasting_stamp(path) != before:  # who reads it will tell
-        return found
-    if index is not None:
-        index.add(name, {"version": before, "file": known_of(found)})
-    return replace(found, stamp=before)
-
-
-def _counted(path: str) -> RecordFile:
-    """All of a file on this machine."""
-    reader = _open(path)
-    try:
-        num_records = reader.num_records()
-        group = re.search(r"group_size:([1-9]\d*)", reader.writer_options_string() or "")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: its header is no text ({error})") from error
-    finally:
-        reader.close()
-    group_size = int(group[1]) if group else 1
-    return RecordFile(path, num_records, os.path.getsize(path), group_size, 0, num_records, *head_and_content(path))
-
-
-def _cut(part: FileSlice, file: RecordFile) -> RecordFile:
-    """The records of a file that are taken. Raises: ValueError where it has not so many."""
-    if part.expected is not None and part.expected != file.num_records:
-        raise ValueError(
-            f"{file.name} was said to hold {part.expected} records (examples_in_shard) and holds {file.num_records}"
-        )
-    take = file.num_records - part.skip if part.take is None else part.take
-    if take < 0 or part.skip + take > file.num_records:
-        raise ValueError(
-            f"{file.name}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, "
-            f"the file holds {file.num_records}"
-        )
-    return replace(file, skip=part.skip, take=take)

@@ -1,0 +1,1 @@
+"""ArrayRecord files: what is known of each, how records of one are read, and the reader of many."""

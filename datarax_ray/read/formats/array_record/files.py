@@ -1,0 +1,254 @@
+"""ArrayRecord files, opened, counted and checked: every broken one is found when it is opened.
+
+Source: google/array_record, python/array_record_reader.cc. Its constructor never raises: a broken file has ok() False.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.homes import Homes
+from datarax_ray.read.forked import OneProcess
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.formats.remote.index import Index
+from datarax_ray.read.formats.remote.mirrors import looked_at
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, is_url, read_tail, shown
+from datarax_ray.read.identity.contents import head_and_content, lasting_stamp
+from datarax_ray.read.stream import MAX_NAMES
+
+_OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted
+# What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
+# one, or a group, is read past the buffer, so nothing was slower with 8.
+_BUFFER_SIZE = 8 * 1024
+_MANY_FILES = 100  # on this machine, of which it is worth a file to know what they hold: to count one takes 0.4 ms
+THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
+# "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
+_SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
+
+    head, content: digests of its first bytes, and of these and more (read.identity.contents): files are padded to 64
+    KiB, so those of one dataset often have one size and count. "" where nobody took them. version, footer: of one
+    behind a URL, what its storage calls this state of it, and where its footer begins; "" of one on this machine.
+    stamp: of such a one, see contents.lasting_stamp.
+    """
+
+    path: str
+    num_records: int
+    nbytes: int
+    group_size: int
+    skip: int
+    take: int
+    head: str = ""
+    content: str = ""
+    version: str = ""
+    footer: int = 0
+    stamp: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:
+        """The path for people: of a URL, without what may be a secret in it."""
+        return shown(self.path) if self.version else self.path
+
+    @property
+    def index_nbytes(self) -> int:
+        """What is held of it in memory while it is open: by array_record, and where its chunks lie behind a URL."""
+        return 2048 + (24 if self.version else 8) * self.num_records // self.group_size
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    """Files that lie on some nodes of a cluster alone, as these have looked at them; nobody else opens them.
+
+    files: in the order of the stream. nodes: of each, the ids of the nodes that have it.
+    """
+
+    files: tuple[RecordFile, ...]
+    nodes: tuple[frozenset[str], ...]
+
+    def __repr__(self) -> str:
+        num_nodes = len(frozenset().union(*self.nodes))
+        return f"NodeFiles({len(self.files)} files on {num_nodes} nodes, {self.files[0].path} the first)"
+
+    @classmethod
+    def union(cls, found: Mapping[str, Sequence[Sequence[RecordFile]]]) -> NodeFiles:
+        """The files of all nodes. found: of each node, what it has of each path that was named.
+
+        What was named comes in its order, the files of one in that of their names; equal ones on several nodes are one.
+
+        Raises: FileNotFoundError for what no node has, or where nothing has records; ValueError where two nodes have
+        different files of one name.
+        """
+        homes: dict[tuple[Any, ...], dict[str, RecordFile]] = {}
+        num_named = max((len(each) for each in found.values()), default=0)
+        for named in range(num_named):
+            for node, each in found.items():
+                for file in each[named]:
+                    homes.setdefault((named, file.path, file.skip, file.take), {})[node] = file
+        for has in homes.values():
+            (one, first), *others = has.items()
+            for node, file in others:
+                if file != first:
+                    is_alike = (first.num_records, first.nbytes) == (file.num_records, file.nbytes)
+                    raise ValueError(
+                        f"{first.path} is not the same file on all nodes: {first.num_records} records in "
+                        f"{first.nbytes:,} bytes on node {one[:12]}, {file.num_records} in {file.nbytes:,} on node "
+                        f"{node[:12]}{' (others)' if is_alike else ''}; a stream could hold either. Give them "
+                        "different names, or remove one"
+                    )
+        ordered = [homes[key] for key in sorted(homes)]
+        files = tuple(next(iter(has.values())) for has in ordered)
+        if not sum(file.take for file in files):
+            raise FileNotFoundError(f"no node has a record of what was named; {len(found)} nodes were asked")
+        return cls(files, tuple(frozenset(has) for has in ordered))
+
+    def homes(self) -> Homes:
+        """Which nodes have which records."""
+        nodes = tuple(dict.fromkeys(self.nodes))
+        starts = np.cumsum([0, *(file.take for file in self.files)]).tolist()
+        home = [nodes.index(has) for has in self.nodes]
+        names = tuple(
+            tuple(file.path for file, has in zip(self.files, self.nodes, strict=True) if has == each) for each in nodes
+        )
+        return Homes(tuple(starts[:-1]), tuple(home), nodes, tuple(each[:MAX_NAMES] for each in names))
+
+
+def counted(paths: Any, remote: Remote = REMOTE) -> list[RecordFile]:
+    """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
+    return counted_parts(find(paths), remote)
+
+
+def counted_parts(parts: Sequence[FileSlice], remote: Remote = REMOTE) -> list[RecordFile]:
+    """As counted, of what was found."""
+    index = Index()
+    index_here = index if len(parts) >= _MANY_FILES else None
+
+    def inspect(part: FileSlice) -> RecordFile:
+        is_far = is_url(part.path)
+        return _cut(part, _counted_far(part, remote, index) if is_far else _counted_here(part.path, index_here))
+
+    found = inspect_all(inspect, parts, "opened", lambda part: shown(part.path))
+    index.save()
+    return found
+
+
+def known_of(file: RecordFile) -> dict[str, Any]:
+    """What an index keeps of it."""
+    return {name: value for name, value in vars(file).items() if name not in ("path", "stamp")}
+
+
+def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
+    """All of a file behind a URL, by what is known of it where it is still that version; else it is looked at."""
+    url, known = part.path, index.find(part.path)
+    if known is not None and (part.version or read_tail(url, 1, remote).version) == known["version"]:
+        return RecordFile(url, **known)
+    THREADS.check()
+    with looked_at(url, remote) as (image, version, footer):
+        try:
+            found = replace(_counted(image.path), path=url, version=version, footer=footer)
+        except ValueError as error:
+            raise ValueError(str(error).replace(image.path, shown(url))) from error
+    index.add(url, known_of(found))
+    return found
+
+
+def _counted_here(path: str, index: Index | None) -> RecordFile:
+    """All of a file on this machine, by what is known of it where nobody has changed it; else it is looked at."""
+    name, before = f"file://{os.path.abspath(path)}", lasting_stamp(path) if os.path.isfile(path) else ""
+    known = index.find(name) if index is not None and before else None
+    if known is not None and known["version"] == before:
+        return RecordFile(path, **known["file"], stamp=before)
+    found = _counted(path)
+    if not before or lasting_stamp(path) != before:  # who reads it will tell
+        return found
+    if index is not None:
+        index.add(name, {"version": before, "file": known_of(found)})
+    return replace(found, stamp=before)
+
+
+def _counted(path: str) -> RecordFile:
+    """All of a file on this machine."""
+    reader = open_file(path)
+    try:
+        num_records = reader.num_records()
+        group = re.search(r"group_size:([1-9]\d*)", reader.writer_options_string() or "")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: its header is no text ({error})") from error
+    finally:
+        reader.close()
+    group_size = int(group[1]) if group else 1
+    return RecordFile(path, num_records, os.path.getsize(path), group_size, 0, num_records, *head_and_content(path))
+
+
+def _cut(part: FileSlice, file: RecordFile) -> RecordFile:
+    """The records of a file that are taken. Raises: ValueError where it has not so many."""
+    if part.expected is not None and part.expected != file.num_records:
+        raise ValueError(
+            f"{file.name} was said to hold {part.expected} records (examples_in_shard) and holds {file.num_records}"
+        )
+    take = file.num_records - part.skip if part.take is None else part.take
+    if take < 0 or part.skip + take > file.num_records:
+        raise ValueError(
+            f"{file.name}: records [{part.skip}, {part.skip + max(take, 0)}) were asked for, "
+            f"the file holds {file.num_records}"
+        )
+    return replace(file, skip=part.skip, take=take)
+
+
+def open_file(path: str) -> Any:
+    from array_record.python import array_record_module  # lazily: it starts 64 threads with the first reader
+
+    THREADS.check()
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file (seen from {os.getcwd()})")
+    reader = array_record_module.ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER_SIZE)
+    if not reader.ok():
+        raise ValueError(
+            f"{path} is not a complete ArrayRecord file: {_reason(reader, path)}."
+            + (
+                sniff.advice_at(path, "ArrayRecord")
+                or " It was cut short, or its writer was never closed; write or copy it again."
+            )
+        )
+    return reader
+
+
+def _reason(reader: Any, path: str) -> str:
+    """Why a reader is not ok; the binding tells only when it is read, and not always then.
+
+    Raises: OSError where it is the system that says so, and nothing in the file.
+    """
+    if os.path.getsize(path) == 0:
+        return "it is empty (0 bytes)"
+    try:
+        reader.read([0])
+    except RuntimeError as error:
+        if failed := system_error(error, path):
+            raise failed from error
+        return str(error).removeprefix(path).lstrip(": ") or "its end is missing"
+    return f"its end is missing ({os.path.getsize(path):,} bytes are there)"
+
+
+def system_error(error: RuntimeError, path: str, what: str = "") -> OSError | None:
+    """What the operating system said, where array_record tells of that in words: it is about no record.
+
+    what: was to be read, for people.
+    """
+    said = _SYSTEM_CALL.match(str(error))
+    if said is None:
+        return None
+    number = _NUMBERS.get(said["why"])
+    return OSError(f"{path}: {said[0]}{what}") if number is None else OSError(number, f"{said[0]}{what}", path)
