@@ -45,10 +45,10 @@ class HttpFiles:
     503, 403: is refused with this status. "cut": ends in the middle of its body. "stall": sends nothing until the end
     of the test, or for stuck_s; "stick": nor the second half of its body. "bend": with one bit of the body changed;
     "other": with a body of other bytes. "short": gives the first half of the range that was asked for, and says so;
-    "shift": the range one byte before it. "mute": does not say which range it gives; "star": not of how many bytes, and
-    the unit with a capital. "stray": says seven bytes less than it gives. "whole": as of a server without ranges;
-    "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time of change, whatever it
-    holds.
+    "shift": the range one byte before it, if any. "mute": does not say which range it gives; "star": not of how
+    many bytes, and the unit with a capital. "stray": says seven bytes less than it gives. "whole": as of a server
+    without ranges; "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time of
+    change, whatever it holds.
 
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
@@ -119,7 +119,7 @@ class HttpFiles:
                 return answer.send_error(416)
             if what == "short":
                 end -= (end - begin) // 2
-            if what == "shift":
+            if what == "shift" and begin:
                 begin, end = begin - 1, end - 1
             content = content[begin:end]
             answer.send_response(206)
