@@ -86,13 +86,9 @@ def _unpicklable(description: Stream) -> Iterator[str]:
 
 def unboxed(box: Boxed) -> Any:
     """The description. Raises: DescriptionLostError; what unpickling raises."""
-    if not isinstance(box, bytes):
-        try:
-            box = ray.get(box)
-        except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
-            raise DescriptionLostError(str(error)) from None
+    found = _brought(box)
     try:
-        return pickle.loads(box) if isinstance(box, bytes) else box
+        return pickle.loads(found) if isinstance(found, bytes) else found
     except (ModuleNotFoundError, AttributeError) as error:  # or another module of that name
         error.add_note(
             "The program imports it, and the actors do not find it: install it on all nodes, or send it with "
@@ -103,11 +99,20 @@ def unboxed(box: Boxed) -> Any:
         raise
 
 
+def _brought(box: Boxed) -> Any:
+    """What is in it: the description, or the bytes of one."""
+    try:
+        return box if isinstance(box, bytes) else ray.get(box)
+    except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
+        raise DescriptionLostError(str(error)) from None
+
+
 def pickled(box: Boxed, code: Code) -> bytes:
     """The description as it came, pickled for a new process on this host, which has the code of the driver then: what
     has read may hold open files, which do not travel.
     """
-    return pickle.dumps(_Anew(box if isinstance(box, bytes) else ray.cloudpickle.dumps(unboxed(box)), code))
+    found = _brought(box)
+    return pickle.dumps(_Anew(found if isinstance(found, bytes) else ray.cloudpickle.dumps(found), code))
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,8 @@ class _Pickler(ray.cloudpickle.CloudPickler):
     """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import.
 
     imported: what of users' it names, for the actors to import; carried: what travels by value; owners: objects of
-    users' classes, and functions that travel by value. makes_caches: whether functions with a cache are among these.
+    users' classes, and functions that travel by value. makes_caches: whether functions or properties with a cache are
+    among what travels.
     """
 
     def __init__(self, file: io.BytesIO, modules: set[str]) -> None:
@@ -173,6 +179,9 @@ class _Pickler(ray.cloudpickle.CloudPickler):
             if isinstance(inside, types.FunctionType) and super().reducer_override(inside) is not NotImplemented:
                 self.makes_caches = True
                 return _cached, (inside, value.cache_parameters())
+        if type(value) is functools.cached_property:  # with a lock in Python 3.11
+            self.makes_caches = True
+            return functools.cached_property, (value.func,), {"attrname": value.attrname}
         if isinstance(value, TEXT):  # before the pickler, which asks for it next, and Ray's of a large description
             keep_class(type(value))
         if isinstance(value, types.ModuleType | type | types.FunctionType):

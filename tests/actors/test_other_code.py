@@ -17,6 +17,7 @@ import threading
 import tracemalloc
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,6 +32,7 @@ from datarax_ray.actors.description import boxed, pickled, unboxed
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
+from datarax_ray.read.identity.watched import Watched
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.clusters import BARE
 from tests.data import AddNoise, decode, write_files
@@ -456,7 +458,7 @@ def test_so_is_what_a_function_closes_over(users: Users) -> None:
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_function_of_the_script_with_a_cache_travels_as_one_without(
+def test_functions_and_properties_of_the_script_with_a_cache_travel_as_those_without(
     users: Users, monkeypatch: Any, is_large: bool
 ) -> None:
     text = """
@@ -471,21 +473,29 @@ class Scale:
     def factor(self, by):
         return 10 * by
 
+    @functools.cached_property
+    def table(self):
+        "Of hundreds."
+        return {x: 100 * x for x in range(9)}
+
     def map(self, x):
-        return sums(x) + self.factor(2)
+        return sums(x) + self.factor(2) + self.table[x]
 """
-    monkeypatch.setattr(ray, "put", lambda value: value)
+    monkeypatch.setattr(ray, "put", lambda value: types.SimpleNamespace(value=value))
+    monkeypatch.setattr(ray, "get", lambda ref: ref.value)
     script = users("users_cached", text)
     ray.cloudpickle.register_pickle_by_value(script)
     try:
         table = np.zeros(17 * 2**20 if is_large else 1, np.uint8)
-        box, _ = boxed([script.Scale(), script.sums, table])  # type: ignore[arg-type]
+        box, code = boxed([script.Scale(), script.sums, table])  # type: ignore[arg-type]
     finally:
         ray.cloudpickle.unregister_pickle_by_value(script)
     monkeypatch.delitem(sys.modules, "users_cached")
     monkeypatch.setattr(sys, "path", [])
     found, sums, _ = unboxed(box)
-    assert found.map(4) == 10 + 20
+    tried = pickle.loads(pickled(box, replace(code, watched=Watched())))[0]
+    assert [found.map(4), tried.map(4)] == [10 + 20 + 400] * 2
+    assert (vars(found).keys(), type(found).table.__doc__) == ({"table"}, "Of hundreds."), "it is kept"
     assert (sums(4), sums.cache_parameters()) == (10, {"maxsize": 7, "typed": False})
     assert sums.cache_info().currsize == 5, "it calls itself, not another one"
 
