@@ -119,6 +119,7 @@ def test_a_null_without_a_place_names_the_field_and_the_remedy(values, message):
         (pa.array([True, None]), False, [True, False]),
         (pa.array([[1, None], None]), None, [[1, None], None]),
         (pa.array(["a", None]), "", ["a", ""]),
+        (pa.nulls(2), "?", ["?", "?"]),
     ],
 )
 def test_nulls_are_filled_as_asked(values, fill, expected):
@@ -130,6 +131,11 @@ def test_nulls_are_filled_as_asked(values, fill, expected):
 def test_a_fill_of_another_type_is_refused():
     with pytest.raises(ValueError, match="fill_nulls gives 'no' for field 'x' of int64, which cannot be"):
         columns(pa.array([1, None]), x="no")
+    said = r"for field 'x' of date32\[day\], .* give a value of that type, as datetime.date\(1970, 1, 1\), or None"
+    with pytest.raises(ValueError, match=said):
+        columns(pa.array([None], pa.date32()), x="2020-01-01")
+    dates = columns(pa.array([None], pa.date32()), x=dt.date(2020, 1, 2))
+    assert dates.tolist() == [dt.date(2020, 1, 2)]
 
 
 @pytest.mark.parametrize("fill", [0.5, np.float32(0.5), decimal.Decimal("0.5")])

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
+from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.text.reader import TextReader
@@ -273,6 +274,38 @@ def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> Non
         TextReader.of(path, CSV()).read(np.array([2**21]))
     filled = TextReader.of(path, CSV(), fill_nulls={"x": -1})
     assert values(filled.read(np.array([0, 2**21]))) == {"x": [1, -1], "y": ["a", ""]}
+
+
+def test_a_missing_text_is_filled_in_as_of_json_and_parquet(tmp_path: Path) -> None:
+    csv = write(tmp_path, 'id,name,q\n1,,\n2,NA,b\n3,"",c\n4,bob,null\n')
+    for fill, name in (
+        ({}, ["", "NA", "", "bob"]),
+        ({"name": "?"}, ["?", "NA", "?", "bob"]),
+        ({"name": None}, [None, "NA", None, "bob"]),
+    ):
+        wanted = {"id": [1, 2, 3, 4], "name": name, "q": ["", "b", "c", "null"]}
+        for types in (None, {"name": "large_string"}, {"name": pa.dictionary(pa.int32(), pa.string())}):
+            assert everything(TextReader.of(csv, CSV(), fill_nulls=fill, column_types=types)) == wanted
+    parts = [{"name": None}, {"name": "NA"}, {"name": None}, {"name": "bob"}]
+    lines = write(tmp_path, "".join(json.dumps(part) + "\n" for part in parts), "a.jsonl")
+    assert everything(TextReader.of(lines, JSONLines(), fill_nulls={"name": "?"}))["name"] == ["?", "NA", "?", "bob"]
+    as_bytes = TextReader.of(csv, CSV(), fill_nulls={"name": b"?"}, column_types={"name": "binary"})
+    assert everything(as_bytes)["name"] == [b"?", b"NA", b"?", b"bob"]
+    assert everything(TextReader.of(write(tmp_path, "a,b\n1,\n", "n.csv"), CSV(), fill_nulls={"b": "?"}))["b"] == ["?"]
+
+
+def test_states_of_texts_that_were_not_filled_are_of_another_stream_and_all_others_stay(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,name\n1,\n,bob\n")
+
+    def filled(fill: Any) -> str:
+        return TextReader.of(path, CSV(), fill_nulls=fill).fingerprint()["fill_nulls"]
+
+    def as_before(fill: Any) -> str:
+        return digest(sorted([name, repr(value)] for name, value in fill.items()))
+
+    for fill in ({"x": 0}, {"x": 0, "name": ""}):
+        assert filled(fill) == as_before(fill)
+    assert filled({"name": "?"}) != as_before({"name": "?"})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@
     struct                                        a dict of columns
     dictionary, extension                         as what they stand for
     image                                         dense uint8 (k, height, width[, channels]), where all are of one size
-    null in a string, list, map or decimal        None
+    null in a string, list, map or decimal        None; of CSV, which has none, a text of no characters
     null in a time                                NaT
     null in a number, or in a list of them        the column is on the host, with None; a struct is a dict or None
 

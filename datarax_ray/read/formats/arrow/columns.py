@@ -181,6 +181,8 @@ def _filled(array: Any, name: str, value: Any) -> Any:
     import pyarrow as pa
 
     try:
+        if pa.types.is_null(array.type):  # nothing tells what it would be, but the value
+            array = array.cast(pa.scalar(value).type)
         scalar = pa.scalar(value, array.type)
         if isinstance(value, Number) and pa.types.is_integer(array.type) and scalar.as_py() != value:
             raise pa.ArrowInvalid(f"it would be {scalar}")  # Arrow cuts 0.5 to 0 and says nothing
@@ -188,8 +190,21 @@ def _filled(array: Any, name: str, value: Any) -> Any:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
         raise ValueError(
             f"fill_nulls gives {value!r} for field {name!r} of {array.type}, which cannot be: {error}; give a value of "
-            "that type, or None to get objects with None"
+            f"that type{_example(array.type)}, or None to get objects with None"
         ) from error
+
+
+def _example(kind: Any) -> str:
+    """A value of this type as Python has it, with a comma before it; "" where no plain one is known."""
+    import pyarrow as pa
+
+    values: tuple[Any, ...] = (0, False, "", [])
+    for value in values:
+        try:
+            return f", as {pa.scalar(value, kind).as_py()!r}"
+        except (pa.ArrowException, TypeError, ValueError):
+            continue
+    return ""
 
 
 def _refuse_nulls(array: Any, name: str) -> None:

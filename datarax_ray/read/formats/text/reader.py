@@ -9,7 +9,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
+from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError, plain_type
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
@@ -48,6 +48,9 @@ class TextReader(GroupedRows):
         self._inferred = inferred
         self._syntax = syntax
         self._spans = FileSpans(filesystem, files)
+        texts = [field.name for field in schema if plain_type(field.type) in ("string", "binary")]
+        # "" in place of "" changes nothing, and states of such a source stay what they were
+        self._filled = [name for name in texts if syntax.empty_is_missing and types.fill.get(name, "") not in ("", b"")]
         self._rows: tuple[int, list[bytes]] = (-1, [])  # of a block that does not parse as a whole, row by row
 
     @classmethod
@@ -92,6 +95,10 @@ class TextReader(GroupedRows):
             "columns": digest([sorted([name, str(kind)] for name, kind in self._types.types.items()), on_host]),
         }
         return found | self._fill_digest()
+
+    def _fill_digest(self) -> dict[str, str]:
+        found = super()._fill_digest()
+        return {"fill_nulls": digest([found["fill_nulls"], "empty texts of", self._filled])} if self._filled else found
 
     def clear(self) -> None:
         with self._lock:
@@ -142,13 +149,28 @@ class TextReader(GroupedRows):
 
     def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
         try:
-            return self._types.columns(self._parsed(data, file, num_rows, where))
+            return self._types.columns(self._with_nulls(self._parsed(data, file, num_rows, where)))
         except UnlikeError as error:
             raise ValueError(
                 f"{where}: {error}; give the source's config "
                 f"fill_nulls={{{error.field!r}: value}} to put a value in place of nulls, or "
                 f"{{{error.field!r}: None}} to have the field on the host as Python has it"
             ) from None
+
+    def _with_nulls(self, table: Any) -> Any:
+        """The table, with nulls in place of the empty texts for which fill_nulls has another value.
+
+        Not pyarrow's strings_can_be_null, which holds for all columns, and takes "NA" and "null" for missing too.
+        """
+        from pyarrow import compute, types
+
+        for name in self._filled:
+            column = table[name]
+            if types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            column = compute.if_else(compute.equal(compute.binary_length(column), 0), None, column)
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+        return table
 
     def _parsed(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Any:
         import pyarrow as pa

@@ -38,6 +38,11 @@ class Syntax(Protocol):
         """Whether the first row of a file names its columns."""
         ...
 
+    @property
+    def empty_is_missing(self) -> bool:
+        """Whether text tells no missing value from one of no characters."""
+        ...
+
     def rows(self, data: bytes, is_last: bool) -> Indices:
         """Where each row of the data is, without the end of its line: int64 (k, 2).
 
@@ -67,13 +72,14 @@ class CSV:
     """Values between delimiters, in quotes where need be; quotes in quotes are doubled.
 
     column_names: of files without a header; None where their first row is one. An empty value is null where it is to be
-    a number, a time or a bool, and a text of no characters where it is to be that.
+    a number, a time or a bool, and a text of no characters where it is to be that: `empty_is_missing`.
     """
 
     delimiter: str = ","
     column_names: tuple[str, ...] | None = None
     name = "CSV"
     suffixes = (".csv", ".tsv")
+    empty_is_missing = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.delimiter, str) or len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n':
@@ -164,6 +170,7 @@ class JSONLines:
     name = "JSON lines"
     suffixes = (".jsonl", ".ndjson", ".json")
     has_header = False
+    empty_is_missing = False
 
     def rows(self, data: bytes, is_last: bool) -> Indices:
         stop = len(data) if is_last else data.rfind(b"\n") + 1
