@@ -170,7 +170,7 @@ def bench(
     decoder: Annotated[str, typer.Option(metavar="DECODER", help="What a record is; as of `ingest`.")] = "none",
     target: Annotated[
         float | None,
-        typer.Option(min=0, metavar="RATE", help="Records/s that the trainer takes.", show_default=False),
+        typer.Option(min=1e-6, metavar="RATE", help="Records/s that the trainer takes.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -238,6 +238,7 @@ def simulate(
     ] = None,
     num_trainers: Annotated[int, typer.Option(min=1, metavar="N", help="Trainers that share the actors.")] = 1,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Records in a batch of all trainers.")] = 1024,
+    prefetch: Annotated[int, typer.Option(min=0, metavar="N", help="Batches that a Pipeline makes ahead.")] = 2,
     num_records: Annotated[int, typer.Option(min=1, metavar="N", help="In an epoch.")] = 10**9,
     actors_per_host: Annotated[int, typer.Option(min=1, metavar="N", help="Actors on a CPU host.")] = 32,
     sigma: Annotated[
@@ -285,6 +286,7 @@ def simulate(
             need=need,
             num_trainers=num_trainers,
             batch_size=batch_size,
+            prefetch=prefetch,
             num_records=num_records,
             actors_of_host=actors_per_host,
             sigma=sigma,

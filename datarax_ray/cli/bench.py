@@ -166,5 +166,6 @@ def cluster_of(found: list[Measured], mean_nbytes: float, target: float | None) 
     """The command that says what a cluster of such actors would do."""
     way = next(way for way in found if way.name == SHUFFLED)
     options = f"--rate {max(way.records_per_s, 1e-6):.4g} --record-size {max(1, round(way.record_nbytes))}"
-    options += f" --stored-size {max(1, round(mean_nbytes))} --need {target or 10 * way.records_per_s:.4g}"
-    return f"what a cluster of such actors would do: datarax-ray simulate {options}"
+    options += f" --stored-size {max(1, round(mean_nbytes))} --need {'RATE' if target is None else f'{target:.4g}'}"
+    said = f"what a cluster of such actors would do: datarax-ray simulate {options}"
+    return said if target is not None else f"{said}, where RATE is what its trainers take, in records/s"

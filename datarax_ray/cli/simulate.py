@@ -23,6 +23,8 @@ HARDLY = 0.02
 # Of the fewest actors that can read what is needed; tried one after the other, until trainers hardly wait.
 _TRIED = 1.0, 1.1, 1.25, 1.5, 2.0
 _WARM_S = 30.0
+# Of the wait of the fewest actors: where the most of them wait longer, more have not helped.
+_HELPED = 0.8
 # A driver that computes for more of its time cannot be faster; the simulation's costs are not known better.
 _BUSY_DRIVER = 0.9
 
@@ -178,7 +180,7 @@ def advice(scenario: Scenario, outcomes: list[Outcome], prices: Prices) -> list[
         said.append(f"enough: {_actors(enough.num_actors)} on {hosts}; {waits}")
     else:
         waits = f"with {_actors(most.num_actors)} trainers wait {most.found.wait:.0%} of their time"
-        said.append(f"{waits}: {_bound(scenario, most)}")
+        said.append(f"{waits}: {_bound(scenario, outcomes)}")
     if scenario.need is not None and enough is not None and prices.trainer:
         said.append(
             f"waiting costs {enough.waiting_per_hour:,.2f} an hour then, hosts {enough.num_hosts * prices.host:,.2f}"
@@ -199,9 +201,10 @@ def _actors(number: int) -> str:
     return "1 actor" if number == 1 else f"{number:,} actors"
 
 
-def _bound(scenario: Scenario, outcome: Outcome) -> str:
-    """Why trainers wait: the first thing that gives less than they need."""
-    costs, need = scenario.costs, scenario.need or 0.0
+def _bound(scenario: Scenario, outcomes: list[Outcome]) -> str:
+    """Why trainers wait with the last of these: the first thing that gives less than they need."""
+    first, outcome = outcomes[0], outcomes[-1]
+    costs, need, found = scenario.costs, scenario.need or 0.0, outcome.found
     stored = costs.storage_nbytes_per_s / costs.stored_nbytes
     network = scenario.num_trainers * costs.link_nbytes_per_s / costs.record_nbytes
     could = dataclasses.replace(scenario, num_actors=outcome.num_actors).most_per_s
@@ -211,8 +214,20 @@ def _bound(scenario: Scenario, outcome: Outcome) -> str:
         return f"the network brings {network:,.0f} records/s to the trainers' hosts"
     if could < need:
         return f"these actors read {could:,.0f} records/s at most"
-    if outcome.found.driver > _BUSY_DRIVER:
+    if found.driver * need > _BUSY_DRIVER * found.records_per_s:  # at the rate that is needed
         return "a trainer's process has no CPU left; let several trainers share the rows, or make records smaller"
+    asking_s, batch_s = outcome.num_actors * costs.request_s, scenario.global_batch_size / need
+    if 2 * found.requests_per_s * (asking_s - scenario.prefetch * batch_s) > found.wait * outcome.num_actors:
+        ahead_s, enough = scenario.prefetch * batch_s, math.ceil(asking_s / batch_s)
+        return (
+            f"for each chunk a trainer's process asks {_actors(outcome.num_actors)} and takes their answers, "
+            f"{1e3 * asking_s:,.0f} ms without a batch, and those made ahead last {1e3 * ahead_s:,.0f} ms; more actors "
+            f"do not help: make {enough:,} ahead (--prefetch, Pipeline's prefetch=), or larger ones (--batch-size)"
+        )
     if scenario.faults:
-        return f"they lose that to the faults, {outcome.found.longest_s:.1f} s at once at most"
-    return "requests take too unevenly long for so few; more actors would help"
+        return f"they lose that to the faults, {found.longest_s:.1f} s at once at most"
+    if len(outcomes) == 1:
+        return "requests take too unevenly long; to see whether more actors help, try some (--num-actors)"
+    if found.wait < _HELPED * first.found.wait:
+        return "requests take too unevenly long for so few; more actors would help"
+    return f"more actors than {first.num_actors:,} do not help; these are idle for {found.idle:.0%} of their time"

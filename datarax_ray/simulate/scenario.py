@@ -24,8 +24,6 @@ from datarax_ray.simulate.world import Actor, Costs, World
 POLL_S = 0.25
 TEND_S = 0.5
 EARLY_S = 30.0
-# Batches that a pipeline makes ahead of its trainer, by default.
-AHEAD = 2
 # Of what is run between two looks of who wants to know how far it is.
 STEP_S = 5.0
 
@@ -48,7 +46,8 @@ class Scenario:
 
     uneven: the slowness of hosts in turns, (1.0,) for even ones. need: records a second that all trainers together
     train on; None for all that come. max_nbytes: of all trainers together, as of RaySource. batch_size: of them all,
-    None for one of 1,024, or 32 for each. warm_s, measured_s: what is counted is what comes behind the former.
+    None for one of 1,024, or 32 for each. prefetch: batches that a pipeline makes ahead of its trainer. warm_s,
+    measured_s: what is counted is what comes behind the former.
     """
 
     name: str
@@ -62,6 +61,7 @@ class Scenario:
     num_records: int = 10**12
     max_nbytes: int | None = None
     batch_size: int | None = None
+    prefetch: int = 2
     actors_of_host: int = 32
     costs: Costs = field(default_factory=Costs)
     warm_s: float = 60.0
@@ -73,6 +73,10 @@ class Scenario:
         """Of each actor, at the beginning."""
         turns = len(self.uneven)
         return [self.uneven[i % turns] * (10.0 if i < self.slow else 1.0) for i in range(self.num_actors)]
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.batch_size or max(1024, 32 * self.num_trainers)
 
     @property
     def most_per_s(self) -> float:
@@ -125,7 +129,7 @@ class Trainer:
         nothing: Any = None  # is read
         order = order_of(scenario.num_records, 0, "global")
         self.pool = SimulatedPool(world, actors, costs, order, 1 / count, self._wake)
-        self._batch_size = scenario.batch_size or max(1024, 32 * count)
+        self._batch_size = scenario.global_batch_size
         rows = TrainerPositions(0, None, rows_of_rank(self._batch_size, rank, count))
         wanted_rows = Wanted(rows if count > 1 else None)
         scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=wanted_rows)
@@ -195,7 +199,7 @@ class Trainer:
         waited_s = ends - self._trained_until - (stop - start) * record_s
         self.waited.append((begins - waited_s, begins))
         self._trained_until = ends
-        self.pool.now = max(self.pool.now, ends - AHEAD * self._batch_size * record_s)
+        self.pool.now = max(self.pool.now, ends - self._scenario.prefetch * self._batch_size * record_s)
         self._is_due = True
         self.world.at(self.pool.now, self._release, stop, nbytes)
 

@@ -36,6 +36,7 @@ def test_files_of_groups_are_shuffled_in_blocks_as_well(tmp_path: Path, group_si
     assert found["mean_nbytes"] > 0
     assert all(way["record_nbytes"] > 0 for way in found["ways"])
     assert found["advice"][-1].startswith("what a cluster of such actors would do: datarax-ray simulate --rate ")
+    assert found["advice"][-1].endswith(" --need RATE, where RATE is what its trainers take, in records/s")
 
 
 def test_other_formats_are_measured_too(tmp_path: Path) -> None:
@@ -47,6 +48,7 @@ def test_other_formats_are_measured_too(tmp_path: Path) -> None:
     text = told(tmp_path / "a.csv", as_json=False, target=1e9)
     assert "shuffled" in text
     assert "1,000,000,000 records/s take about" in text
+    assert "--need 1e+09\n" in text
 
 
 def of(rate: float, name: str, num_actors: int = 0, **spent: float) -> Measured:

@@ -67,6 +67,34 @@ def test_what_a_cluster_is_bound_by_is_said_and_is_status_1(options: dict[str, A
     )
 
 
+def test_where_a_process_asks_for_longer_than_its_batches_last_more_of_them_help_and_not_more_actors() -> None:
+    asking: dict[str, Any] = {"request_s": 0.05, "batch_size": 16}  # 8 actors in 0.4 s, 2 batches last 0.08 s
+    found, status = told(scenario(**asking), [6, 8])
+    few, more = (each["found"]["wait"] for each in found["tried"])
+    assert status == 1
+    assert few > 0.1
+    assert more > 0.8 * few
+    assert "more actors do not help: make 10 ahead (--prefetch" in found["advice"][0]
+    found, status = told(scenario(**asking, prefetch=10), [8])
+    assert status == 0
+    assert found["tried"][0]["found"]["wait"] < 0.02
+
+
+@pytest.mark.parametrize(
+    ("waits", "said"),
+    [
+        ([0.3], "to see whether more actors help, try some"),
+        ([0.3, 0.1], "more actors would help"),
+        ([0.3, 0.29], "more actors than 8 do not help; these are idle for 40% of their time"),
+    ],
+)
+def test_more_actors_are_advised_where_those_that_were_tried_helped(waits: list[float], said: str) -> None:
+    of = scenario()
+    found = [Found(1 - wait, 400 * (1 - wait), wait, 1, 0.1, 0, 0, 5, 0, 0, 0.4, 1, 1) for wait in waits]
+    outcomes = [outcome_of(of, 8 + index, each, NONE) for index, each in enumerate(found)]
+    assert said in advice(of, outcomes, NONE)[0]
+
+
 def test_a_lost_host_is_waited_for_and_what_it_costs_is_said() -> None:
     hosts = scenario("host@45:1", actors_of_host=4, start_s=10.0, num_trainers=2, need=700.0)
     found, _ = told(hosts, [8], Prices(1.5, 12.0))
