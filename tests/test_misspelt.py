@@ -69,6 +69,33 @@ def test_what_parquet_alone_takes_is_done_to_text_in_a_transform(name: str) -> N
             called(**{name: ["x"]})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("drop_last", r"drop_remainder=True"),
+        ("transforms", r"load\(path, transforms=\[\.\.\.\]\)"),
+        ("collate_fn", "stacked by field; .* PadTo"),
+        ("num_workers", r"RaySource\(source, num_actors=4\)"),
+        ("shuffle", r"shuffle=True, seed=\.\.\. and num_epochs=\.\.\. are of its config, and of load"),
+        ("dataset", r"RandomAccessSource\(RandomAccessSourceConfig\(\), data\)"),
+        ("operations", r"transforms=\[\.\.\.\]"),
+        ("pin_memory", "prefetch=2"),
+        ("mesh", "sharding=NamedSharding"),
+    ],
+)
+def test_what_other_loaders_take_is_answered_with_what_is_said_here(name: str, said: str) -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
+    with pytest.raises(TypeError, match=f"Pipeline takes no argument '{name}'. .*{said}"):
+        Pipeline(source=source, batch_size=2, **{name: None})  # type: ignore[arg-type]
+
+
+def test_several_names_of_other_loaders_are_all_answered_and_nearer_ones_of_ours_come_first() -> None:
+    with pytest.raises(TypeError, match=r"'drop_last' and 'num_workers'\. Pipeline.*drop_remainder.* num_actors=4"):
+        datarax_ray.load("x", drop_last=True, num_workers=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"'shuffle'\. RandomAccessSourceConfig takes it"):
+        RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)}, shuffle=True)  # type: ignore[call-arg]
+
+
 def test_what_would_do_the_opposite_is_not_proposed() -> None:
     with pytest.raises(TypeError, match=r"no argument 'includecolumns'\. It takes .*exclude_columns"):
         datarax_ray.ParquetSourceConfig(includecolumns=["x"])  # type: ignore[call-arg]

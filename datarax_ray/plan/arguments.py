@@ -15,6 +15,30 @@ import numpy as np
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
+# Arguments of torch's and Grain's loaders, and of other places here, with what is said in their stead.
+_ACTORS = "Ray actors do that here: RaySource(source, num_actors=4), or load(path, num_actors=4)."
+_AHEAD = "Pipeline(prefetch=2) has so many batches on the device ahead of use."
+_BATCHES = "Pipeline(source=..., batch_size=..., drop_remainder=True) makes the batches, the short last one left out."
+_DATA = (
+    "Pipeline(source=...) takes a source: RandomAccessSource(RandomAccessSourceConfig(), data) makes one of a dataset."
+)
+_ORDER = "The source has the order: shuffle=True, seed=... and num_epochs=... are of its config, and of load."
+_TRANSFORMS = (
+    "The source has the transforms: RandomAccessSource(config, data, transforms=[...]), load(path, transforms=[...])."
+)
+_STACKED = "Elements are dicts, and are stacked by field; make them alike in a transform of the source, as by PadTo."
+_MESH = "Pipeline(sharding=NamedSharding(mesh, PartitionSpec('data'))) puts batches on a mesh."
+_ELSEWHERE = {
+    **dict.fromkeys(("num_workers", "worker_count", "num_parallel_calls"), _ACTORS),
+    **dict.fromkeys(("pin_memory", "prefetch_factor", "prefetch_buffer_size", "worker_buffer_size"), _AHEAD),
+    **dict.fromkeys(("batch_size", "drop_last", "drop_remainder"), _BATCHES),
+    **dict.fromkeys(("dataset", "data_source"), _DATA),
+    **dict.fromkeys(("shuffle", "seed", "num_epochs", "sampler", "generator"), _ORDER),
+    **dict.fromkeys(("transform", "transforms", "transformations", "operations", "map_fn"), _TRANSFORMS),
+    **dict.fromkeys(("collate_fn", "padded_shapes"), _STACKED),
+    **dict.fromkeys(("mesh", "devices"), _MESH),
+}
+
 
 def whole(name: str, value: Any, remedy: str = "", *, least: int | None = None) -> int:
     """The number as a plain int: NumPy's are not JSON, and a state holds them.
@@ -118,10 +142,15 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
     known = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     if unknown := [name for name in given if name not in known]:
         near = [name for name in known if not name.startswith("exclude_") or any("excl" in each for each in unknown)]
-        told = [text for name, text in getattr(called, "instead_of", {}).items() if name in unknown]
-        remedy = f" {told[0]}" if told else _taken_beside(called, unknown) or nearest(unknown, near)
+        remedy = _told(unknown, getattr(called, "instead_of", {})) or _taken_beside(called, unknown)
+        remedy = remedy or _told(unknown, _ELSEWHERE) or nearest(unknown, near)
         remedy = remedy or f" It takes {', '.join(known) or 'none'}"
         raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
+
+
+def _told(names: Iterable[str], texts: Mapping[str, str]) -> str:
+    """What is said of these names, each thing once, with a space before it; "" for nothing."""
+    return "".join(f" {text}" for text in dict.fromkeys(texts[name] for name in names if name in texts))
 
 
 def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:

@@ -105,6 +105,12 @@ def test_values_that_differ_are_refused_with_field_both_sides_and_remedy(left, r
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize(("left", "right"), [({"x": 1}, None), (None, {"x": 1}), (None, 1), (1, None)])
+def test_an_element_that_is_none_is_told_how_to_leave_it_out(left, right):
+    with pytest.raises(ColumnError, match=r"the element.* by a first transform, .* return element is not None"):
+        stack([left, right])
+
+
 def test_the_index_is_that_of_the_first_element_that_differs():
     with pytest.raises(ColumnError) as caught:
         stack([{"x": 1}, {"x": 2}, {"x": 3.0}, {"x": 4.0}])

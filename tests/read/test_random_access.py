@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import grain
 import numpy as np
 import pandas as pd
 import PIL.Image
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
@@ -162,3 +164,12 @@ def test_a_dict_of_splits_is_refused_since_they_would_become_fields() -> None:
             RandomAccessSource(RandomAccessSourceConfig(), splits)
     with pytest.raises(TypeError, match="'train' is a Hugging Face dataset"):
         RandomAccessSource(RandomAccessSourceConfig(), datasets.IterableDatasetDict(train=data.to_iterable_dataset()))
+
+
+def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here() -> None:
+    data = grain.MapDataset.range(3).repeat()
+    with pytest.raises(ValueError, match=r"RepeatMapDataset.* 9,223,.* leave its \.repeat\(\) out, and say num_epochs"):
+        RandomAccessSource(RandomAccessSourceConfig(), data)
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data.filter(bool)[:3])
+    with pytest.raises(RecordError, match=r"first transform, an object .* return element is not None"):
+        source.get_batch(3)

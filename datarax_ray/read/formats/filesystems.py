@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from http import HTTPStatus
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
@@ -219,12 +220,20 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
                 f"from_hf(NAME, 'train[{part[2]}]', data_files=...) these, with NAME 'parquet', 'csv' or 'json'"
             )
         if not found:
-            raise FileNotFoundError(f"{shown(path)}: no file matches this glob on {filesystem.type_name}")
+            raise FileNotFoundError(f"{shown(path)}: no file matches this glob on {_storage(filesystem)}")
     else:
-        raise FileNotFoundError(f"{shown(path)}: no such file or directory on {filesystem.type_name}")
+        status = getattr(getattr(filesystem, "handler", None), "missing", {}).get(path)
+        said = f"; its server answered {status} {HTTPStatus(status).phrase}" if status else ""
+        raise FileNotFoundError(f"{shown(path)}: no such file or directory on {_storage(filesystem)}{said}")
     if isinstance(filesystem, LocalFileSystem):
         check_links(found)
     yield from found
+
+
+def _storage(filesystem: Any) -> str:
+    """What people call it: "local", "s3", "http". pyarrow says "py::fsspec+('http', 'https')" of clients of fsspec."""
+    protocol = getattr(getattr(getattr(filesystem, "handler", None), "fs", None), "protocol", filesystem.type_name)
+    return str(protocol if isinstance(protocol, str) else next(iter(protocol)))
 
 
 def _advice(filesystem: Any, path: str) -> str:

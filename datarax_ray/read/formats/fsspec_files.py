@@ -32,6 +32,7 @@ class FsspecFiles(FSSpecHandler):
     def __init__(self, fs: Any, secret: Mapping[str, str] | None = None) -> None:
         super().__init__(fs)
         self._secret = secret or {}
+        self.missing: dict[str, int] = {}  # what a server answered of files that it has not, a status of HTTP
 
     def get_file_info(self, paths: Sequence[str]) -> list[Any]:
         return [self._info(path) for path in paths]
@@ -71,8 +72,11 @@ class FsspecFiles(FSSpecHandler):
             try:
                 return self._create_file_info(path, self.fs.info(self._full(path)))
             except FileNotFoundError as error:
-                if is_transient(error) or status_of(error.__cause__ or error) not in _MISSING:
+                status = status_of(error.__cause__ or error)
+                if is_transient(error) or status not in _MISSING:
                     raise
+                if status:
+                    self.missing[path] = status
                 return FileInfo(path, FileType.NotFound)
 
     def _full(self, path: str) -> str:

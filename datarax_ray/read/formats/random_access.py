@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest, shown
-from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
@@ -90,6 +90,11 @@ class RandomAccessReader:
         self.num_records = len(data)
         if not self.num_records:
             raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
+        if self.num_records > MAX_NUM_RECORDS:
+            raise ValueError(
+                f"{_name(data)} says that it has {self.num_records:,} elements, as what repeats without an end does; "
+                "leave its .repeat() out, and say num_epochs in the config of the source: -1 is without an end"
+            )
 
     @property
     def mean_nbytes(self) -> int:

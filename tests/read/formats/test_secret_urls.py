@@ -15,7 +15,14 @@ from datarax_ray import Pipeline, load
 from datarax_ray.feed.source import Source
 from datarax_ray.read.formats.filesystems import find_on, stamp_of
 from datarax_ray.read.retry import is_transient
-from datarax_ray.sources import CSVSource, CSVSourceConfig, ParquetSource, ParquetSourceConfig
+from datarax_ray.sources import (
+    CSVSource,
+    CSVSourceConfig,
+    ParquetSource,
+    ParquetSourceConfig,
+    WebDatasetSource,
+    WebDatasetSourceConfig,
+)
 from tests.http_files import HttpFiles
 from tests.test_loading import write
 from tests.tfrecords import write_tfrecord
@@ -87,6 +94,14 @@ def test_urls_whose_query_alone_names_the_file_are_files_of_their_own(server: Ht
     source = CSVSource(CSVSourceConfig(num_epochs=1), [f"{url}?id=1", f"{url}?id=2"])
     assert [element["x"] for element in source] == [*range(10), *range(10)]
     assert source.describe().locate(12) != source.describe().locate(2)
+
+
+def test_of_a_file_that_is_not_there_the_url_and_the_answer_are_told(server: HttpFiles) -> None:
+    url = f"{server.url}/tar/none.tar"
+    for make in (load, lambda url: WebDatasetSource(WebDatasetSourceConfig(), url)):
+        with pytest.raises(FileNotFoundError) as missing:
+            make(url)
+        assert str(missing.value) == f"{url}: no such file or directory on http; its server answered 404 Not Found"
 
 
 def test_a_password_is_in_nothing_that_is_said_and_is_given_to_the_server(server: HttpFiles) -> None:
