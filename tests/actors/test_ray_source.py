@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import io
@@ -23,7 +24,10 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
+import PIL.Image
+import PIL.ImageFile
 import pytest
 import ray
 from flax import nnx
@@ -195,6 +199,38 @@ def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog
         assert "actors named 'alone' are shared by the drivers of one Ray namespace, and this driver has one of" in (
             caplog.text
         )
+
+
+def quotient_and_pixel(element: dict[str, Any]) -> dict[str, Any]:
+    """What JAX and Pillow make of it, by their settings."""
+    import jax.numpy as jnp
+    import PIL.Image
+
+    image = PIL.Image.open(io.BytesIO(element["cut"])).convert("RGB")
+    return {"quotient": np.asarray(jnp.asarray(float(element["x"])) / 7), "pixel": np.asarray(image)[16, 16]}
+
+
+def test_actors_have_the_settings_of_jax_and_pillow_that_the_program_made(monkeypatch: Any) -> None:
+    file = io.BytesIO()
+    image = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
+    PIL.Image.fromarray(image).save(file, "JPEG")
+    data = {"x": np.arange(4), "cut": [file.getvalue()[:-200]] * 4}
+    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+
+    def told(source: Any) -> list[tuple[Any, ...]]:
+        each = source.get_batch(4).items()
+        return [(key, column.dtype, column.tolist()) for key, column in sorted(each)]
+
+    def local() -> RandomAccessSource:
+        return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[quotient_and_pixel])
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(jax.config.update, "jax_enable_x64", False)
+        for dtype in (np.float64, np.float32):  # of one name, and not shared
+            jax.config.update("jax_enable_x64", dtype == np.float64)
+            want = told(local())
+            got = told(stack.enter_context(ray_source(local(), 1, name="settings")))
+            assert (got, want[1][1]) == (want, dtype)
 
 
 def test_trainers_that_are_tasks_of_one_ray_job_share_a_namespace(files: list[Path]) -> None:

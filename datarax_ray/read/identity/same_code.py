@@ -4,7 +4,8 @@ An actor imports this package, and the users' modules that a description names, 
 they are, the actor compares before it answers for the first time; also what is imported when a function first runs.
 No code is run for that. Libraries are not compared, nor what travels by value, as the functions of a script do.
 
-What the program has set in such modules since is in the driver alone, and set there too; see module_values.
+What the program has set in such modules since is in the driver alone, and set there too (see module_values); so are
+settings of some libraries (see library_settings).
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import datarax_ray
+from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.read.identity.code import imported_names, source_digest
+from datarax_ray.read.identity.library_settings import changed_settings, library_settings, set_library_settings
 from datarax_ray.read.identity.module_values import ModuleValue, set_values
 from datarax_ray.read.identity.users_code import asked, is_users_file
 from datarax_ray.read.identity.watched import MAX_LOOKED_AT_NBYTES, Watched
@@ -40,19 +44,21 @@ class Code:
     """What a description imports. each: digest and file of this package, of the users' modules that the description
     names, and of those that these import, by name. values: what its code reads there, as the driver has it. imports:
     what unpickling it imports, in turn. watched: data that travels with it, to say what was set since, and that of the
-    script in what two programs differ.
+    script in what two programs differ. settings: of libraries, where they are not the defaults.
     """
 
     each: dict[str, tuple[str, str]]
     values: tuple[ModuleValue, ...] = ()
     imports: tuple[str, ...] = ()
     watched: Watched = field(default_factory=Watched)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def digests(self) -> dict[str, str]:
         """What tells it from other code, wherever it lies."""
         values = {f"{value.module}:{value.name}": value.digest for value in self.values if not value.is_temporary}
-        return {name: found for name, (found, _) in self.each.items()} | values
+        settings = {name: digest(shown(value)) for name, value in self.settings.items()}
+        return {name: found for name, (found, _) in self.each.items()} | values | settings
 
     @property
     def read(self) -> dict[str, str]:
@@ -64,7 +70,8 @@ class Code:
     def looks(self) -> dict[str, str]:
         """What is read, for people, by these names."""
         script = {".".join(place): value.look for place, value in self.watched.script.items()}
-        return {f"{value.module}.{value.name}": value.look for value in self.values if value.digest} | script
+        settings = {name: shown(value) for name, value in self.settings.items()}
+        return {f"{value.module}.{value.name}": value.look for value in self.values if value.digest} | script | settings
 
     @property
     def nbytes(self) -> int:
@@ -72,11 +79,12 @@ class Code:
         return sum(len(value.pickled) for value in self.values)
 
     def check(self, host: str) -> None:
-        """Give the modules here the values that they have in the driver.
+        """Give the modules and libraries here the values that they have in the driver.
 
         Raises: OtherCodeError where a module here, on this host, is another one than in the driver, or a value stays
         another.
         """
+        set_library_settings(self.settings)  # before users' modules are imported, and JAX by these
         for name, (wanted, there) in self.each.items():
             here = _find(name)  # what is not here is told of when it is imported, or travels by value
             if here is not None and (found := here.digest) != wanted:
@@ -95,15 +103,16 @@ class Code:
 
     def check_unchanged(self, told: set[str]) -> None:
         """Raise ValueError where this process has set something anew since this was made. What changed inside a table
-        or object is told alone, as it may be a cache, unless it is among `told`; and nothing of a large one, at which
-        looking takes long.
+        or object is told alone, as it may be a cache, and so is a library's setting, which no transform may use; unless
+        it is among `told`. Of a large value, at which looking takes long, nothing is.
         """
         changed = [
             (f"{value.module}.{value.name}", value.look, value.look_here, value.may_be_cache)
             for value in self.values
             if value.digest and value.nbytes <= MAX_LOOKED_AT_NBYTES and not value.is_here
         ]
-        for name, look, look_here, may_be_cache in [*changed, *self.watched.changed()]:
+        settings = [(*found, True) for found in changed_settings(self.settings)]
+        for name, look, look_here, may_be_cache in [*changed, *self.watched.changed(), *settings]:
             said = (
                 f"{name} was {look} when the RaySource was made, and its actors have "
                 f"that; it is {look_here} now, with which one process would give other data. Set it before "
@@ -156,7 +165,7 @@ def code_of(
             found[name] = module
             waiting += imported_names(module.text, module.package)
     each = {name: (module.digest, module.file) for name, module in found.items()}
-    return Code(each, values, imports, watched or Watched())
+    return Code(each, values, imports, watched or Watched(), library_settings())
 
 
 def _find(name: str) -> _Module | None:
