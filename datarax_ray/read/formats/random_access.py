@@ -93,7 +93,8 @@ class RandomAccessReader:
         if self.num_records > MAX_NUM_RECORDS:
             raise ValueError(
                 f"{_name(data)} says that it has {self.num_records:,} elements, as what repeats without an end does; "
-                "leave its .repeat() out, and say num_epochs in the config of the source: -1 is without an end"
+                "leave its .repeat() out, and .shuffle() before it, and say num_epochs (-1 is without an end) and "
+                "shuffle in the config of the source"
             )
 
     @property
