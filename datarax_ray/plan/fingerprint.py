@@ -36,6 +36,11 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
             f"Restore the old value, make the {one} anew, or leave its cache out by a method fingerprint() -> str that "
             f"says what decides the {made}; or {allow} meant.",
         ),
+        f"{one}s.deep": (
+            f"something that lies deep in what the {one}s hold is another (an object in an object in a list, say), and "
+            f"{differ}",
+            f"Restore the old value, or {allow} meant or decides nothing.",
+        ),
         f"{one}s.used": used,
         f"{one}s.settings": used,
         f"{one}s.bound": used,
@@ -97,7 +102,7 @@ _CONSEQUENCES = {
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
-_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "each"}
+_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "each", "deep"}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 

@@ -23,6 +23,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.decode import DecodeRaw, PadTo
 from datarax_ray.read.identity.code import code_fingerprint, value_digest
 from datarax_ray.read.identity.sampled_rows import hash_array
@@ -362,6 +363,57 @@ def test_code_of_any_site_packages_is_a_librarys_and_what_has_no_end_is_refused_
         pytest.raises(ValueError, match=r"what A0 read and hold leads on without end.*fingerprint\(\) -> str"),
     ):
         fingerprint(importlib.import_module("without_end_m").A0())
+
+
+class Chain:
+    def __init__(self, *parts, **named):
+        self.parts = parts
+        self.__dict__.update(named)
+
+    def map(self, element):
+        return element
+
+
+def composed(*parts):
+    return lambda element: [each(element) for each in parts]
+
+
+def in_itself(by):
+    found = [{"by": [by]}]
+    found.append({"again": [[[[found]]]]})
+    return Chain(found)
+
+
+DEEP = [
+    lambda by: Chain([Chain([Chain([Chain((0, by))])])]),
+    lambda by: composed(composed(composed(lambda element: element * by))),
+    lambda by: functools.partial(map, [functools.partial(map, [functools.partial(map, [[by]])])]),
+    lambda by: Chain(cfg=Chain(data=Chain(train=Chain(aug=Chain(color=Chain(by=by, names={"a", "b", "c", (by,)})))))),
+    lambda by: functools.reduce(lambda inner, letter: {letter: inner}, "a long word in a trie", by),
+    lambda by: Chain([[[[[[in_itself(by)]]]]]]),
+    lambda by: Chain([[[[[[[np.arange(by)]]]]]]]),
+]
+
+
+@pytest.mark.parametrize("make", DEEP)
+def test_what_lies_deep_in_a_transform_counts_and_older_states_do_not_say_it(make):
+    first, again, other = (code_fingerprint([make(by)]) for by in (2, 2, 3))
+    assert first == again != other
+    saved, older = {"transforms": first}, {"transforms": {name: first[name] for name in first if name != "deep"}}
+    with pytest.raises(DriftError, match="lies deep|made differently"):
+        check_drift(saved, {"transforms": other})
+    check_drift(older, {"transforms": first})
+
+
+def test_what_lies_deep_is_told_alike_in_every_process():
+    script = "from tests.read.test_code import *; print([code_fingerprint([make(2)]) for make in DEEP])"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, text=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert found == {f"{[code_fingerprint([make(2)]) for make in DEEP]}\n"}
 
 
 def test_cycles_end():

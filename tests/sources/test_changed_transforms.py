@@ -171,7 +171,7 @@ class Configured:
         return index
 
     def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        return {"id": self.remember(element["id"]) * self.scale}
+        return {"id": self.remember(element["id"]) * self.scale + self.shift}
 
 
 class Handed:
@@ -266,6 +266,25 @@ def test_what_a_library_may_call_or_read_is_told_alone(caplog: pytest.LogCapture
     stream.get_batch(4)
     (said,) = [each for each in caplog.messages if "when the source was made" in each]
     assert said.startswith("size of a Handed was 0")
+
+
+class Trainer:
+    """The program itself, of which one method is a transform."""
+
+    def __init__(self) -> None:
+        self.by, self.best = 2, None
+
+    def preprocess(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"id": element["id"] * self.by}
+
+
+def test_what_is_set_where_an_object_is_made_alone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = Trainer()
+    stream = source(trainer.preprocess)
+    trainer.best = 0.5
+    stream.get_batch(4)
+    (said,) = [each for each in caplog.messages if "when the source was made" in each]
+    assert said.startswith("best of a Trainer was None")  # a library may read it
 
 
 def test_what_no_code_reads_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:

@@ -51,7 +51,8 @@ _MAX_NAME = 80  # bytes, as JSON
 MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
 _MAX_USED = 8  # likewise, with the others in one digest
 _MAX_USED_NAME = 40
-_MAX_DEPTH = 6  # attributes of attributes: deep enough for configs, and an end for cycles
+_MAX_DEPTH = 6  # attributes of attributes: what lies deeper is told beside these, as earlier releases did not tell it
+_MAX_BELOW = 64  # further levels, and an end for what holds itself through ever new objects
 
 
 def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
@@ -62,7 +63,8 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
     object. "settings", "bound": so for what Used says, "places" for the paths and times among the settings, of which a
-    warning tells. "each": so for the transforms, where there are several.
+    warning tells. "each": so for the transforms, where there are several. "deep": a digest of what lies deeper in them
+    than the digest goes.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -92,6 +94,7 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
             "places": _few(telling.places),
             "bound": _few(telling.bound),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
+            "deep": telling.deep,
         }
         return found | {name: value for name, value in more.items() if value}
 
@@ -132,15 +135,19 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
             held = {name: each for name, each in held.items() if not isinstance(each, io.IOBase)}  # file=sys.stderr
             # of functions that it holds the text alone, too: what these read is told by itself
             of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
-            said = _source(found)
-            told = [said, around, _Telling().value(of_held, 0)]
+            told = [_source(found), around, _told(of_held)]
         elif (config := config_of(value)) is not None:
-            told = [type(value).__qualname__, _Telling().value(config, 0)]
+            told = [type(value).__qualname__, _told(config)]
         elif shortened(value) is not value:
             told = [type(value).__qualname__, _in_full(value)]
         else:
-            told = _Telling().value(lasting(value, None), 0)
+            told = _told(lasting(value, None))
     return digest(_anywhere(told, module)), digest(told)
+
+
+def _told(value: Any) -> Any:
+    telling = _Telling()
+    return [telling.value(value, 0), telling.deep]
 
 
 def _in_full(table: Any) -> str:
@@ -238,6 +245,16 @@ class _Telling:
         self._seen: set[types.CodeType] = set()
         self._classes: dict[type, Any] = {}  # a list may hold thousands of one
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
+        self._below: _Below | None = None
+        self._deep: list[str] = []
+
+    @property
+    def deep(self) -> str:
+        """A digest of what lies deeper than `value` goes, and of what that uses; "" for nothing."""
+        if self._below is None:
+            return ""
+        below = self._below
+        return digest([self._deep, below.around, below.used, below.settings, below.bound])
 
     def value(self, value: Any, depth: int) -> Any:
         """A plain value that stands for this one."""
@@ -246,6 +263,8 @@ class _Telling:
         if isinstance(value, float | complex | bytes | np.dtype | slice | range):
             return said(value)
         if depth > _MAX_DEPTH:
+            self._below = self._below or _Below(self._as_told)
+            self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
             return os.fspath(value)
@@ -349,6 +368,27 @@ class _Telling:
                 self._seen.add(wrapper.__code__)
                 self.around.append([_source(wrapper), self._reached(wrapper)])
                 self._look_around(wrapper)
+
+
+class _Below(_Telling):
+    """Tells each part of a value by a digest, and each object once: to any depth, and where it holds itself."""
+
+    def __init__(self, as_told: Callable[[Any], Any]) -> None:
+        super().__init__(as_told)
+        self._found: dict[int, tuple[Any, str]] = {}  # held, so that no other object gets the address
+        self._level = 0
+
+    def value(self, value: Any, depth: int) -> Any:
+        if depth == 0 or value is None or isinstance(value, bool | int | float | str):
+            return super().value(value, 0)
+        if id(value) not in self._found:
+            if self._level > _MAX_BELOW:
+                return "deeper"
+            self._found[id(value)] = value, "itself"
+            self._level += 1
+            self._found[id(value)] = value, digest(super().value(value, 0))
+            self._level -= 1
+        return self._found[id(value)][1]
 
 
 def _places_in(name: str, value: Any) -> dict[str, Any]:

@@ -55,11 +55,13 @@ class OwnWrites:
                     if name in METHODS or name in theirs or name[:2] == "__" == name[-2:]:
                         waiting.append(method)
                     else:
-                        named.setdefault(name, []).append(method)
+                        is_setter = isinstance(part := vars(base)[name], property) and method is not part.fget
+                        named.setdefault(f"{name}=" if is_setter else name, []).append(method)
 
         running = _followed(waiting, named)
         ran = {function.__code__ for function in running if function.__name__ not in vars(object)}
-        read = {name for function in running if is_users(function) for name in _names(function.__code__)[0]}
+        reading = (each for each in running if is_users(each) and each.__name__ not in _MADE)
+        read = {name for function in reading for name in _names(function.__code__)[0]}
         found = cls(_stored(running), is_sure=not any(map(_hides_stores, running)))
         found.read = read if read.isdisjoint(_CALLS | _UNSEEN) else None
         for kind in kinds:
@@ -70,7 +72,9 @@ class OwnWrites:
 
 
 def _followed(waiting: list[Any], named: dict[str, list[Any]]) -> list[types.FunctionType]:
-    """Functions, what is inside them, and users' that these hold, load, or name among `named`."""
+    """Functions, what is inside them, and users' that these hold, load, or name among `named`: "x" is read, "x=" of a
+    property set.
+    """
     found: dict[types.CodeType, types.FunctionType] = {}
     named, waiting = dict(named), [*waiting]
     while waiting and len(found) < _MAX_FUNCTIONS:
@@ -83,7 +87,10 @@ def _followed(waiting: list[Any], named: dict[str, list[Any]]) -> list[types.Fun
         names = _names(function.__code__)[0]
         held += [function.__globals__.get(name) for name in names]
         waiting += [each for each in held if isinstance(each, types.FunctionType) and is_users(each)]
-        for name in [*named] if names & _CALLS and is_users(function) else names & named.keys():
+        wanted = names | {f"{name}=" for name in _names(function.__code__)[1]}
+        if names & _CALLS and is_users(function):
+            wanted |= {name for name in named if name[-1:] != "="}
+        for name in wanted & named.keys():
             waiting += named.pop(name)
     return [*found.values()]
 
