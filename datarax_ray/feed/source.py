@@ -22,7 +22,7 @@ from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
 from datarax_ray.read.identity.watched import Watched
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
-from datarax_ray.read.stream import Stream, transforms_of
+from datarax_ray.read.stream import Stream, transforms_told
 
 logger = logging.getLogger("datarax_ray")
 
@@ -46,7 +46,7 @@ class Source(Uncopied):
         self.skip_options = skip_options
         self._pool = pool or LocalPool(description)
         # of a pool's transforms the pool knows, which has them as they were
-        self._watched = Watched() if pool else Watched.of(transforms_of(description))
+        self._watched = Watched() if pool else Watched.of(transforms_told(description))
         self._is_unread = True
         self._consumer = Consumer(skip_options)
 

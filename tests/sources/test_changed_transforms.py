@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import functools
 import types
 from collections.abc import Callable
@@ -293,6 +294,51 @@ def test_what_no_code_reads_is_nobodys(caplog: pytest.LogCaptureFixture) -> None
     args.out = "runs/7"
     stream.get_batch(4)
     assert not [each for each in caplog.messages if "when the source was made" in each]
+
+
+class Hooked:
+    """Whose elements are made by what it holds; and it counts them."""
+
+    def __init__(self) -> None:
+        self.hooks, self.hook, self.count, self.kinds = [Frozen(2)], None, 0, collections.deque([2])
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        self.count = self.count + 1
+        by = self.hooks[-1].scale * self.kinds[0] * getattr(self, "by", 1)
+        return {"id": (self.hook or int)(element["id"]) * by}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda each: each.hooks.__setitem__(0, Frozen(3)), "hooks"),
+        (lambda each: each.hooks.append(Frozen(3)), "hooks"),
+        (lambda each: setattr(each, "hook", abs), "hook"),
+        (lambda each: setattr(each, "by", 3), "by"),
+        (lambda each: each.kinds.append(3), "kinds"),
+    ],
+)
+def test_whatever_else_is_set_anew_is_told(
+    change: Callable[[Any], None], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooked = Hooked()
+    stream = source(hooked)
+    hooked.map({"id": 1})  # it counts, as it would by itself
+    change(hooked)
+    stream.get_batch(4)
+    assert [each.split(" is ")[0] for each in caplog.messages if "when the source was made" in each] == [
+        f"Hooked.{name}"
+    ]
+
+
+def test_what_another_stream_may_have_changed_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Train and evaluation share a transform: what it holds of a library's may fill a cache."""
+    hooked = Hooked()
+    streams = [source(hooked), source(hooked)]
+    streams[0].get_batch(4)
+    hooked.kinds.append(1)
+    streams[1].get_batch(4)
+    assert "when the source was made" not in caplog.text
 
 
 def replaced(each: Any) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import itertools
 import logging
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.held_values import HeldValue, held_values, is_owner
 from datarax_ray.read.identity.module_values import (
     CodeValue,
@@ -33,32 +34,44 @@ logger = logging.getLogger("datarax_ray")
 MAX_LOOKED_AT_NBYTES = 2**20  # by each stream that begins: some 10 ms
 _MAX_OWNERS = 500
 _MAX_ITEMS, _MAX_DEPTH, _MAX_TEXT = 100, 2, 2**16  # of a table, of tables in tables, and letters
+_LATER = "Set it before the source is made, or make another one after every change"
+_begun = [0]  # streams of this process, whose transforms may fill what they hold
 
 
 @dataclass(frozen=True)
 class Watched:
     """Data and code of modules, by module and name, and data of objects and functions, as it was.
 
-    is_sure: whether the code writes to none of it in a way that cannot be seen.
+    is_sure: whether the code writes to none of it in a way that cannot be seen. told: transforms of each stream, and
+    how they were told; own: the names that their code writes to. number: of streams that had begun.
     """
 
     script: dict[tuple[str, str], DataValue] = field(default_factory=dict)
     code: dict[tuple[str, str], CodeValue] = field(default_factory=dict)
     held: tuple[HeldValue, ...] = ()
     is_sure: bool = True
+    told: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = ()
+    own: frozenset[str] = frozenset()
+    number: int = 0
 
     @classmethod
-    def of(cls, transforms: Iterable[Any]) -> Watched:
-        """What these hold and read in users' modules, where it is small, but for what their code writes to, and for
-        objects that say themselves what decides their elements.
+    def of(cls, told: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Watched:
+        """What transforms hold and read in users' modules, where it is small, but for what their code writes to, and
+        for objects that say themselves what decides their elements. told: of each stream its transforms, and their
+        code_fingerprint; {} where it is not to be taken again.
         """
+        told = tuple(told)
+        transforms = [transform for each, _ in told for transform in each]
         owners = [*itertools.islice(_owners(transforms), _MAX_OWNERS)]
         code = dict.fromkeys(each if isinstance(each, types.FunctionType) else type(each) for each in owners)
         own = OwnWrites.of(owners)
 
         places = [place for place in script_places(code) if place[1].rpartition(".")[2] not in own.names]
         script = script_values(place for place in places if _is_small(held_in(*place)))
-        return cls(script, script_code(places), held_values(owners, own, _is_small), own.is_sure)
+        held = held_values(owners, own, _is_small)
+        names = frozenset(own.names | own.perhaps)
+        told = tuple((each, was) for each, was in told if was and all(map(_is_all_of_it, each)))
+        return cls(script, script_code(places), held, own.is_sure, told, names, _begun[0])
 
     def changed(self) -> Iterator[tuple[str, str, str, bool]]:
         """The name of each value that is another now, how it looked, how it does, and whether the code may have done
@@ -76,15 +89,48 @@ class Watched:
                 yield held.label, *looks, held.may_be_scratch
 
     def check(self) -> None:
-        """Raise ValueError where the program has set anything anew; what the code may have changed is warned of."""
+        """Raise ValueError where the program has set anything anew; what the code may have changed is warned of, and
+        whatever else is told otherwise now, unless another stream has begun, whose transforms may share what they hold.
+        """
+        is_alone, is_told = _begun[0] == self.number, False
+        _begun[0] += 1
         for name, look, look_here, may_be_own in self.changed():
             said = (
                 f"{name} was {look} when the source was made, and its state says so; it is {look_here} now, which "
-                "gives data of no state. Set it before the source is made, or make another one after every change"
+                f"gives data of no state. {_LATER}"
             )
             if self.is_sure and not may_be_own:
                 raise ValueError(said)
             logger.warning(said)
+            is_told = True
+        for transforms, told in self.told if is_alone and not is_told else ():
+            for name in _told_otherwise(told, code_fingerprint(transforms), self.own):
+                logger.warning(
+                    "%s is not what it was when the source was made, and its state says what it was: unless this is a "
+                    "cache, what is read now is data of no state. %s", name, _LATER
+                )  # fmt: skip
+
+
+def _is_all_of_it(transform: Any) -> bool:
+    """Whether it holds no more than it needs, so that it may be told again: no program that it is a method of."""
+    is_function = isinstance(transform, types.FunctionType)
+    return transform.__closure__ is None if is_function else is_users(type(transform))
+
+
+def _told_otherwise(then: Mapping[str, Any], now: Mapping[str, Any], own: Iterable[str]) -> list[str]:
+    """What is another now, by name, but for what code writes to itself.
+
+    >>> then = {"digest": "1", "held": {"0 Crop.size": "1", "0 Crop.count": "3"}}
+    >>> _told_otherwise(then, {"digest": "2", "held": {"0 Crop.size": "2", "0 Crop.count": "4"}}, ["count"])
+    ['Crop.size']
+    >>> _told_otherwise({"digest": "1", "names": ["crop"]}, {"digest": "2", "names": ["crop"]}, [])
+    ['something that crop holds']
+    """
+    parts = [(then.get(part, {}), now.get(part, {})) for part in ("held", "used", "settings", "bound")]
+    names = {name for old, new in parts for name in {**old, **new} if old.get(name) != new.get(name)}
+    if not names and any(then.get(part) != now.get(part) for part in ("digest", "wrappers", "deep")):
+        return [f"something that {', '.join(now['names'])} holds"]
+    return sorted(name.partition(" ")[2] or name for name in names if name.rpartition(".")[2] not in own)
 
 
 def _is_small(value: Any, depth: int = 0) -> bool:
