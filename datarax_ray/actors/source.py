@@ -153,6 +153,7 @@ class RaySource(NamedArguments, Source, Closing):
                 name,
                 namespace,
             )
+        self.source = source  # that it reads
         self._chunk_size = chunk_size
         self._stall_after_s = stall_after_s
         self._is_named, self._lingers = name is not None, linger_s is not None

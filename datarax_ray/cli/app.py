@@ -158,7 +158,9 @@ def bench(
         list[str],
         typer.Argument(
             metavar="PATHS",
-            help="As `load` takes them: files, globs (quoted), directories or URLs of one format, or imagefolder:DIR.",
+            help="As `load` takes them: files, globs (quoted), directories or URLs of one format, or imagefolder:DIR; "
+            "or train.py:make_pipeline or package.module:make_pipeline, of a source or Pipeline, or a function that "
+            "returns one.",
             show_default=False,
         ),
     ],
@@ -178,12 +180,17 @@ def bench(
 
     Raw is in file order, records as they are stored, dropped. All ways but the last read in this process; what memory
     holds of the files is read from there, so a first pass over more than that is slower. Ends in this process's memory,
-    without a device.
+    without a device. Elements that are not alike (images of many sizes) are not stacked, which is said.
+
+    Of train.py:NAME the transforms are measured as well, and what takes the longest is named. Where it is shuffled, it
+    is so in its own way. Stages of a Pipeline are not run. What the file runs belongs under
+    `if __name__ == "__main__":`.
 
     \b
     Examples:
       datarax-ray bench 'data/*.array_record' --decoder image --target 5000
       datarax-ray bench data/train.parquet --num-actors 4 --json
+      datarax-ray bench train.py:make_pipeline
     """
     from datarax_ray.cli.decoder_option import parse_decoder
 

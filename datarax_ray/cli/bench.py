@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import math
 import time
@@ -15,16 +16,21 @@ from rich.console import Console
 from rich.table import Table
 
 from datarax_ray import RaySource, load
+from datarax_ray.cli.target import names_a_pipeline, source_of
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read.elements.columns import nbytes
+from datarax_ray.read.elements.columns import leaves, nbytes
+from datarax_ray.read.elements.transforms import Unstacked
+from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.streams.indexed import IndexedStream
 
 RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled", "blocks shuffled"
 # Below this gain an order that mixes less is not worth it.
 _WORTH = 1.5
+# What `load` reads by name.
+_KINDS = "hf", "imagefolder"
 # Of the files' sources, those whose shuffle is of single records unless they are told otherwise.
 _BLOCKS: dict[str, Any] = {"ArrayRecordSourceModule": "auto", "WebDatasetSource": 256}
 
@@ -49,7 +55,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure. seconds: for each way. num_actors: 0 for none. target: records/s of a trainer, or None."""
+    """What to measure. paths: of data, or FILE.py:NAME of a source or Pipeline. seconds: for each way. num_actors: 0
+    for none. target: records/s of a trainer, or None.
+    """
 
     paths: tuple[str, ...]
     seconds: float
@@ -62,30 +70,23 @@ class Request:
 def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
     """Measure each way, and print them all with advice.
 
-    Raises: what load raises; ValueError for a stream, which has no other order than its own.
+    Raises: what load or the user's file raises; ValueError for a stream or mixture, whose order is its own.
     """
-    paths, num_actors = list(request.paths), request.num_actors
-    plain = load(paths if len(paths) > 1 else paths[0], num_epochs=-1, transforms=request.transforms)
-    with contextlib.closing(plain):
-        stream = plain.describe()
-        if not isinstance(stream, IndexedStream):
-            raise ValueError(f"{plain!r} is a stream, which is read forwards; bench compares orders of files")
-        shuffled = plain.copy(config=replace(plain.config, shuffle=True, **_other_name(plain.config)))
-        ways: dict[str, Any] = {RAW: Source(replace(stream, transforms=())), IN_ORDER: plain, SHUFFLED: shuffled}
-        if type(plain).__name__ in _BLOCKS and getattr(stream.reader, "group_size", 2) > 1:
-            size = _BLOCKS[type(plain).__name__]
-            ways[IN_BLOCKS] = shuffled.copy(config=replace(shuffled.config, shuffle_block_size=size))
-        err.print(f"{len(ways) + bool(num_actors)} ways to read, {request.seconds:g} s each")
-        measured_of(RAW, ways[RAW], request)  # what memory holds of the files it holds for all of them
-        found = [measured_of(name, source, request) for name, source in ways.items()]
-        if num_actors:
-            err.print("connecting to Ray ...")
-            best = ways[max(found[2:], key=lambda way: way.records_per_s).name]
-            with contextlib.closing(RaySource(best, num_actors=num_actors)) as source:
-                name = f"{num_actors} {'actor' if num_actors == 1 else 'actors'}"
-                found.append(measured_of(name, source, request, num_actors))
-        mean_nbytes = stream.reader.mean_nbytes
-    said = [*advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
+    notes: list[str] = []
+    with contextlib.ExitStack() as opened:
+        source = _source(request.paths, request.transforms, opened)
+        ways = _ways(source, opened)
+        err.print(f"{len(ways) + bool(request.num_actors)} ways to read, {request.seconds:g} s each")
+        try:
+            found = _measured(ways, request, err, notes)
+        except ValueError as error:
+            if isinstance(error, RecordError) or (fill := _zeros(source.config, ways[RAW])) is None:
+                raise
+            notes.append(f"measured with 0 in place of nulls: {error}")
+            source = source.copy(config=replace(source.config, fill_nulls=fill))
+            found = _measured(_ways(source, opened), request, err, notes)
+        mean_nbytes = ways[RAW].reader.mean_nbytes
+    said = [*notes, *advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
     if as_json:
         ways_found = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
         out.print_json(json.dumps({"mean_nbytes": mean_nbytes, "ways": ways_found, "advice": said}))
@@ -102,13 +103,102 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         out.print(line, soft_wrap=True)
 
 
-def _other_name(config: Any) -> dict[str, Any]:
-    """datarax's name of shuffle, which says the same."""
-    return {"shuffle_files": True} if hasattr(config, "shuffle_files") else {}
+def _source(paths: tuple[str, ...], transforms: tuple[Any, ...], opened: contextlib.ExitStack) -> Any:
+    """What reads the data, or the one that is named; opened closes it."""
+    if len(paths) > 1 or not _is_named(paths[0]):
+        return opened.enter_context(
+            contextlib.closing(load(list(paths) if len(paths) > 1 else paths[0], transforms=transforms))
+        )
+    if transforms:
+        raise ValueError(f"{paths[0]} has transforms of its own; leave out --decoder")
+    named = source_of(paths[0])
+    opened.enter_context(contextlib.closing(named))
+    return getattr(named, "source", named)  # that a RaySource reads
 
 
-def measured_of(name: str, source: Any, request: Request, num_actors: int = 0) -> Measured:
+def _is_named(text: str) -> bool:
+    """Whether it names a source in a file or module of Python's, and no data (imagefolder:DIR)."""
+    where = text.rpartition(":")[0]
+    first = where.partition(".")[0]
+    is_module = where not in _KINDS and first.isidentifier() and importlib.util.find_spec(first) is not None
+    return names_a_pipeline(text) and (where.endswith(".py") or is_module)
+
+
+def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]:
+    """The same data without end, by each way to read it. A source that is shuffled already is so in its own way."""
+    stream = source.describe()
+    if not isinstance(stream, IndexedStream) or not hasattr(source, "copy"):
+        raise ValueError(
+            f"{source!r} has no other order than its own, as a stream or mixture; bench compares orders of files"
+        )
+
+    def changed(config: Any, **order: Any) -> IndexedStream:
+        if hasattr(config, "shuffle_files"):  # datarax's name, which says the same
+            order["shuffle_files"] = order["shuffle"]
+        copied = source.copy(config=replace(config, num_epochs=-1, **order))
+        described: IndexedStream = opened.enter_context(contextlib.closing(copied)).describe()
+        return described
+
+    config = source.config
+    sizes = {name: None for name in ("shuffle_block_size", "shuffle_window") if hasattr(config, name)}
+    plain = changed(config, shuffle=False, **sizes)
+    ways = {RAW: replace(plain, transforms=()), IN_ORDER: plain, SHUFFLED: changed(config, shuffle=True)}
+    size = _BLOCKS.get(type(source).__name__)
+    if size and getattr(config, "shuffle_block_size", None) is None and getattr(stream.reader, "group_size", 2) > 1:
+        ways[IN_BLOCKS] = changed(config, shuffle=True, shuffle_block_size=size)
+    return ways
+
+
+def _measured(ways: Mapping[str, IndexedStream], request: Request, err: Console, notes: list[str]) -> list[Measured]:
+    """Each way. notes: gets why elements are not stacked, where they do not stack."""
+    is_stacked = True
+
+    def one(name: str, stream: IndexedStream, num_actors: int = 0) -> Measured:
+        nonlocal is_stacked
+        unlike: ValueError | None = None
+        if is_stacked or name == RAW:
+            try:
+                return measured_of(name, stream, request, num_actors)
+            except (RecordError, UnlikeError) as error:
+                unlike = error
+        found = measured_of(name, replace(stream, transforms=(*stream.transforms, Unstacked())), request, num_actors)
+        if unlike is not None and name != RAW:
+            is_stacked = False
+            notes.append(f"measured without stacking elements as batches, for which they are not alike: {unlike}")
+        return found
+
+    one(RAW, ways[RAW])  # what memory holds of the files it holds for all of them
+    found = [one(name, stream) for name, stream in ways.items()]
+    if request.num_actors:
+        err.print("connecting to Ray ...")
+        best = max(found[2:], key=lambda way: way.records_per_s).name
+        name = f"{request.num_actors} {'actor' if request.num_actors == 1 else 'actors'}"
+        found.append(one(name, ways[best], request.num_actors))
+    return found
+
+
+def _zeros(config: Any, raw: IndexedStream) -> dict[str, Any] | None:
+    """0 for each field that is a number, where the config takes that for nulls and has nothing; None where not."""
+    if getattr(config, "fill_nulls", ()) is not None:
+        return None
+    found = leaves(Source(raw).element_spec())
+    return {
+        ".".join(path): each.dtype.type(0).item()
+        for path, each in found
+        if each.dtype.kind in "biuf" and not each.shape
+    }
+
+
+def measured_of(name: str, stream: IndexedStream, request: Request, num_actors: int = 0) -> Measured:
     """Read for so long behind the first batch, and one batch at least."""
+    source: Any = Source(stream)
+    with contextlib.ExitStack() as opened:
+        if num_actors:
+            source = opened.enter_context(contextlib.closing(RaySource(source, num_actors=num_actors)))
+        return _rate(name, source, request, num_actors)
+
+
+def _rate(name: str, source: Any, request: Request, num_actors: int) -> Measured:
     timings = Timings()
     batches: Iterator[HostBatch] = source.batches(0, StreamOptions(request.batch_size, timings=timings))
     num_records = 0
@@ -122,7 +212,7 @@ def measured_of(name: str, source: Any, request: Request, num_actors: int = 0) -
         elapsed = time.perf_counter() - began
     reading = timings.stats(num_actors).reading
     total = sum(reading.values()) or 1.0
-    spent = {what: took / total for what, took in reading.items()}
+    spent = {what.removesuffix(", Unstacked"): took / total for what, took in reading.items()}
     return Measured(name, num_records, elapsed, spent, num_actors, nbytes(first.columns) / first.num_rows)
 
 

@@ -7,18 +7,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
 from datarax_ray.cli.bench import IN_BLOCKS, IN_ORDER, RAW, SHUFFLED, Measured, Request, advice, run
+from datarax_ray.read.errors import RecordError
 from tests.data import decode, record, write_file
 from tests.tables import write_tables
 from tests.tars import write_tar
 
 
-def told(*paths: Any, as_json: bool = True, **options: Any) -> Any:
+def told(*paths: Any, as_json: bool = True, batch_size: int = 4, **options: Any) -> Any:
     out, err = (Console(file=io.StringIO(), width=200) for _ in range(2))
-    run(Request(tuple(map(str, paths)), seconds=0.01, batch_size=4, **options), as_json, out, err)
+    run(Request(tuple(map(str, paths)), seconds=0.01, batch_size=batch_size, **options), as_json, out, err)
     text: str = out.file.getvalue()  # type: ignore[attr-defined]
     return json.loads(text) if as_json else text
 
@@ -49,6 +52,85 @@ def test_other_formats_are_measured_too(tmp_path: Path) -> None:
     assert "shuffled" in text
     assert "1,000,000,000 records/s take about" in text
     assert "--need 1e+09\n" in text
+
+
+TRAIN = """
+import numpy as np
+from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
+
+
+class Crop:
+    def map(self, element):
+        return {"image": element["image"][:2]}
+
+
+def source(**options):
+    images = [{"image": np.zeros(2 + index % 5)} for index in range(50)]
+    return RandomAccessSource(RandomAccessSourceConfig(**options), images, transforms=[Crop()])
+
+
+def make_pipeline():
+    return Pipeline(source=source(shuffle=True, num_epochs=1), batch_size=8)
+
+
+def make_actors():
+    return RaySource(source(), num_actors=1)
+"""
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def test_a_pipeline_of_ones_own_is_measured_with_its_transforms(train: Path) -> None:
+    found = told(f"{train}:make_pipeline")
+    assert [way["name"] for way in found["ways"]] == [RAW, IN_ORDER, SHUFFLED]
+    assert ["Crop" in way["spent"] for way in found["ways"]] == [False, True, True]
+    assert [way["record_nbytes"] for way in found["ways"][1:]] == [
+        16,
+        16,
+    ]  # though they do not stack as they are stored
+    assert not [line for line in found["advice"] if "without stacking" in line]
+    with pytest.raises(ValueError, match="has transforms of its own; leave out --decoder"):
+        told(f"{train}:make_pipeline", transforms=(decode,))
+    with pytest.raises(ValueError, match="has no make; it has"):
+        told(f"{train}:make")
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_what_actors_read_is_measured_in_this_process_too(train: Path) -> None:
+    found = told(f"{train}:make_actors", num_actors=1)
+    assert [(way["name"], way["num_actors"]) for way in found["ways"]][2:] == [(SHUFFLED, 0), ("1 actor", 1)]
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_elements_that_are_not_alike_are_read_and_decoded_and_not_stacked(tmp_path: Path) -> None:
+    rows = [{"x": None if index % 2 else 1.5, "y": [0] * 10} for index in range(20)]
+    files = [(f"{index}.json", json.dumps(row).encode()) for index, row in enumerate(rows)]
+    found = told(write_tar(tmp_path / "a.tar", files), num_actors=1)
+    assert len(found["ways"]) == 5
+    assert all(way["num_records"] > 0 and way["record_nbytes"] > 80 for way in found["ways"][1:])
+    assert "measured without stacking elements" in found["advice"][0]
+    assert "field 'json.x' is float64 in one element, NoneType in another" in found["advice"][0]
+
+
+def test_a_record_that_is_broken_is_an_error_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(b"")
+    tar = write_tar(tmp_path / "a.tar", [("0.json", b"{}"), ("1.json", b"{")])
+    with pytest.raises(RecordError, match="1.json"):
+        told(tar)
+
+
+def test_a_null_that_comes_late_is_measured_as_0(tmp_path: Path) -> None:
+    table = pa.table({"x": [*range(300), None], "name": ["a"] * 301, "y": [1.0] * 301})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
+    found = told(tmp_path / "a.parquet", batch_size=301)
+    assert found["advice"][0].startswith("measured with 0 in place of nulls: ")
+    assert "field 'x' (int64) has 1 nulls in 1 rows" in found["advice"][0]
+    assert all(way["num_records"] > 0 for way in found["ways"])
 
 
 def of(rate: float, name: str, num_actors: int = 0, **spent: float) -> Measured:

@@ -134,6 +134,13 @@ def _name(transform: Any) -> str:
     return getattr(transform, "__qualname__", None) or type(transform).__qualname__
 
 
+class Unstacked:
+    """Makes each element one field that stays on the host, whatever is in it, so that elements need not be alike."""
+
+    def map(self, element: Any) -> dict[str, Any]:
+        return {"element": [element]}
+
+
 @dataclass(frozen=True)
 class Call:
     """What is done to each element. call: (element, position, ordinal) -> what it becomes; where kind is "filter",
