@@ -1,5 +1,6 @@
 """What is taken for a data source, and what only looks like one."""
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,7 @@ def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here() 
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data.filter(bool)[:3])
     with pytest.raises(RecordError, match=r"first transform, an object .* return element is not None"):
         source.get_batch(3)
+    called = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data.filter(bool)[:3], transforms=[abs])
+    with pytest.raises(RecordError) as raised:
+        called.get_batch(3)
+    assert "return element is not None" in "".join(traceback.format_exception(raised.value))

@@ -41,7 +41,7 @@ _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
 # Grain's MapDataset.filter keeps the length, and gives None where it leaves an element out.
-_FILTERED = (
+LEAVE_NONE_OUT = (
     "where it is None, as a filter of Grain's MapDataset gives in place of what it drops, leave it out by a first "
     "transform, an object with the method `def filter(self, element): return element is not None`"
 )
@@ -83,7 +83,7 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
     for index, element in enumerate(elements):
         if not isinstance(element, Mapping) or element.keys() != first.keys():
             found = sorted(element, key=str) if isinstance(element, Mapping) else type(element).__name__
-            remedy = _FILTERED if element is None and not path else "give every element the same fields"
+            remedy = LEAVE_NONE_OUT if element is None and not path else "give every element the same fields"
             raise ColumnError(
                 f"{named(path)}: fields {sorted(first)} in one element, {found} in another; {remedy}", index
             )
@@ -271,7 +271,7 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
         is_other = (dtype is None) != (first is None) or (dtype is not None and dtype != first)
         if is_other or (has_dicts and isinstance(value, Mapping)):
             is_none = not path and (value is None or values[0] is None)
-            remedy = _FILTERED if is_none else _TO_ONE_DTYPE
+            remedy = LEAVE_NONE_OUT if is_none else _TO_ONE_DTYPE
             raise ColumnError(
                 f"{named(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; {remedy}", index
             )

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.plan.arguments import ordered
-from datarax_ray.read.elements.columns import dense_dtype, given_note
+from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, dense_dtype, given_note
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
@@ -263,6 +263,8 @@ class Progress:
             raise error
         if isinstance(element, Mapping):
             error.add_note(given_note(element, error))
+        if element is None:
+            error.add_note(f"the element: {LEAVE_NONE_OUT}")
         verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
         return self.settle(index, where, f"{call.what} {verb} {message_of(error)}", error)
 
