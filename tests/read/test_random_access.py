@@ -178,3 +178,9 @@ def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here() 
     with pytest.raises(RecordError) as raised:
         called.get_batch(3)
     assert "return element is not None" in "".join(traceback.format_exception(raised.value))
+    forgot = RandomAccessSource(
+        RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(3)}, transforms=[lambda _: None]
+    )
+    with pytest.raises(RecordError, match="returned None; does it end without `return`") as raised:
+        forgot.get_batch(3)
+    assert "Grain" not in "".join(traceback.format_exception(raised.value))

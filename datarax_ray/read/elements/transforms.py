@@ -263,7 +263,7 @@ class Progress:
             raise error
         if isinstance(element, Mapping):
             error.add_note(given_note(element, error))
-        if element is None:
+        if element is None and not isinstance(error, UnfitError):  # else a transform made it
             error.add_note(f"the element: {LEAVE_NONE_OUT}")
         verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
         return self.settle(index, where, f"{call.what} {verb} {message_of(error)}", error)
