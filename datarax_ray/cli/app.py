@@ -674,7 +674,7 @@ def diff(
 
 @checkpoint.command()
 def fits(target: Target, directory: Directory, as_json: Json = False) -> None:
-    """Say whether a pipeline can go on from a state, or every setting that differs, and exit with 1.
+    """Say whether a pipeline can go on from a state, or every setting that keeps it from that, and exit with 1.
 
     \b
     Example:
@@ -683,7 +683,8 @@ def fits(target: Target, directory: Directory, as_json: Json = False) -> None:
     with told(err):
         from datarax_ray.cli.checkpoint import fits
 
-        fits(target, directory, out, as_json)
+        status = fits(target, directory, out, as_json)
+    raise typer.Exit(status)
 
 
 cluster = typer.Typer(help="What runs this on a real cluster.", no_args_is_help=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -15,6 +16,7 @@ from rich.table import Table
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 from datarax_ray.plan.amendments import Amendments, saved_amendments
+from datarax_ray.plan.fingerprint import DriftError, listed
 
 _MAX_SHOWN = 60
 _STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
@@ -111,16 +113,24 @@ def diff(first: str, second: str, as_json: bool, out: Console) -> int:
     return 1 if changed else 0
 
 
-def fits(target: str, directory: str, out: Console, as_json: bool = False) -> None:
-    """Print that a pipeline can go on from a state. Raises: DriftError with every setting that differs, where not."""
+def fits(target: str, directory: str, out: Console, as_json: bool = False) -> int:
+    """Print whether a pipeline can go on from a state, or all settings that differ; 1 where not, as `diff` has it."""
     saved = find(directory)
+    found: dict[str, Any] = {"directory": str(saved.directory)}
     with pipeline_of(target) as pipeline:
-        pipeline.set_state(saved.state)
-        position = pipeline.position
+        try:
+            pipeline.set_state(saved.state)
+            found |= {"fits": True, "position": pipeline.position}
+        except DriftError as error:
+            found |= {"fits": False, "differences": [asdict(each) for each in error.differences]}
     if as_json:
-        out.print_json(data={"directory": str(saved.directory), "fits": True, "position": position})
+        out.print_json(json.dumps(found))
+    elif found["fits"]:
+        out.print(f"{saved.directory} fits: {target} goes on at position {found['position']}", soft_wrap=True)
     else:
-        out.print(f"{saved.directory} fits: {target} goes on at position {position}", soft_wrap=True)
+        lines = [each["said"] for each in found["differences"]]
+        out.print(f"{saved.directory} does not fit {target}:{listed(lines, len(lines))}", soft_wrap=True)
+    return int(not found["fits"])
 
 
 def _step(root: epath.Path, path: epath.Path) -> int:

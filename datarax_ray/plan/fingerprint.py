@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 VERSION = 1
@@ -106,14 +107,33 @@ _LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "ea
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A setting that changed. saved, current: its values, None where there is none. said: both, what follows, what to
+    do.
+    """
+
+    setting: str
+    saved: Any
+    current: Any
+    said: str
+
+
 class DriftError(ValueError):
-    """A checkpoint belongs to another stream than the one it is restored into: other data, order or settings."""
+    """A checkpoint belongs to another stream than the one it is restored into: other data, order or settings.
+
+    differences: all settings that changed, where they are known; the message has the first 20.
+    """
+
+    def __init__(self, message: str, differences: Sequence[Difference] = ()) -> None:
+        super().__init__(message)
+        self.differences = tuple(differences)
 
 
 def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Iterable[str] = ()) -> list[str]:
     """Raise DriftError unless the settings are equal, except for those at or under a path in `allow`.
 
-    The error lists every setting that changed, with both values, the consequence and the remedy. Returns what is to be
+    The error lists the settings that changed, with both values, the consequence and the remedy. Returns what is to be
     said of paths and times that code reads and that changed: they are others on every host and day, and mostly decide
     nothing.
 
@@ -130,9 +150,8 @@ seen. Set the old value, or start a new run.
         raise ValueError(f"allow_drift names no setting: {unknown}; the settings are {sorted(new)}")
     changed, told = _changed(old, new, allowed)
     if changed:
-        raise DriftError(
-            f"the checkpoint belongs to another stream:{_listed(changed, lambda key: _describe(key, old, new))}"
-        )
+        found = [Difference(key, old.get(key), new.get(key), _describe(key, old, new)) for key in changed]
+        raise DriftError(f"the checkpoint belongs to another stream:{listed([each.said for each in found])}", found)
     return [_describe(key, old, new) for key in told]
 
 
@@ -150,7 +169,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         values = f"{shown(old.get(key))} and {shown(new.get(key))}"
         return f"{shown(key)[1:-1]}: {f'{code}, by code or settings' if code else values}"
 
-    return _listed(_changed(old, new)[0], line)
+    return listed([line(key) for key in _changed(old, new)[0]])
 
 
 def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -179,11 +198,10 @@ def _changed(
     return [key for key in changed if not _is_said(key, changed)], told
 
 
-def _listed(changed: list[str], line: Callable[[str], str]) -> str:
-    lines = [line(key) for key in changed[:_MAX_LISTED]]
-    if len(changed) > _MAX_LISTED:
-        lines.append(f"and {len(changed) - _MAX_LISTED} more settings")
-    return "".join(f"\n  {each}" for each in lines)
+def listed(lines: list[str], most: int = _MAX_LISTED) -> str:
+    """The first of these lines, each on its own, and how many more settings there are."""
+    more = [f"and {len(lines) - most} more settings"] if len(lines) > most else []
+    return "".join(f"\n  {each}" for each in [*lines[:most], *more])
 
 
 def later(settings: Mapping[str, Any]) -> dict[str, Any]:

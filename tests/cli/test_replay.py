@@ -25,7 +25,7 @@ from datarax_ray.plan.fingerprint import DriftError
 
 TRAIN = """
 import numpy as np
-from datarax_ray import ConcatThenSplit, Pipeline, RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray import ConcatThenSplit, MixtureSource, Pipeline, RandomAccessSource, RandomAccessSourceConfig
 
 WIDTH = 8
 
@@ -64,6 +64,14 @@ def other():
 def named():
     source = RandomAccessSource(RandomAccessSourceConfig(), range(9), transforms=[lambda i: {"row": 2 * i}])
     return Pipeline(source=source, batch_size=3)
+
+def mixed(seed=1):
+    config = RandomAccessSourceConfig(shuffle=True, seed=seed)
+    parts = [RandomAccessSource(config, {"x": np.arange(9)}) for _ in range(30)]
+    return Pipeline(source=MixtureSource(parts), batch_size=3)
+
+def remixed():
+    return mixed(seed=2)
 
 nothing = 7
 
@@ -285,10 +293,36 @@ def test_to_look_at_a_run_with_a_digest_needs_none_and_warns_of_none(
 
 def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:
     out = console()
-    checkpoint_command.fits(f"{train}:make", str(run), out)
+    assert checkpoint_command.fits(f"{train}:make", str(run), out) == 0
     assert "goes on at position 12" in printed(out)
-    with pytest.raises(DriftError, match=r"order\.seed: the checkpoint was written with 1, this pipeline has 2"):
-        checkpoint_command.fits(f"{train}:other", str(run), out)
+    out = console()
+    assert checkpoint_command.fits(f"{train}:other", str(run), out) == 1
+    assert "order.seed: the checkpoint was written with 1, this pipeline has 2" in printed(out)
+    out = console()
+    assert checkpoint_command.fits(f"{train}:other", str(run), out, as_json=True) == 1
+    found = json.loads(printed(out))
+    [differs] = found.pop("differences")
+    assert found == {"directory": str(run / "10" / "data"), "fits": False}
+    assert (differs["setting"], differs["saved"], differs["current"]) == ("order.seed", 1, 2)
+    assert differs["said"].startswith(
+        "order.seed: the checkpoint was written with 1, this pipeline has 2; records would"
+    )
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_every_setting_that_keeps_a_pipeline_from_going_on_is_named(train: str, tmp_path: Path, as_json: bool) -> None:
+    with pipeline_of(f"{train}:mixed") as pipeline:
+        save_pipeline(tmp_path / "saved", pipeline)
+    out = console()
+    assert checkpoint_command.fits(f"{train}:remixed", str(tmp_path / "saved"), out, as_json) == 1
+    text = printed(out)
+    wanted = {f"components.{index}" for index in range(30)}
+    if as_json:
+        assert wanted == {each["setting"] for each in json.loads(text)["differences"]}
+    else:
+        assert wanted == {line.partition(":")[0].strip() for line in text.splitlines()[1:]}
+    with pytest.raises(DriftError, match="and 10 more settings"), pipeline_of(f"{train}:remixed") as pipeline:
+        pipeline.set_state(checkpoint_command.find(str(tmp_path / "saved")).state)
 
 
 def test_a_file_may_define_dataclasses(train: str) -> None:
