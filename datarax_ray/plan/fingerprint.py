@@ -33,9 +33,10 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
     return {
         f"{one}s": (differ, f"Restore the old code, or {allow} meant."),
         f"{one}s.held": (
-            f"{differ}, unless this is a cache that the {one} fills itself",
-            f"Restore the old value, make the {one} anew, or leave its cache out by a method fingerprint() -> str that "
-            f"says what decides the {made}; or {allow} meant.",
+            f"{differ}, unless this is a cache that the {one} fills itself, or decides nothing",
+            f"Restore the old value, make the {one} anew, let it hold no more than it needs (args.scale in place of "
+            f"args), or leave its cache out by a method fingerprint() -> str that says what decides the {made}; or "
+            f"{allow} meant.",
         ),
         f"{one}s.deep": (
             f"something that lies deep in what the {one}s hold is another (an object in an object in a list, say), and "
