@@ -376,7 +376,7 @@ def _delivered(found: Chunks, scheduler: StreamScheduler, components: tuple[int,
             yield start, stop, blocks
             blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             try:
-                if message := scheduler.released(stop, has_elements):
+                if message := scheduler.released(stop, has_elements, has_skipped=skip is not None):
                     logger.warning(
                         "%s%s", "".join(f"component {each} of the mixture: " for each in components), message
                     )

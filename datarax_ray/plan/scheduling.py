@@ -104,8 +104,9 @@ class StreamScheduler(Scheduler, Protocol):
         """The extra of a state at a position: one in a chunk not released, or behind an element before it."""
         ...
 
-    def released(self, stop: int, has_elements: bool) -> str | None:
-        """Event: everything before this position was delivered, the last chunk with some elements or without.
+    def released(self, stop: int, has_elements: bool, has_skipped: bool = False) -> str | None:
+        """Event: everything before this position was delivered, the last chunk with some elements or without, and with
+        some records left out as broken or without.
 
         Returns what to tell people: that nothing came of a whole epoch, and again of 2, 4, 8, ...
 
@@ -118,23 +119,34 @@ class EmptyEpochs:
     """What to do about epochs that give no element: an endless stream of them would be a wait without an end.
 
     drops_alike: whether one of them shows that none will, but for what was amended (see ElementStream.drops_alike).
-    Then the stream ends with an error, wherever it began and whatever its chunks; so it does where every one of its
-    num_records was amended away. Otherwise a later one may give some, so it goes on, and says so. droppers: what may
-    leave all of them out, for people (see ElementStream.droppers), beside what was amended.
+    filters_alike: whether one does in which no record was left out as broken. Then the stream ends with an error,
+    wherever it began and whatever its chunks; so it does where every one of its num_records was amended away. Otherwise
+    a later one may give some, so it goes on, and says so. droppers: what may leave all of them out, for people (see
+    ElementStream.droppers), beside what was amended.
     """
 
     def __init__(
-        self, drops_alike: bool, droppers: Sequence[str], amendments: Amendments = (), num_records: int = 0
+        self,
+        drops_alike: bool,
+        droppers: Sequence[str],
+        amendments: Amendments = (),
+        num_records: int = 0,
+        *,
+        filters_alike: bool = False,
     ) -> None:
         self._alike_from = alike_from(amendments, num_records, drops_alike)
+        self._filters_alike_from = alike_from(amendments, num_records, filters_alike)
         may_skip = any(each.positions or each.records for each in amendments)
         self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
         self._next_told = 1
 
-    def seen(self, number: int, what: str, begin: int = 0, is_empty: bool = False) -> str | None:
+    def seen(
+        self, number: int, what: str, begin: int = 0, is_empty: bool = False, has_skipped: bool = True
+    ) -> str | None:
         """What to tell people of so many of them in a row, None for nothing.
 
-        begin: the first position of the last of them. is_empty: whether there is no data.
+        begin: the first position of the last of them. is_empty: whether there is no data. has_skipped: whether any
+        record of the last of them was left out as broken.
 
         Raises: RuntimeError where nothing will ever come.
         """
@@ -142,7 +154,8 @@ class EmptyEpochs:
             self._next_told = 1
         if number < self._next_told:
             return None
-        if is_empty or (self._alike_from is not None and self._alike_from <= begin):
+        shown_from = [self._alike_from] if has_skipped else [self._alike_from, self._filters_alike_from]
+        if is_empty or any(start is not None and start <= begin for start in shown_from):
             raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
         self._next_told = 2 * number
         return (
@@ -155,8 +168,8 @@ class RecordScheduler:
     """Deals positions of an order over records: each actor gets those whose record is in its partitions.
 
     start: a state, or a position. stop: None for an endless stream. wanted: of every position. first_size: see
-    ChunkLimits. drops_alike, droppers: see EmptyEpochs. is_kept: whether actors keep what they have decoded for later
-    reads, so that nobody else should decode it too.
+    ChunkLimits. drops_alike, filters_alike, droppers: see EmptyEpochs. is_kept: whether actors keep what they have
+    decoded for later reads, so that nobody else should decode it too.
     """
 
     def __init__(
@@ -169,6 +182,7 @@ class RecordScheduler:
         wanted: Wanted = EVERYTHING,
         first_size: int = 2**62,
         drops_alike: bool = True,
+        filters_alike: bool = False,
         droppers: Sequence[str] = (),
         is_kept: bool = False,
     ) -> None:
@@ -191,7 +205,10 @@ class RecordScheduler:
         self._stop = stop
         self._wanted = wanted
         self._origin = origin
-        self._empty = EmptyEpochs(drops_alike, droppers, start.amendments, order.num_records)
+        self._skipped_until = 0  # the end of the last chunk with records that were left out as broken
+        self._empty = EmptyEpochs(
+            drops_alike, droppers, start.amendments, order.num_records, filters_alike=filters_alike
+        )
 
     def fit(self, num_actors: int) -> None:
         if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are
@@ -226,7 +243,9 @@ class RecordScheduler:
     def extra_at(self, position: int) -> WeightsStart | None:
         return self._origin
 
-    def released(self, stop: int, has_elements: bool) -> str | None:
+    def released(self, stop: int, has_elements: bool, has_skipped: bool = False) -> str | None:
+        if has_skipped:
+            self._skipped_until = stop
         if has_elements or self._wanted.positions is not None:  # of some positions' elements alone, nothing is dropped
             self._last_element = stop
         # N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one
@@ -234,4 +253,6 @@ class RecordScheduler:
         cycle = self._order.cycle
         start = -(-self._last_element // cycle) * cycle
         number = max(0, stop - start) // cycle
-        return self._empty.seen(number, f"the {cycle} positions from {start} on", start + (number - 1) * cycle)
+        last = start + (number - 1) * cycle
+        has_skipped = self._skipped_until > last
+        return self._empty.seen(number, f"the {cycle} positions from {start} on", last, has_skipped=has_skipped)

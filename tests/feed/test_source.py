@@ -449,6 +449,30 @@ def test_filters_that_drop_a_whole_epoch_are_an_error_and_not_an_endless_wait(se
         list(stream(description, start=3, batch_size=2, chunk_size=chunk_size))
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip", lambda failure: True])
+@pytest.mark.parametrize("chunk_size", [1, 7, None])
+def test_what_stands_behind_the_filters_is_no_hope_for_a_later_epoch(sets, on_error, chunk_size):
+    for behind in (Position(), Lot()):
+        description = describe(sets[10], num_epochs=-1, on_error=on_error, transforms=[decode, DropAll(), behind])
+        with pytest.raises(RuntimeError, match="no element of the 10 positions from 0 on was kept: the filters drop"):
+            list(stream(description, batch_size=2, chunk_size=chunk_size))
+
+
+class RaiseEarly:
+    def map_with_index(self, position, element):
+        if position < 35:
+            raise ValueError(position)
+        return {"position": position}
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, None])
+def test_epochs_of_broken_records_or_of_a_filter_by_position_may_be_followed_by_others(sets, chunk_size):
+    for transforms in ([decode, KeepOnly(1), RaiseEarly()], [decode, Position(), KeepLate()]):
+        description = describe(sets[10], num_epochs=-1, on_error="skip", transforms=transforms)
+        batch = next(stream(description, batch_size=2, chunk_size=chunk_size))
+        assert batch.positions.min() >= 35
+
+
 class Nothing:
     def flat_map(self, element):
         return []

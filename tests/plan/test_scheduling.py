@@ -22,6 +22,14 @@ def test_others_are_told_of_less_and_less_often_until_an_element_comes():
     assert "all of it was amended away. In a later epoch" in (empty.seen(60, "it") or "")
 
 
+def test_an_epoch_without_broken_records_shows_what_filters_do():
+    empty = EmptyEpochs(False, ["a filter"], filters_alike=True)
+    assert "In a later epoch" in (empty.seen(1, "it", has_skipped=True) or "")
+    with pytest.raises(RuntimeError, match="no element of it was kept: a filter"):
+        empty.seen(2, "it", has_skipped=False)
+    assert EmptyEpochs(False, ["a filter"]).seen(1, "it", has_skipped=False)
+
+
 def test_what_is_left_out_of_every_epoch_is_no_hope_for_a_later_one():
     gone = (Amendment(4, records=((0, 2),)), Amendment(7, records=((2, 3),)))
     for drops_alike in (True, False):  # all 3 records, whatever is done to them

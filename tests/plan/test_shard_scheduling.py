@@ -179,6 +179,21 @@ def test_an_epoch_of_shards_that_shows_nothing_of_later_ones_is_told_once():
     assert machine.released(16, has_elements=False) is None
 
 
+@pytest.mark.parametrize("has_skipped", [False, True])
+def test_an_epoch_of_shards_that_filters_emptied_is_told_from_one_of_broken_records(has_skipped):
+    machine = scheduler(2, drops_alike=False, filters_alike=True)
+    _, second = (machine.next_chunk(4, OWNERS) for _ in range(2))
+    assert machine.released(4, has_elements=False, has_skipped=has_skipped) is None
+    for request in dict(second.requests).values():
+        machine.arrived(request, answer((request.shards[0][0], 2, 4)))
+    assert not machine.is_exhausted
+    if has_skipped:
+        assert "was kept, nor of 1 epochs" in machine.released(8, has_elements=False)
+    else:
+        with pytest.raises(RuntimeError, match="no element of epoch 0"):
+            machine.released(8, has_elements=False)
+
+
 def test_a_block_that_failed_as_a_whole_says_nothing_of_shards():
     machine = scheduler(2)
     deal = machine.next_chunk(8, OWNERS)

@@ -465,6 +465,18 @@ def test_an_empty_epoch_shows_that_all_are_where_nothing_that_drops_depends_on_t
     assert stream_of(transforms, on_error).drops_alike(is_packed) == alike
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip", lambda failure: True])
+def test_where_no_record_was_left_out_as_broken_the_filters_alone_count(on_error):
+    for transforms, alike in (
+        ([GrainFilter(), GrainRandom()], True),
+        ([abs, GrainIndex()], True),
+        ([GrainIndex(), GrainFilter()], False),
+        ([GrainFilter(), GrainRandom(), GrainFilter()], False),
+    ):
+        assert stream_of(transforms, on_error).drops_alike(False, skips=False) == alike
+    assert not stream_of([GrainFilter(), GrainRandom()], on_error).drops_alike(True, skips=False)
+
+
 @pytest.mark.parametrize(
     ("transforms", "on_error", "is_packed", "said"),
     [

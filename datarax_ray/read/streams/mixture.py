@@ -87,11 +87,11 @@ class Mixed:
     def order(self) -> WeightedOrder:
         """What stands at each position, with these weights from the beginning on."""
 
-    def drops_alike(self, is_packed: bool) -> bool:
+    def drops_alike(self, is_packed: bool, *, skips: bool = True) -> bool:
         """Whether every component that is in the stream does. Not where weights change: then cycles are not alike."""
         (_, weights), *others = pieces_of(self.weights)
         return not others and all(
-            c.drops_alike(is_packed) for c, weight in zip(self.components, weights, strict=True) if weight
+            c.drops_alike(is_packed, skips=skips) for c, weight in zip(self.components, weights, strict=True) if weight
         )
 
     def droppers(self, is_packed: bool) -> list[str]:
