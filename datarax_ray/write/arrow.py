@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.formats.arrow.columns import UnlikeError
+from datarax_ray.read.formats.arrow.exact import Exactly, inferred
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +57,7 @@ def _type(column: Any, name: str) -> pa.DataType:
     if isinstance(column, Mapping):
         return pa.struct([pa.field(key, _type(value, f"{name}.{key}")) for key, value in column.items()])
     try:
-        kind = pa.array(column.tolist()).type if column.dtype == object else pa.from_numpy_dtype(column.dtype)
+        kind = inferred(column.tolist()) if column.dtype == object else pa.from_numpy_dtype(column.dtype)
     except (pa.ArrowException, TypeError, ValueError) as error:
         said = type(column[0]).__name__ if column.dtype == object else str(column.dtype)
         raise UnfitError(
@@ -92,7 +94,7 @@ def _array(column: Any, kind: Any, name: str) -> Any:
         )
     try:
         if column.dtype == object:
-            return pa.array(column.tolist(), kind)
+            return pa.array(Exactly(fills=True).values(column.tolist(), kind, name), kind)
         if (found := _type(column, name)) != kind:
             ragged = column.ndim == 2 and pa.types.is_fixed_size_list(kind) and found.value_type == kind.value_type
             raise UnfitError(f"field {name!r} is {found}, and {kind} in the first elements{_RAGGED if ragged else ''}")
@@ -102,7 +104,7 @@ def _array(column: Any, kind: Any, name: str) -> Any:
             flat = pa.array(np.ascontiguousarray(column).reshape(-1), kind.value_type)
             return pa.FixedSizeListArray.from_arrays(flat, kind.list_size)
         return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
-    except (pa.ArrowException, TypeError, OverflowError) as error:
+    except (pa.ArrowException, UnlikeError, TypeError, OverflowError) as error:
         raise UnfitError(
             f"field {name!r} is {kind} in the first elements, and has another value here: {error}"
         ) from error

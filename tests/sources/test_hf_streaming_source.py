@@ -648,3 +648,29 @@ def test_a_file_replaced_between_epochs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "b").replace(path)
     with pytest.raises(ValueError, match=r"a.parquet changed since it was first read: its inode was"):
         source.get_batch(8)
+
+
+def scores() -> Iterator[dict[str, Any]]:
+    for i in range(100):
+        yield {"i": i, "score": 1 if i < 70 else 0.5, "v": [1, 2] if i < 80 else [0.5]}
+
+
+@pytest.mark.parametrize("num_actors", [0, 1])
+def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is_unlike(num_actors: int) -> None:
+    def piped(*host_keys: str) -> Pipeline:
+        source: Any = make(dataset, shuffle=False, num_epochs=1, host_keys=host_keys)
+        source = RaySource(source, num_actors=num_actors, num_cpus=0) if num_actors else source
+        return pipeline(source, 10, on_host=True)
+
+    dataset = datasets.IterableDataset.from_generator(scores)
+    want = [row["score"] for row in dataset]
+    with piped() as unlike:
+        assert [score for _ in range(7) for score in unlike.step()["score"].tolist()] == want[:70]
+        message = (
+            r"shard 0\[70\] \(position 70\).* is not like the first 64 elements .*"
+            r"field 'score' is 0\.5 \(float\), which as int64 would be 0\).*features=.*host_keys"
+        )
+        with pytest.raises(RecordError, match=message):
+            unlike.step()
+    with piped("score", "v") as objects:
+        assert [score for _ in range(10) for score in objects.step()["score"].tolist()] == want

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,20 @@ def test_types_that_msgpack_has_not_are_refused_by_name_and_kept_in_parquet(tmp_
     found = pq.read_table(tmp_path / "to" / "data-00000-of-00001.parquet")
     assert found.schema.equals(schema)
     assert found.to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "said"),
+    [
+        ([[1], [1, 2]], [0.5], "is 0.5 (float), which as int64 would be 0"),
+        ([[{"a": 1}], []], [{"a": 1, "b": 2}], "is a dict with the keys ['a', 'b'], and they were ['a']"),
+    ],
+)
+def test_a_value_that_parquet_would_cut_is_refused(first: list[Any], later: Any, said: str, tmp_path: Path) -> None:
+    rows = [{"x": value} for value in first * 600] + [{"x": later}]
+    write_mds(tmp_path / "from", {"x": "json"}, rows, 400)
+    with pytest.raises(ValueError, match=re.escape(f"field 'x' {said}")):
+        convert(str(tmp_path / "from"), tmp_path / "to", "parquet")
 
 
 def test_a_decoder_makes_columns_of_records(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import ColumnError, Columns, spec, stack, unstack_to_stack
 from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError, is_number, objects, table_columns
+from datarax_ray.read.formats.arrow.exact import Exactly, inferred, is_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,13 +105,15 @@ class ElementTypes:
     """The types of elements that come one by one, as dicts of Python values; ColumnTypes for those that Arrow holds.
 
     kinds: the Arrow types of the fields that become arrays, or are None somewhere. loose: fields of arrays, images and
-    objects of one's own, which stack, or do not, as they are. The others are objects on the host.
+    objects of one's own, which stack, or do not, as they are. The others are objects on the host. declared: those of
+    kinds whose type somebody chose, so that a float is rounded to it; one that is inferred takes what it holds exactly.
     """
 
     fields: tuple[str, ...]
     kinds: Mapping[str, Any] = field(hash=False)
     types: ColumnTypes = field(hash=False)
     loose: tuple[str, ...]
+    declared: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -136,16 +139,14 @@ class ElementTypes:
                 apart.add(name)
                 continue
             try:
-                array = pa.array(values, kinds.get(name))
-            except (pa.ArrowException, TypeError, OverflowError):
+                kind = pa.array(values, kinds[name]).type if name in kinds else inferred(values)
+                if _is_more_than_objects(kind):
+                    found[name] = pa.array(Exactly(rounds=name in kinds).values(values, kind, name), kind)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 apart.add(name)
-                continue
-            if not _has_keys(values, array.type):
-                apart.add(name)
-            elif _is_more_than_objects(array.type):
-                found[name] = array
         types = ColumnTypes.of(pa.table(found)) if found else ColumnTypes({}, (), ())
-        return cls(fields, {name: array.type for name, array in found.items()}, types, tuple(sorted(apart)))
+        declared = tuple(sorted(found.keys() & kinds.keys()))
+        return cls(fields, {name: array.type for name, array in found.items()}, types, tuple(sorted(apart)), declared)
 
     def columns(self, elements: Sequence[Any]) -> dict[str, Any]:
         """The columns of elements, with the loose fields as objects.
@@ -160,15 +161,27 @@ class ElementTypes:
         values = {name: [element[name] for element in elements] for name in self.fields}
         for name in self.loose:
             values[name] = list(map(without_pil, values[name]))
+        arrays = {}
         for name, kind in self.kinds.items():
-            if not _has_keys(values[name], kind):
-                raise ValueError(f"field {name!r} has not the keys of {kind} in every element")
-        arrays = {name: pa.array(values[name], kind) for name, kind in self.kinds.items()}
+            held = Exactly(rounds=name in self.declared).values(values[name], kind, name)
+            try:
+                arrays[name] = pa.array(held, kind)
+            except (pa.ArrowException, TypeError, OverflowError) as error:
+                raise UnlikeError(name, f"field {name!r} was {kind}: {error}") from error
         found = self.types.columns(pa.table(arrays)) if arrays else {}
         for name in self.fields:
             if name not in arrays:
                 found[name] = np.fromiter(values[name], object, len(elements))
         return found
+
+    def first_odd(self, elements: Sequence[Any]) -> tuple[int, ValueError] | None:
+        """The first of the elements that has no place in the columns by itself, and why; None where each has one."""
+        for index, element in enumerate(elements):
+            try:
+                self.columns([element])
+            except ValueError as error:
+                return index, error
+        return None
 
     def differences(self, elements: Sequence[Any]) -> list[list[str]]:
         """The fields of which these elements make other columns than stack() would, with their types."""
@@ -217,19 +230,6 @@ def _is_arrays(value: Any) -> bool:
     return hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
 
 
-def _has_keys(values: Sequence[Any], kind: Any) -> bool:
-    """Whether dicts have the keys of their struct, all of them and no other: Arrow would fill in and leave out."""
-    from pyarrow import types as t
-
-    if not t.is_struct(kind):
-        return True
-    dicts = [value for value in values if value is not None]
-    names = {part.name for part in kind}
-    return all(isinstance(value, Mapping) and value.keys() == names for value in dicts) and all(
-        _has_keys([value[part.name] for value in dicts], part.type) for part in kind
-    )
-
-
 def _is_more_than_objects(kind: Any) -> bool:
     """Whether a column of this type is more than objects, which Python's own values are as they come."""
     from pyarrow import types as t
@@ -237,7 +237,7 @@ def _is_more_than_objects(kind: Any) -> bool:
     if t.is_struct(kind):
         return kind.num_fields > 0
     inner = kind
-    while _is_list(inner):
+    while is_list(inner):
         inner = inner.value_type
     return is_number(inner) or (t.is_temporal(kind) and not t.is_interval(kind))
 
@@ -271,7 +271,7 @@ def _target(chunks: list[Any], kind: Any, path: str, said: _Said) -> tuple[Any, 
         return kind, set()  # objects as they are, and a null is None
     if t.is_struct(kind) and kind.num_fields and (not has_nulls or said.fills_in(path)):
         return _struct_target(chunks, kind, path, said)
-    if _is_list(kind) and is_number(kind.value_type) and not any(chunk.flatten().null_count for chunk in chunks):
+    if is_list(kind) and is_number(kind.value_type) and not any(chunk.flatten().null_count for chunk in chunks):
         fixed = None if has_nulls or said.is_ragged(path) else _fixed(chunks, kind)
         return fixed or (pa.list_(kind.value_type) if t.is_fixed_size_list(kind) else kind), set()
     if has_nulls:  # a dict that is None is no dict of columns
@@ -340,7 +340,7 @@ def _fixed(chunks: Iterable[Any], kind: Any) -> Any:
         return None
     if is_number(kind):
         return kind
-    if not _is_list(kind):
+    if not is_list(kind):
         return None
     size: int | None = None
     for chunk in chunks:
@@ -398,9 +398,3 @@ def _shaped(kind: Any) -> Any:
     for size in reversed(kind.shape):
         inner = pa.list_(inner, size)
     return inner
-
-
-def _is_list(kind: Any) -> bool:
-    from pyarrow import types as t
-
-    return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))

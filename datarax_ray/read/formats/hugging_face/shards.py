@@ -34,6 +34,7 @@ from datarax_ray.read.streams.rows import Rows
 
 logger = logging.getLogger(__name__)
 
+_OF_ELEMENTS = "make all alike in the map or generator that they come from, declare the type there (features=), or "
 _FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
 
 
@@ -97,6 +98,7 @@ class HFShards:
             )
         self._types: ColumnTypes | None = None
         self._element_types: ElementTypes | None = None
+        self._num_first = 0  # rows or elements that decided
         self._batch_size = portions.elements
         differences: list[list[str]] = []
         if self.num_shards and iterable_tree.has_arrow(self._dataset) and not holds_files:
@@ -126,8 +128,8 @@ class HFShards:
             )
         open_at = functools.partial(self._open, epoch, shard)
         if self._types is not None:
-            return _TableRun(open_at(state), self._batch_size, self._types)
-        return _ElementRun(open_at, state, self._batch_size, self._element_types)
+            return _TableRun(open_at(state), self._batch_size, self._types, self._num_first)
+        return _ElementRun(open_at, state, self._batch_size, self._element_types, self._num_first)
 
     def _open(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> Any:
         """The shard's part of the dataset, an object for each run: its state is of what it was last iterated for."""
@@ -175,7 +177,7 @@ class HFShards:
         first = retried(lambda: next(dataset.iter(FIRST_ROWS), None))
         if first is None:
             return
-        self._types = ColumnTypes.of(first, as_objects=on_host)
+        self._types, self._num_first = ColumnTypes.of(first, as_objects=on_host), first.num_rows
         self._batch_size = portions.num_rows(first)
 
     def _look_at_elements(self, features: Any, on_host: tuple[str, ...]) -> list[list[str]]:
@@ -197,17 +199,17 @@ class HFShards:
             pass
         to_decode = [name for name, feature in features.items() if require_decoding(feature)]
         kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
-        self._element_types = ElementTypes.of(first, kinds, to_decode, on_host)
+        self._element_types, self._num_first = ElementTypes.of(first, kinds, to_decode, on_host), len(first)
         return [] if self._element_types is None else self._element_types.differences(first)
 
 
 class _TableRun:
     """Portions of columns, by the dataset's own iterator, which is nowhere ahead of what it gave."""
 
-    def __init__(self, dataset: Any, batch_size: int, types: ColumnTypes) -> None:
+    def __init__(self, dataset: Any, batch_size: int, types: ColumnTypes, num_first: int) -> None:
         self._dataset = dataset
         self._iterator = dataset.iter(batch_size)
-        self._types = types
+        self._types, self._num_first = types, num_first
 
     def next(self) -> list[Rows] | None:
         table = next(self._iterator, None)
@@ -216,7 +218,7 @@ class _TableRun:
         try:  # each batch where it lies: joining them would copy all
             return [self._types.columns(table.from_batches([batch])) for batch in table.to_batches()]
         except ValueError as error:  # Arrow's errors are ValueErrors
-            raise _unlike(table.num_rows, "rows", FIRST_ROWS, error) from error
+            raise _unlike(f"the next {table.num_rows} rows are", f"first {self._num_first}", "", error) from error
 
     def state(self) -> dict[str, Any]:
         return _state(self._dataset)
@@ -237,9 +239,10 @@ class _ElementRun:
         state: Mapping[str, Any] | None,
         batch_size: int,
         types: ElementTypes | None,
+        num_first: int,
     ) -> None:
         self._open_at = open_at
-        self._types = types
+        self._types, self._num_first = types, num_first
         self._state = state
         self._batch_size = batch_size
         self._dataset = open_at(state)
@@ -256,19 +259,31 @@ class _ElementRun:
             if not elements:
                 raise
             # The dataset's state may be behind what failed, which would be missing from what is read from there on.
-            self.close()
-            self._dataset = self._open_at(self._state)
-            self._iterator = iter(self._dataset)
-            elements = own_items([itertools.islice(self._iterator, len(elements))])
-        self._state = _state(self._dataset)
+            elements = self._again(len(elements))
         if not elements:
             return None
+        given = self._rows(elements)
+        self._state = _state(self._dataset)
+        return [given]
+
+    def _rows(self, elements: list[Any]) -> Rows:
+        """The elements as columns, where they have types; those before the first that is unlike them."""
         if self._types is None:
-            return [list(map(without_pil, elements))]
+            return list(map(without_pil, elements))
         try:
-            return [self._types.columns(elements)]
-        except (ValueError, TypeError, OverflowError) as error:  # Arrow's are among them
-            raise _unlike(len(elements), "elements", _FIRST_ELEMENTS, error) from error
+            return self._types.columns(elements)
+        except ValueError as error:
+            index, why = self._types.first_odd(elements) or (0, error)
+        if index:
+            return self._types.columns(self._again(index))
+        raise _unlike("this element is", f"first {self._num_first} elements", _OF_ELEMENTS, why) from why
+
+    def _again(self, count: int) -> list[Any]:
+        """The elements that come next, so many, from where the last ones ended."""
+        self.close()
+        self._dataset = self._open_at(self._state)
+        self._iterator = iter(self._dataset)
+        return own_items([itertools.islice(self._iterator, count)])
 
     def state(self) -> Mapping[str, Any]:
         assert self._state is not None  # asked for behind some elements
@@ -278,10 +293,10 @@ class _ElementRun:
         self._iterator.close()
 
 
-def _unlike(count: int, what: str, first: int, error: Exception) -> ValueError:
+def _unlike(these_are: str, first: str, remedy: str, error: Exception) -> ValueError:
     return ValueError(
-        f"the next {count} {what} are not like the first {first} of the dataset, by which it was decided what columns "
-        f"become ({error}); name the column in host_keys to have it as objects"
+        f"{these_are} not like the {first} of the dataset, by which it was decided what columns become ({error}); "
+        f"{remedy}name the column in host_keys to have it as objects"
     )
 
 
