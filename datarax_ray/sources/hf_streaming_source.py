@@ -76,8 +76,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     passed on.
 
     What a column becomes stands in the table of datarax_ray.read.formats.arrow.column_types, as of an HFEagerSource,
-    and is decided by the first rows; behind a `map`, of a generator and of images by the first 64 elements. With
-    with_format("numpy") the dataset's own arrays are left as they are.
+    and is decided by the first rows; behind a `map`, of a generator and of images by the first 64 elements, of 16
+    shards at most. With with_format("numpy") the dataset's own arrays are left as they are.
 
     Raises: TypeError, ValueError at construction for a dataset that has no data, or cannot be taken up exactly where it
     stood (one that was shuffled by its own shuffle()); what datasets.load_dataset raises.

@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pytest
 
+from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.rows import Rows, count
@@ -182,6 +183,41 @@ def test_rows_unlike_the_first_are_an_error_with_the_remedy() -> None:
     given = HFShards(ragged, "test", ["tokens"]).run(0, 0, None).next()
     assert given is not None
     assert list(given[0]["tokens"][-1]) == [3]
+
+
+def in_shards(values: list[Any], num_shards: int) -> datasets.IterableDataset:
+    data = datasets.Dataset.from_dict({"n": list(range(len(values)))}).to_iterable_dataset(num_shards=num_shards)
+    return data.map(lambda element: {"x": values[element["n"]]})
+
+
+@pytest.mark.parametrize(
+    ("values", "num_shards", "dtype"),
+    [
+        ([[0] * (1 + i) for i in range(20)], 20, "object"),
+        ([[i] * (1 + i // 7) for i in range(70)], 10, "object"),
+        ([i if i < 5 else i + 0.5 for i in range(40)], 20, "float64"),
+        ([i if i < 9 else None for i in range(20)], 5, "object"),
+        ([0] * 63 + [0.5] * 17, 16, "float64"),
+    ],
+)
+def test_short_shards_decide_together(values: list[Any], num_shards: int, dtype: str) -> None:
+    reader = HFShards(in_shards(values, num_shards), "test")
+    given = [rows for shard in range(num_shards) for rows in reader.run(0, shard, None).next() or ()]
+    assert {str(rows["x"].dtype) for rows in given if isinstance(rows, dict)} == {dtype}
+    assert [row["x"] for rows in given for row in plain(rows)] == values
+
+
+@pytest.mark.parametrize(("count", "num_shards", "said"), [(130, 2, 64), (33, 17, 32), (17, 17, 16)])
+def test_how_many_decided_is_told(count: int, num_shards: int, said: int) -> None:
+    reader = HFShards(in_shards([*[0] * (count - 1), 0.5], num_shards), "test")
+    with pytest.raises(ValueError, match=f"not like the first {said} elements"):
+        rest(reader, 0, num_shards - 1, None)
+
+
+def test_states_say_what_the_first_shard_alone_decided_once() -> None:
+    ragged = HFShards(in_shards([[0], [0, 1], [0, 1, 2]], 3), "test").fingerprint()
+    assert ragged["types"] == digest([["x", "list<item: int64>"]])
+    assert "types" not in HFShards(in_shards([[0], [0, 1], [0, 1, 2]], 1), "test").fingerprint()
 
 
 def test_a_file_of_the_same_size_is_known_by_what_it_holds_wherever_it_lies(tmp_path: Path) -> None:

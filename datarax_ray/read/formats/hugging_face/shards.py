@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _OF_ELEMENTS = "make all alike in the map or generator that they come from, declare the type there (features=), or "
 _FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
+_FIRST_SHARDS = 16  # that are begun for so many, where they are short: on a web server each may take a second
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Portions:
 class HFShards:
     """The shards of a datasets.IterableDataset, with what it does inside (map, filter).
 
-    What a column becomes is decided by the table in read.formats.arrow.column_types, by the first rows, or by the first
-    elements of the first shard. A row that does not fit is an error in its place.
+    What a column becomes is decided by the table in read.formats.arrow.column_types, by the first rows or elements. A
+    row that does not fit is an error in its place.
 
     name: what the data is called, for people. on_host: columns that are objects whatever the first rows are. portions:
     how much is read at a time.
@@ -185,11 +186,18 @@ class HFShards:
         from datasets.features.features import require_decoding
 
         first: list[Any] = []
+        of_one = 0  # that are of the first shard
 
         def look() -> None:
+            nonlocal of_one
+            of_one = 0
             first.clear()
-            for element in itertools.islice(self._open(0, 0, None), _FIRST_ELEMENTS):
-                first.append(element)  # one by one: those before what cannot be read count
+            for shard in range(min(self.num_shards, _FIRST_SHARDS)):
+                for element in itertools.islice(self._open(0, shard, None), _FIRST_ELEMENTS - len(first)):
+                    first.append(element)  # one by one: those before what cannot be read count
+                    of_one += not shard
+                if len(first) == _FIRST_ELEMENTS:
+                    return
 
         try:
             retried(look)
@@ -199,8 +207,15 @@ class HFShards:
             pass
         to_decode = [name for name, feature in features.items() if require_decoding(feature)]
         kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
-        self._element_types, self._num_first = ElementTypes.of(first, kinds, to_decode, on_host), len(first)
-        return [] if self._element_types is None else self._element_types.differences(first)
+
+        def types(elements: list[Any]) -> ElementTypes | None:
+            return ElementTypes.of(elements, kinds, to_decode, on_host)
+
+        self._element_types, self._num_first = types(first), len(first)
+        # states say this of the first shard's, which alone decided once
+        told = first[:of_one] or first
+        by_told = types(told)
+        return [] if by_told is None else by_told.differences(told)
 
 
 class _TableRun:
