@@ -141,7 +141,7 @@ class ElementTypes:
             try:
                 kind = pa.array(values, kinds[name]).type if name in kinds else inferred(values)
                 if _is_more_than_objects(kind):
-                    found[name] = pa.array(Exactly(rounds=name in kinds).values(values, kind, name), kind)
+                    found[name] = Exactly(rounds=name in kinds).array(values, kind, name)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 apart.add(name)
         types = ColumnTypes.of(pa.table(found)) if found else ColumnTypes({}, (), ())
@@ -163,9 +163,8 @@ class ElementTypes:
             values[name] = list(map(without_pil, values[name]))
         arrays = {}
         for name, kind in self.kinds.items():
-            held = Exactly(rounds=name in self.declared).values(values[name], kind, name)
             try:
-                arrays[name] = pa.array(held, kind)
+                arrays[name] = Exactly(rounds=name in self.declared).array(values[name], kind, name)
             except (pa.ArrowException, TypeError, OverflowError) as error:
                 raise UnlikeError(name, f"field {name!r} was {kind}: {error}") from error
         found = self.types.columns(pa.table(arrays)) if arrays else {}
