@@ -157,12 +157,12 @@ def check_on_error(on_error: Any) -> None:
 
 
 def transforms_told(stream: Stream) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The transforms of a stream, or of each of a mixture's components, and their fingerprints as they were given; {}
-    for those that take long.
+    """The transforms of a stream, or of each of a mixture's components, and their fingerprints as they were
+    given.
     """
     parts: tuple[Any, ...] = getattr(stream, "components", (stream,))
     made = [part for part in parts if getattr(part, "transforms", ())]
-    return [(part.transforms, part.fingerprint_of(len(part.transforms)) if part.is_soon_told else {}) for part in made]
+    return [(part.transforms, part.fingerprint_of(len(part.transforms))) for part in made]
 
 
 def transforms_of(stream: Stream) -> list[Any]:

@@ -407,7 +407,7 @@ class Scale:
     def map(self, x):
         self.seen += 1
         self.inner.count += 1
-        return x * self.by + self.offset + self.names.size
+        return x * self.by + self.offset + self.names.size + self.array.sum() + self.table["k"]
 
 class Inner:
     def __init__(self):

@@ -25,6 +25,7 @@ import pytest
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.decode import DecodeRaw, PadTo
+from datarax_ray.read.identity import code
 from datarax_ray.read.identity.code import code_fingerprint, value_digest
 from datarax_ray.read.identity.sampled_rows import hash_array
 
@@ -414,6 +415,36 @@ def test_what_lies_deep_is_told_alike_in_every_process():
         for seed in ("1", "2")
     }
     assert found == {f"{[code_fingerprint([make(2)]) for make in DEEP]}\n"}
+
+
+class View(collections.abc.Mapping):
+    """A part of a graph, made anew each time."""
+
+    def __init__(self, graph, at):
+        self.graph, self.at = graph, at
+
+    def __getitem__(self, name):
+        return View(self.graph, name)
+
+    def __iter__(self):
+        return iter(self.graph[self.at])
+
+    def __len__(self):
+        return len(self.graph[self.at])
+
+
+def test_what_makes_its_parts_anew_ends(monkeypatch):
+    monkeypatch.setattr(code, "_MAX_PARTS", 1000)  # 2**64 of them
+    views = [View({"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}, "a") for _ in range(2)]
+    assert code_fingerprint([Chain(views[0])]) == code_fingerprint([Chain(views[1])])
+
+
+def test_of_what_is_long_as_much_is_told_as_is_asked_for():
+    with pytest.raises(code.LongError):
+        code_fingerprint([Chain([[*range(3), [[]] * 100]])], most=100)
+    with pytest.raises(code.LongError):
+        code_fingerprint([Chain(np.zeros(2**20))], most=1000)
+    assert code_fingerprint([Chain([1, 2])], most=100) == code_fingerprint([Chain([1, 2])])
 
 
 def test_cycles_end():

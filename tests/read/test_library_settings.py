@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ SET = {
     "jax_numpy_dtype_promotion": "strict",
     "jax_numpy_rank_promotion": "raise",
     "jax_threefry_partitionable": False,
+    "jax_random_seed_offset": 7,
     "PIL.Image.MAX_IMAGE_PIXELS": None,
     "PIL.ImageFile.LOAD_TRUNCATED_IMAGES": True,
 }
@@ -38,6 +40,7 @@ assert library_settings() == {}
 os.environ |= {"JAX_ENABLE_X64": "1", "JAX_DEFAULT_PRNG_IMPL": "rbg"}
 assert library_settings() == {"jax_enable_x64": True, "jax_default_prng_impl": "rbg"}, "as JAX will read them"
 del os.environ["JAX_ENABLE_X64"], os.environ["JAX_DEFAULT_PRNG_IMPL"]
+os.environ["JAX_RANDOM_SEED_OFFSET"] = "3"  # of the node, and none of the program
 set_library_settings({name: value for name, value in was.items() if not sys.argv[2]})
 assert "jax" not in sys.modules
 import jax, PIL.Image, PIL.ImageFile
@@ -71,6 +74,17 @@ def test_a_fresh_process_that_is_given_them_has_them(settings: None, is_imported
     command = [sys.executable, "-c", FRESH, json.dumps(was), "imported" * is_imported]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert json.loads(done.stdout) == SET
+
+
+def test_what_the_environment_says_here_and_the_program_does_not_have_is_no_more(settings: None) -> None:
+    script = (
+        "from datarax_ray.read.identity.library_settings import set_library_settings; set_library_settings({}); "
+        "import jax; print(jax.config.jax_enable_x64, jax.config.jax_default_prng_impl)"
+    )
+    environment = os.environ | {"JAX_ENABLE_X64": "1", "JAX_DEFAULT_PRNG_IMPL": "rbg"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    assert done.stdout == "False threefry2x32\n"
 
 
 def test_what_a_context_of_jax_sets_for_its_thread_is_no_setting_of_the_program() -> None:

@@ -341,6 +341,50 @@ def test_what_another_stream_may_have_changed_is_not_told(caplog: pytest.LogCapt
     assert "when the source was made" not in caplog.text
 
 
+class Program:
+    """Of which a transform holds all, with the source that is made of it."""
+
+    def __init__(self) -> None:
+        self.by = 2
+        self.source = source(Holds(self))
+        self.best = 0
+
+
+@dataclass
+class Holds:
+    program: Any
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"id": element["id"] * self.program.by}
+
+
+def test_of_a_program_and_its_arguments_nothing_else_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Program().source.get_batch(4)
+    stream = source(Holds(args := types.SimpleNamespace(by=2)))
+    args.total_steps = 100
+    stream.get_batch(4)
+    assert "when the source was made" not in caplog.text
+
+
+class Lookup:
+    def __init__(self, around: Callable[[Any], Any]) -> None:
+        self.tables = around(source())
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return element
+
+
+@pytest.mark.parametrize("around", [lambda each: each, lambda each: [[[[[each]]]]]])
+def test_a_source_that_a_transform_holds_is_the_same_whatever_has_begun(around: Callable[[Any], Any]) -> None:
+    first = source(Lookup(around)).get_state()
+    source().get_batch(4)
+    again = source(Lookup(around))
+    again.set_state(first)
+    assert again.get_state() == first
+
+
 def replaced(each: Any) -> None:
     each.by = Frozen(3)
 

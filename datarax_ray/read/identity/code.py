@@ -17,6 +17,7 @@ import importlib.util
 import inspect
 import io
 import json
+import math
 import os
 import pickle
 import re
@@ -34,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.text_scalars import said
 from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, config_of, shortened
 from datarax_ray.read.identity.referenced_globals import lasting, used_by, wrappers
@@ -52,10 +54,16 @@ MAX_HELD = 16  # attributes that are told one by one, to name the one that chang
 _MAX_USED = 8  # likewise, with the others in one digest
 _MAX_USED_NAME = 40
 _MAX_DEPTH = 6  # attributes of attributes: what lies deeper is told beside these, as earlier releases did not tell it
-_MAX_BELOW = 64  # further levels, and an end for what holds itself through ever new objects
+_MAX_BELOW, _MAX_PARTS = 64, 200_000  # further levels, and parts: an end for what makes ever new objects
 
 
-def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
+class LongError(Exception):
+    """What is to be told has more parts than were allowed."""
+
+
+def code_fingerprint(
+    transforms: Iterable[Any], as_told: Callable[[Any], Any] = lambda value: value, most: float = math.inf
+) -> dict[str, Any]:
     """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms.
 
     "wrappers": a digest of the users' functions that functools.wraps puts around others, where there are any. The
@@ -65,13 +73,15 @@ def code_fingerprint(transforms: Iterable[Any], as_told: Callable[[Any], Any] = 
     object. "settings", "bound": so for what Used says, "places" for the paths and times among the settings, of which a
     warning tells. "each": so for the transforms, where there are several. "deep": a digest of what lies deeper in them
     than the digest goes.
+
+    most: parts that are told, an array for each KiB of it. Raises: LongError where there are more.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
     if len(names) > _MAX_NAMES:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
     with PARSING:
-        telling = _Telling(as_told)
+        telling = _Telling(as_told, most)
         try:
             values = [telling.value(transform, 0) for transform in transforms]
         except RecursionError as error:
@@ -235,8 +245,9 @@ def _label(transform: Any) -> str:
 class _Telling:
     """Plain values for what is told, and what was found on the way, around functions and beside them; each once."""
 
-    def __init__(self, as_told: Callable[[Any], Any] = lambda value: value) -> None:
+    def __init__(self, as_told: Callable[[Any], Any] = lambda value: value, most: float = math.inf) -> None:
         self._as_told = as_told
+        self._left = most
         self.around: list[Any] = []
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self.settings: dict[str, str] = {}  # likewise
@@ -262,8 +273,11 @@ class _Telling:
             return value
         if isinstance(value, float | complex | bytes | np.dtype | slice | range):
             return said(value)
+        self._left -= 1 + asked(value, "nbytes", 0) // 1024 if isinstance(value, np.ndarray) else 1
+        if self._left < 0:
+            raise LongError
         if depth > _MAX_DEPTH:
-            self._below = self._below or _Below(self._as_told)
+            self._below = self._below or _Below(self._as_told, self._left)
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
@@ -373,16 +387,19 @@ class _Telling:
 class _Below(_Telling):
     """Tells each part of a value by a digest, and each object once: to any depth, and where it holds itself."""
 
-    def __init__(self, as_told: Callable[[Any], Any]) -> None:
-        super().__init__(as_told)
+    def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
+        super().__init__(as_told, most)
         self._found: dict[int, tuple[Any, str]] = {}  # held, so that no other object gets the address
         self._level = 0
 
     def value(self, value: Any, depth: int) -> Any:
         if depth == 0 or value is None or isinstance(value, bool | int | float | str):
             return super().value(value, 0)
+        if isinstance(value, Uncopied):  # a source that it looks up in, and not how far that has read
+            name, describe = type(value).__qualname__, asked(value, "describe")
+            return digest([name, describe().settings()]) if callable(describe) else name
         if id(value) not in self._found:
-            if self._level > _MAX_BELOW:
+            if self._level > _MAX_BELOW or len(self._found) >= _MAX_PARTS:
                 return "deeper"
             self._found[id(value)] = value, "itself"
             self._level += 1

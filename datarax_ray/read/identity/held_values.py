@@ -75,10 +75,11 @@ class HeldValue:
 
 def is_owner(value: Any) -> bool:
     """Whether it is an object of a class of users', or one that holds settings by name."""
-    return _is_namespace(value) or (not isinstance(value, type | types.ModuleType) and is_users(type(value)))
+    return is_namespace(value) or (not isinstance(value, type | types.ModuleType) and is_users(type(value)))
 
 
-def _is_namespace(value: Any) -> bool:
+def is_namespace(value: Any) -> bool:
+    """Whether it holds settings of a program, as argparse makes it."""
     return isinstance(value, types.SimpleNamespace | argparse.Namespace)
 
 
@@ -97,7 +98,7 @@ def held_values(
     for owner in owners:
         held = _held_by(owner)
         for name, value in (_of_class(owner) | held).items():
-            if name in own.names or (_is_namespace(owner) and not may_read(owner, name)):
+            if name in own.names or (is_namespace(owner) and not may_read(owner, name)):
                 continue
             may_be_own = name in own.perhaps or not may_read(owner, name)
             if is_data(value):

@@ -24,6 +24,7 @@ _DEFAULTS: dict[str, Any] = {
     "jax_numpy_dtype_promotion": "standard",
     "jax_numpy_rank_promotion": "allow",
     "jax_threefry_partitionable": True,
+    "jax_random_seed_offset": 0,
     "PIL.Image.MAX_IMAGE_PIXELS": 2**30 // 4 // 3,
     "PIL.ImageFile.LOAD_TRUNCATED_IMAGES": False,
 }
@@ -47,15 +48,21 @@ def changed_settings(was: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def set_library_settings(settings: Mapping[str, Any]) -> None:
-    """Set them in this process; those of a library that it does not have, it cannot use either."""
-    for name, value in settings.items():
+    """Set them in this process, and of JAX the others as they are by default, whatever the environment says here; those
+    of a library that it does not have, it cannot use either.
+    """
+    for name, default in _DEFAULTS.items():
         module, _, attribute = name.rpartition(".")
+        value = settings.get(name, default)
         if module:
             with contextlib.suppress(ImportError):
-                setattr(importlib.import_module(module), attribute, value)
+                if name in settings:
+                    setattr(importlib.import_module(module), attribute, value)
             continue
-        os.environ[name.upper()] = str(value)
-        if (jax := sys.modules.get("jax")) is not None:  # Ray may have run a task in this process before
+        os.environ.pop(name.upper(), None)
+        if value != default:
+            os.environ[name.upper()] = str(value)
+        if (jax := sys.modules.get("jax")) is not None and _here(name) != value:  # a task ran in this process before
             jax.config.update(name, value)
 
 
@@ -66,8 +73,10 @@ def _here(name: str) -> Any:
         return getattr(sys.modules.get(module), attribute, default)
     if (jax := sys.modules.get("jax")) is not None:
         value = getattr(getattr(jax, "config", None), name, default)
-        return value if isinstance(value, bool | None) else str(value)  # of an enum, which is JAX's
+        return value if isinstance(value, int | None) else str(value)  # of an enum, which is JAX's
     text = os.environ.get(name.upper())
     if text is None:
         return default
-    return text.lower() in _TRUE if isinstance(default, bool) else text
+    if isinstance(default, bool):
+        return text.lower() in _TRUE
+    return int(text) if isinstance(default, int) and text.isdecimal() else text

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.code import code_fingerprint
-from datarax_ray.read.identity.held_values import HeldValue, held_values, is_owner
+from datarax_ray.read.identity.code import LongError, code_fingerprint
+from datarax_ray.read.identity.held_values import HeldValue, held_values, is_namespace, is_owner
 from datarax_ray.read.identity.module_values import (
     CodeValue,
     DataValue,
@@ -35,6 +35,7 @@ MAX_LOOKED_AT_NBYTES = 2**20  # by each stream that begins: some 10 ms
 _MAX_OWNERS = 500
 _MAX_ITEMS, _MAX_DEPTH, _MAX_TEXT = 100, 2, 2**16  # of a table, of tables in tables, and letters
 _LATER = "Set it before the source is made, or make another one after every change"
+_MAX_PARTS = 10_000  # that are told again: some 50 ms
 _begun = [0]  # streams of this process, whose transforms may fill what they hold
 
 
@@ -54,11 +55,15 @@ class Watched:
     own: frozenset[str] = frozenset()
     number: int = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For a transform that holds a source: as it was told before there were the others, and nothing that counts."""
+        return {name: getattr(self, name) for name in ("script", "code", "held", "is_sure")}
+
     @classmethod
     def of(cls, told: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Watched:
         """What transforms hold and read in users' modules, where it is small, but for what their code writes to, and
         for objects that say themselves what decides their elements. told: of each stream its transforms, and their
-        code_fingerprint; {} where it is not to be taken again.
+        code_fingerprint.
         """
         told = tuple(told)
         transforms = [transform for each, _ in told for transform in each]
@@ -70,7 +75,7 @@ class Watched:
         script = script_values(place for place in places if _is_small(held_in(*place)))
         held = held_values(owners, own, _is_small)
         names = frozenset(own.names | own.perhaps)
-        told = tuple((each, was) for each, was in told if was and all(map(_is_all_of_it, each)))
+        told = tuple((each, was) for each, was in told if all(map(_is_all_of_it, each)))
         return cls(script, script_code(places), held, own.is_sure, told, names, _begun[0])
 
     def changed(self) -> Iterator[tuple[str, str, str, bool]]:
@@ -104,7 +109,7 @@ class Watched:
             logger.warning(said)
             is_told = True
         for transforms, told in self.told if is_alone and not is_told else ():
-            for name in _told_otherwise(told, code_fingerprint(transforms), self.own):
+            for name in _told_anew(transforms, told, self.own):
                 logger.warning(
                     "%s is not what it was when the source was made, and its state says what it was: unless this is a "
                     "cache, what is read now is data of no state. %s", name, _LATER
@@ -117,20 +122,45 @@ def _is_all_of_it(transform: Any) -> bool:
     return transform.__closure__ is None if is_function else is_users(type(transform))
 
 
-def _told_otherwise(then: Mapping[str, Any], now: Mapping[str, Any], own: Iterable[str]) -> list[str]:
-    """What is another now, by name, but for what code writes to itself.
+def _told_anew(transforms: Iterable[Any], then: Mapping[str, Any], own: Iterable[str]) -> list[str]:
+    """What is another now, by name, but for what code writes to itself, and for settings of a program, which are looked
+    at by name. Nothing where there is much, or a program: what holds a pipeline or source.
+    """
+    transforms = tuple(transforms)
+    held = [part for owner in _owners(transforms) for part in asked(owner, "__dict__", {}).values()]
+    if any(type(part).__module__.startswith(("datarax_ray.", "flax.")) for part in held):
+        return []
+    try:
+        now = code_fingerprint(transforms, most=_MAX_PARTS)
+    except LongError:
+        return []
+    programs = {
+        f"{index} {type(each).__name__}.{name}"
+        for index, each in enumerate(transforms)
+        for name, part in asked(each, "__dict__", {}).items()
+        if is_namespace(part)
+    }
+    return _told_otherwise(then, now, {*own}, programs)
+
+
+def _told_otherwise(then: Mapping[str, Any], now: Mapping[str, Any], own: set[str], programs: set[str]) -> list[str]:
+    """What is another, by name; of an attribute that is, nothing of what it brings along.
 
     >>> then = {"digest": "1", "held": {"0 Crop.size": "1", "0 Crop.count": "3"}}
-    >>> _told_otherwise(then, {"digest": "2", "held": {"0 Crop.size": "2", "0 Crop.count": "4"}}, ["count"])
+    >>> _told_otherwise(then, {"digest": "2", "held": {"0 Crop.size": "2", "0 Crop.count": "4"}}, {"count"}, set())
     ['Crop.size']
-    >>> _told_otherwise({"digest": "1", "names": ["crop"]}, {"digest": "2", "names": ["crop"]}, [])
+    >>> _told_otherwise({"digest": "1", "names": ["crop"]}, {"digest": "2", "names": ["crop"]}, set(), set())
     ['something that crop holds']
     """
-    parts = [(then.get(part, {}), now.get(part, {})) for part in ("held", "used", "settings", "bound")]
-    names = {name for old, new in parts for name in {**old, **new} if old.get(name) != new.get(name)}
-    if not names and any(then.get(part) != now.get(part) for part in ("digest", "wrappers", "deep")):
+    for parts in (("held",), ("used", "settings", "bound")):
+        pairs = [(then.get(part, {}), now.get(part, {})) for part in parts]
+        names = {name for old, new in pairs for name in {**old, **new} if old.get(name) != new.get(name)}
+        if names:
+            others = {name for name in names - programs if name.rpartition(".")[2] not in own}
+            return sorted(name.partition(" ")[2] or name for name in others)
+    if any(then.get(part) != now.get(part) for part in ("digest", "wrappers", "deep")):
         return [f"something that {', '.join(now['names'])} holds"]
-    return sorted(name.partition(" ")[2] or name for name in names if name.rpartition(".")[2] not in own)
+    return []
 
 
 def _is_small(value: Any, depth: int = 0) -> bool:

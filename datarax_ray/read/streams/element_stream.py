@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.elements.transforms import OnError, Step, steps
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.stream import check_on_error, whole_epochs
-
-_SOON_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -32,16 +29,12 @@ class ElementStream:
     _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
     _errors: Any = field(init=False, repr=False, compare=False)  # of on_error
     _firsts: dict[int, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # Whether the fingerprint may be taken again beside it: no large table is among what they hold.
-    is_soon_told: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", whole_epochs(self.num_epochs))
         check_on_error(self.on_error)
         steps(self.transforms)
-        begin = time.perf_counter()
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
-        object.__setattr__(self, "is_soon_told", time.perf_counter() - begin < _SOON_S)
         errors = code_fingerprint((self.on_error,)) if callable(self.on_error) else self.on_error
         object.__setattr__(self, "_errors", errors)
 
