@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.identity.code import LongError, code_fingerprint
 from datarax_ray.read.identity.held_values import HeldValue, held_values, is_namespace, is_owner
 from datarax_ray.read.identity.module_values import (
@@ -128,7 +129,7 @@ def _told_anew(transforms: Iterable[Any], then: Mapping[str, Any], own: Iterable
     """
     transforms = tuple(transforms)
     held = [part for owner in _owners(transforms) for part in asked(owner, "__dict__", {}).values()]
-    if any(type(part).__module__.startswith(("datarax_ray.", "flax.")) for part in held):
+    if any(isinstance(part, Uncopied) or str(type(part).__module__).startswith("flax.") for part in held):
         return []
     try:
         now = code_fingerprint(transforms, most=_MAX_PARTS)
