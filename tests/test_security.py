@@ -25,7 +25,7 @@ _UNPICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "
 # Of their own making: an error, to see that it survives the way to the driver; a dataset closed to give files back.
 _ALLOWED = {
     ("actors/trial.py", "pickle.loads(pickle.dumps(error))"),
-    ("actors/description.py", "pickle.loads(box)"),  # from the driver
+    ("actors/description.py", "pickle.loads(found)"),  # from the driver
     ("actors/description.py", "pickle.loads(description)"),
     ("read/identity/module_values.py", "pickle.loads(self.pickled)"),
     # between an actor and the process that it starts to try a position in, by pipes that nobody else holds
