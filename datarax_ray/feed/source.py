@@ -20,7 +20,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
-from datarax_ray.read.identity.watched import Watched
+from datarax_ray.read.identity.watched import Watched, begins
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream, transforms_told
 
@@ -125,6 +125,7 @@ class Source(Uncopied):
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
+        begins()
         with reading(self.description):
             return self.description.read_at(start, max(start, stop), self.state)
 
@@ -144,6 +145,7 @@ class Source(Uncopied):
 
     def element_spec(self) -> Any:
         """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""
+        begins()
         stream = batches(self.description, LocalPool(self.description), StreamState(), StreamOptions(1, chunk_size=16))
         first = next(stream, None)
         if first is None:

@@ -341,6 +341,18 @@ def test_what_another_stream_may_have_changed_is_not_told(caplog: pytest.LogCapt
     assert "when the source was made" not in caplog.text
 
 
+@pytest.mark.parametrize("read", [lambda each: each.element_spec(), lambda each: each[0]])
+def test_nor_is_what_a_single_read_may_have_filled(
+    read: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    hooked = Hooked()
+    stream = source(hooked)
+    read(stream)
+    hooked.kinds.append(1)  # as a cache of a library's does
+    stream.get_batch(4)
+    assert "when the source was made" not in caplog.text
+
+
 class Program:
     """Of which a transform holds all, with the source that is made of it."""
 

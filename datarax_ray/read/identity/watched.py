@@ -37,7 +37,7 @@ _MAX_OWNERS = 500
 _MAX_ITEMS, _MAX_DEPTH, _MAX_TEXT = 100, 2, 2**16  # of a table, of tables in tables, and letters
 _LATER = "Set it before the source is made, or make another one after every change"
 _MAX_PARTS = 10_000  # that are told again: some 50 ms
-_begun = [0]  # streams of this process, whose transforms may fill what they hold
+_begun = [0]  # streams of this process and single reads, whose transforms may fill what they hold
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Watched:
         whatever else is told otherwise now, unless another stream has begun, whose transforms may share what they hold.
         """
         is_alone, is_told = _begun[0] == self.number, False
-        _begun[0] += 1
+        begins()
         for name, look, look_here, may_be_own in self.changed():
             said = (
                 f"{name} was {look} when the source was made, and its state says so; it is {look_here} now, which "
@@ -115,6 +115,11 @@ class Watched:
                     "%s is not what it was when the source was made, and its state says what it was: unless this is a "
                     "cache, what is read now is data of no state. %s", name, _LATER
                 )  # fmt: skip
+
+
+def begins() -> None:
+    """Say that a stream begins, or a single read, whose transforms may fill what they share with others."""
+    _begun[0] += 1
 
 
 def _is_all_of_it(transform: Any) -> bool:
