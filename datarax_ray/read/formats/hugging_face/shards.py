@@ -34,7 +34,10 @@ from datarax_ray.read.streams.rows import Rows
 
 logger = logging.getLogger(__name__)
 
-_OF_ELEMENTS = "make all alike in the map or generator that they come from, declare the type there (features=), or "
+_OF_ELEMENTS = (
+    "make all alike in the map or generator that they come from (a value for None, lists of one length, one type of "
+    "numbers, as features= declares it), or "
+)
 _FIRST_ELEMENTS = 64  # by which is decided what they become; they may cost a map, and are made again when they are due
 _FIRST_SHARDS = 16  # that are begun for so many, where they are short: on a web server each may take a second
 
