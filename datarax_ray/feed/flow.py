@@ -101,13 +101,10 @@ def reading(description: Stream) -> Iterator[None]:
     reads it beside a stream (another stream, or who asks for single elements), or another one with one of its
     transforms (one list of them for training and evaluation), does so in another thread.
     """
-    if (locks := vars(description).get("_reading")) is None:
-        # in one order for all, or two would wait for each other
-        found = {id(part): part for part in _parts(description)}
-        locks = vars(description).setdefault("_reading", [lock_of(found[key]) for key in sorted(found)])
+    found = {id(part): part for part in _parts(description)}
     with contextlib.ExitStack() as stack:
-        for lock in locks:
-            stack.enter_context(lock)
+        for key in sorted(found):  # in one order for all, or two would wait for each other
+            stack.enter_context(lock_of(found[key]))
         yield
 
 
