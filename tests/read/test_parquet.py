@@ -194,6 +194,18 @@ def test_files_with_other_fields_are_refused_with_both(tmp_path, paths):
     with pytest.raises(ValueError, match=r"field 'name' is string in .* and missing in .*other.parquet"):
         ParquetReader.of([*paths, other])
     assert ParquetReader.of([*paths, other], columns=["index"]).num_records == N + 3
+    with pytest.raises(ValueError, match=r"field 'name' is missing in .*other.* and string in .*columns=\["):
+        ParquetReader.of([other, *paths])
+    assert ParquetReader.of([other, *paths], columns=["index"]).num_records == N + 3
+
+
+def test_so_are_those_that_have_more_in_a_struct_but_for_what_is_left_out(tmp_path):
+    parquet.write_table(pa.table({"a": [{"b": 1}], "x": [1]}), tmp_path / "1.parquet")
+    parquet.write_table(pa.table({"a": [{"b": 2, "c": 3}], "x": [2]}), tmp_path / "2.parquet")
+    with pytest.raises(ValueError, match=r"field 'a' is struct<b: int64> in .* and struct<b: int64, c: int64> in"):
+        ParquetReader.of(tmp_path)
+    assert ParquetReader.of(tmp_path, exclude=["a"]).num_records == 2
+    assert ParquetReader.of(tmp_path, columns=["a.b"]).num_records == 2
 
 
 def test_files_whose_arrays_are_alike_are_one_dataset(tmp_path):

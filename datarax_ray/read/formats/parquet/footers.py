@@ -101,14 +101,14 @@ def look_up(
     def choose(schema: Any) -> tuple[str, ...]:
         return select(schema, found[0], columns, exclude)
 
-    place: _OnFilesystem | _ByRanges = _OnFilesystem(filesystem)
+    place: _OnFilesystem | _ByRanges = _OnFilesystem(filesystem, columns, exclude)
     broken: Exception | None = None
     leaves: tuple[str, ...] | None = None
     types: dict[str, str] = {}
     try:
         if is_by_ranges:
             try:
-                far = _ByRanges(filesystem.handler, remote, digest([columns, *exclude]))
+                far = _ByRanges(filesystem.handler, remote, columns, exclude)
                 leaves, types = far.chosen(found[0], choose)
                 place = far
             except NoRangesError as error:
@@ -140,10 +140,15 @@ def urls_of(paths: Any) -> tuple[str, ...]:
 
 def keep(footers: Footers, columns: Iterable[str] | None, exclude: Sequence[str], index: Index) -> None:
     """Add to an index what was found of files that are read by ranges, for these arguments of look_up."""
-    what = digest([None if columns is None else tuple(columns), *exclude])
+    what = _what(None if columns is None else tuple(columns), exclude)
     for file in footers.files:
         if file.version:
             _add(index, what, file, footers.leaves, footers.types)
+
+
+def _what(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
+    """What an index is asked for: types of before did not say which fields a file has beside those of the first."""
+    return digest([columns, *exclude, "and others"])
 
 
 def _add(index: Index, what: str, file: FileFooter, leaves: Sequence[str], types: dict[str, str]) -> None:
@@ -161,8 +166,9 @@ def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
 class _OnFilesystem:
     """Files on a filesystem of pyarrow's, as they are looked at."""
 
-    def __init__(self, filesystem: Any) -> None:
+    def __init__(self, filesystem: Any, columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
         self._filesystem = filesystem
+        self._named = columns, exclude
 
     def chosen(self, path: str, choose: Choose) -> tuple[tuple[str, ...], dict[str, str]]:
         """The leaves that `choose` names of the schema of a file, and the types of the fields that they are of."""
@@ -174,10 +180,10 @@ class _OnFilesystem:
             opened.close(force=True)
 
     def inspect(self, path: str, leaves: Sequence[str] | None) -> tuple[FileFooter, dict[str, str]]:
-        """The footer, and the types of the fields that these leaves are of."""
+        """The footer, and the types of the fields that are read: of these leaves, and of more that the file has."""
         opened, footer = self._open(path, leaves)
         try:
-            return footer, {} if leaves is None else _types(opened, leaves)
+            return footer, {} if leaves is None else _types(opened, _with_more(opened.schema, leaves, *self._named))
         finally:
             opened.close(force=True)
 
@@ -191,13 +197,14 @@ class _OnFilesystem:
 class _ByRanges:
     """Files behind URLs, as they are looked at: by what is known of them where they are still that version.
 
-    files: knows their URLs. columns: names what is read of them.
+    files: knows their URLs.
     """
 
-    def __init__(self, files: Any, remote: Remote, columns: str) -> None:
+    def __init__(self, files: Any, remote: Remote, columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
         self._files = files
         self._remote = remote
-        self._columns = columns
+        self._named = columns, exclude
+        self._what = _what(columns, exclude)
         self._index = Index()
 
     def chosen(self, path: str, choose: Choose) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -222,8 +229,8 @@ class _ByRanges:
             found = replace(footer, url=url, version=version)
             if leaves is None:
                 return found, {}
-            types = _types(opened, leaves)
-        _add(self._index, self._columns, found, leaves, types)
+            types = _types(opened, _with_more(opened.schema, leaves, *self._named))
+        _add(self._index, self._what, found, leaves, types)
         return found, types
 
     def close(self) -> None:
@@ -231,7 +238,7 @@ class _ByRanges:
         self._index.save()
 
     def _known(self, url: str) -> Mapping[str, Any] | None:
-        known = self._index.find(url, self._columns)
+        known = self._index.find(url, self._what)
         is_same = known is not None and read_tail(url, 1, self._remote).version == known["version"]
         return known if is_same else None
 
@@ -284,7 +291,7 @@ def opened_in(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, F
 
 def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
     """Paths of the leaf columns under the names in columns, or under none of those in exclude."""
-    leaves = [schema.column(index).path for index in range(len(schema))]
+    leaves = _leaves(schema)
     if columns is not None and exclude:
         raise ValueError(f"give columns or exclude_columns, not both; got {columns!r} and {exclude!r}")
     if isinstance(columns, str):
@@ -301,6 +308,21 @@ def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Seque
     if not found:
         raise ValueError(f"{path}: no column of {leaves} is left; an element needs at least one field")
     return found
+
+
+def _with_more(
+    schema: Any, leaves: Sequence[str], columns: Sequence[str] | None, exclude: Sequence[str]
+) -> Sequence[str]:
+    """These leaves, and the others of a file that would be read if it were the first: of what it has more."""
+    found = _leaves(schema)
+    if columns is not None or not {*leaves} <= {*found}:  # what is missing is told first
+        return leaves
+    return [leaf for leaf in found if not any(_is_under(leaf, name) for name in exclude)]
+
+
+def _leaves(schema: Any) -> list[str]:
+    """The paths of the leaf columns of a file."""
+    return [schema.column(index).path for index in range(len(schema))]
 
 
 def _is_under(leaf: str, name: str) -> bool:
@@ -382,8 +404,8 @@ def _types(opened: Any, leaves: Sequence[str]) -> dict[str, str]:
 
 def _difference(path: str, types: dict[str, str], other_path: str, other: dict[str, str]) -> str:
     name = next(name for name in sorted(types | other) if types.get(name) != other.get(name))
+    without = "leave the field out (exclude_columns)" if name in types else "name those to read (columns=[...])"
     return (
         f"field {name!r} is {types.get(name, 'missing')} in {path} and {other.get(name, 'missing')} in {other_path}; "
-        "every element has the same fields. Rewrite one of them, leave the field out (exclude_columns), or make two "
-        "sources."
+        f"every element has the same fields. Rewrite one of them, {without}, or make two sources."
     )
