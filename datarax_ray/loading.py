@@ -104,9 +104,8 @@ def load(
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
     kind, name = _kind_of(paths)
     if split is not None and kind != "hf":
-        raise ValueError(
-            f"split={split!r} is of a dataset of the hub, and {paths!r} is none; give the paths of its files"
-        )
+        where = f"{paths}/{split}" if kind == "imagefolder" else "the paths of its files"
+        raise ValueError(f"split={split!r} is of a dataset of the hub, and {paths!r} is none; give {where}")
     if kind == "hf":
         source = from_hf(name, split or only_split(name) or "train", transforms=transforms, **order)
     elif kind == "imagefolder":

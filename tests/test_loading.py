@@ -246,6 +246,22 @@ def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path: Path) -> Non
         load("imagfolder:/data")
     with pytest.raises(ValueError, match="split='test' is of a dataset of the hub"):
         load(tmp_path, split="test")
+    with pytest.raises(ValueError, match=f"split='test' is of .*; give imagefolder:{tmp_path}/test$"):
+        load(f"imagefolder:{tmp_path}", split="test")
+
+
+def test_an_image_folder_whose_classes_are_named_as_splits_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one/train/cat/1.png", "one/Val/cat/2.png", "two/train/1.png", "two/cat/2.png", "three/test/1.png"):
+        write_image(tmp_path / name, 1)
+    for name in ("two", "three", "one/train"):
+        ImageFolder(tmp_path / name)
+    assert caplog.text == ""
+    assert ImageFolder(tmp_path / "one").class_names == ("Val", "train")
+    assert (
+        f"folders, Val, train. Where these are splits, read one of them: imagefolder:{tmp_path}/one/Val" in caplog.text
+    )
 
 
 def test_an_empty_file_before_the_others_is_one_without_rows(tmp_path: Path) -> None:

@@ -99,6 +99,11 @@ _CONSEQUENCES = {
     "packing": ("later rows would hold other tokens", _ON_PURPOSE.format("packing", "go on from the same token")),
     **_of_code("transform", "elements"),
     **_of_code("stage", "batches"),
+    "stages.key": (
+        "the stages of the remaining batches would draw other random numbers",
+        "Give each Pipeline an nnx.Rngs of its own, made anew with the old seed: another pipeline, or a model, that "
+        "draws from the same one moves it on. Or pass allow_drift=('stages',) if the change is meant.",
+    ),
     "on_error": ("broken records would be treated differently", _ON_PURPOSE.format("on_error", "change it")),
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.

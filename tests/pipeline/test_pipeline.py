@@ -197,6 +197,17 @@ class TestStages:
         with pytest.raises(DriftError, match="stages.key"):
             pipeline(1, [add_keys]).set_state(pipeline(0, [add_keys]).get_state())
 
+    def test_a_second_pipeline_over_one_rngs_is_told_to_have_its_own(self, files: list[Path]) -> None:
+        def pipeline(rngs: nnx.Rngs) -> Pipeline:
+            return Pipeline(source=make(files).source, batch_size=32, rngs=rngs, stages=[add_keys])
+
+        rngs = nnx.Rngs(0)
+        state = pipeline(rngs).get_state()
+        with pytest.raises(DriftError, match=r"stages\.key: .*Give each Pipeline an nnx\.Rngs of its own") as error:
+            pipeline(rngs).set_state(state)
+        assert "Restore the old code" not in str(error.value)
+        pipeline(nnx.Rngs(0)).set_state(state)
+
     def test_a_stage_that_forgets_its_return_is_an_error_that_names_it(self, files: list[Path]) -> None:
         class Forgets(nnx.Module):
             def __call__(self, batch: Any) -> Any:

@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import functools
+import pickle
+import re
 import signal
 import threading
 from collections import UserDict
@@ -405,6 +407,20 @@ def test_what_can_be_no_field_is_a_failure_of_its_record_and_names_the_transform
     assert run([transform], [2, 1], on_error="skip").elements == [{"x": 0}]
     for value in unclosed:
         getattr(value, "close", lambda: None)()
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (lambda element: (i for i in "ab"), r"<lambda> returned a generator, .* with flat_map\(element\) -> list$"),
+        (lambda element: {"x": {"y": iter("ab")}}, "in field 'x.y', .*; return a list of what it gives$"),
+        (lambda element: [iter("ab")], "in field '0', .*; return a list of what it gives$"),
+    ],
+)
+def test_a_generator_in_place_of_an_element_is_told_of_flat_map_and_one_in_a_field_of_a_list(transform, message):
+    failure = run([transform], [1]).failure
+    assert re.search(message, str(failure))
+    assert str(pickle.loads(pickle.dumps(failure))) == str(failure)
 
 
 class NeverKeeps:

@@ -38,15 +38,24 @@ _CONSTANT = frozenset(
 
 
 class UnfitError(TypeError):
-    """What was returned can be no element. The message goes on from "returned". path: to where it is."""
+    """What was returned can be no element. The message goes on from "returned". path: to where it is. alone: the remedy
+    where that is no field of an element, if it is another.
+    """
 
-    def __init__(self, what: str, remedy: str, path: Path = ()) -> None:
-        super().__init__(what, remedy, path)
+    def __init__(self, what: str, remedy: str, path: Path = (), alone: str = "") -> None:
+        super().__init__(what, remedy, path, alone)
         self.path = path
 
     def __str__(self) -> str:
-        where = f" in field {'.'.join(map(str, self.path))!r}" if self.path else ""
-        return f"{self.args[0]}{where}{self.args[1]}"
+        what, remedy, _, alone = self.args
+        if not self.path:
+            return f"{what}{alone or remedy}"
+        return f"{what} in field {'.'.join(map(str, self.path))!r}{remedy}"
+
+
+_SEVERAL = (
+    ", which can be read only once; several elements in place of one come from an object with flat_map(element) -> list"
+)
 
 
 def _count(held: list[Any]) -> int:
@@ -133,7 +142,7 @@ def copied(value: Any, path: Path = ()) -> Any:
         remedy = ", whose mask would be lost; return its filled(value), or its data and its mask as two fields"
         raise UnfitError(_said(kind), remedy, path)
     if isinstance(value, Iterator | AsyncIterator | Coroutine):
-        raise UnfitError(_said(kind), ", which can be read only once; return a list of what it gives", path)
+        raise UnfitError(_said(kind), ", which can be read only once; return a list of what it gives", path, _SEVERAL)
     if isinstance(value, Set):
         raise UnfitError(_said(kind), ", which has no order, so no two processes see the same; sort it to a list", path)
     try:

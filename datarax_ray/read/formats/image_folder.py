@@ -21,6 +21,7 @@ logger = logging.getLogger("datarax_ray")
 # Source: torchvision.datasets.folder.IMG_EXTENSIONS
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _NOT_READ = (".gif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")  # images all the same
+_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
 _MAX_LOOKED_AT = 1000  # files whose beginning is read, one by one, to tell a folder from another one
 
 
@@ -51,6 +52,13 @@ class ImageFolder(NamedArguments):
         if not self.class_names:
             raise ValueError(
                 f"{self.directory} has no folders; images are in one for each class, directory/CLASS/NAME.jpg"
+            )
+        if len(self.class_names) > 1 and _SPLITS.issuperset(map(str.casefold, self.class_names)):
+            logger.warning(
+                "%s: its classes are its folders, %s. Where these are splits, read one of them: imagefolder:%s",
+                self.directory,
+                ", ".join(self.class_names),
+                os.path.join(self.directory, self.class_names[0]),
             )
         names: list[bytes] = []
         labels: list[int] = []

@@ -187,7 +187,7 @@ LATER = "1\n" * (5 * 2**20 // 2)  # more than by which types are decided
         (CSV(), "x\n" + LATER, "1.5\n", "CSV conversion error to int64: invalid value '1.5'"),
         (CSV(), "x\n" + LATER, "1,2\n", "Expected 1 columns, got 2"),
         (JSONLines(), '{"x":1}\n' * 700_000, '{"x":"a"}\n', "changed from number to string"),
-        (JSONLines(), '{"x":1}\n' * 700_000, '{"x":1,"y":2}\n', "unexpected field"),
+        (JSONLines(), '{"x":1}\n' * 700_000, '{"x":1,"y":2}\n', "not: 'y'"),
         (JSONLines(), '{"x":1}\n' * 700_000, '{"x":1}{"x":2}\n', "gives 2 rows, and has 1 lines"),
         (JSONLines(), '{"x":1}\n' * 700_000, '{"x":\n', "does not parse"),
     ],
@@ -205,6 +205,34 @@ def test_a_row_that_does_not_fit_the_first_ones_is_broken_alone(
         reader.read(np.array([at]))
     for good in (at - 1, at + 1):
         assert values(reader.read(np.array([good]))) == {"x": [1]}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"y": 2}, r"first rows have not: 'y'\. With column_types=\{'y': 'int64'\} it is read"),
+        ({"y": 0.5, "z": "a"}, r"not: 'y', 'z'\. With column_types=\{'y': 'double'\} it is read"),
+        ({"y": [1]}, r"not: 'y'\. With column_types=\{'y': \.\.\.\}, its whole type as pyarrow has it, it"),
+        ({"s": {"b": 2}}, r"not: 's\.b'\. With column_types=\{'s': \.\.\.\}, its whole type as pyarrow has it, it"),
+        ({"l": [{"b": 2}]}, r"not: 'l\.b'\. With column_types=\{'l': \.\.\.\}, its whole type as pyarrow has it, it"),
+        ({"x": "a", "y": 2}, "changed from number to string"),
+    ],
+)
+def test_a_field_that_the_first_rows_lack_is_named_with_what_reads_it(tmp_path: Path, bad: Any, message: str) -> None:
+    row = {"x": 1, "s": {"a": 1}, "l": [{"a": 1}]}
+    write(tmp_path, json.dumps(row) + "\n", "1.jsonl")
+    write(tmp_path, json.dumps(row) + "\n" + json.dumps(row | bad) + "\n", "2.jsonl")
+    with pytest.raises(BrokenRowGroupError, match=rf"2\.jsonl\[1\].*{message}"):
+        TextReader.of(tmp_path, JSONLines()).read(np.array([2]))
+
+
+def test_types_that_are_given_read_a_field_that_the_first_rows_lack(tmp_path: Path) -> None:
+    write(tmp_path, '{"x":1,"s":{"a":1}}\n', "1.jsonl")
+    write(tmp_path, '{"x":2,"y":3,"s":{"a":1,"b":4}}\n', "2.jsonl")
+    types = {"y": "int64", "s": pa.struct([("a", "int64"), ("b", "int64")])}
+    found = TextReader.of(tmp_path, JSONLines(), column_types=types).read(np.array([0, 1]))
+    assert found["y"].tolist() == [None, 3]
+    assert found["s"]["b"].tolist() == [None, 4]
 
 
 @pytest.mark.parametrize(

@@ -184,12 +184,27 @@ class JSONLines:
         import pyarrow as pa
         from pyarrow import json
 
-        return json.read_json(
-            pa.BufferReader(_with_its_bom(data)),
-            read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
-            parse_options=json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
-            ),
+        try:
+            return json.read_json(
+                pa.BufferReader(_with_its_bom(data)),
+                read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
+                parse_options=json.ParseOptions(
+                    explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if schema is None or "unexpected field" not in str(error):
+                raise
+            inferred = self.parse(data, names, None).schema
+            more = list(_fields_beside(schema, inferred))
+            if not more:  # in a type that is given, and that is never inferred
+                raise
+        column = next(field for field in inferred if more[0] == field.name or more[0].startswith(f"{field.name}."))
+        kind = "..." if pa.types.is_nested(column.type) else repr(str(column.type))
+        raise pa.ArrowInvalid(
+            f"it has fields that the first rows have not: {', '.join(map(repr, more))}. With column_types="
+            f"{{{column.name!r}: {kind}}}{', its whole type as pyarrow has it,' * (kind == '...')} it is read, and is "
+            "None, or what fill_nulls says, where it is missing"
         )
 
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
@@ -205,6 +220,22 @@ class JSONLines:
                 except (ValueError, RecursionError):  # no object alone, which reading says, or one of great depth
                     continue
                 yield from _long_integers_in(value, kind, "")
+
+
+def _fields_beside(schema: Any, other: Any) -> Iterator[str]:
+    """The dotted names of fields of another schema, or type of a struct, that are not in this one."""
+    import pyarrow as pa
+
+    for field in other:
+        index = schema.get_field_index(field.name)
+        if index < 0:
+            yield field.name
+            continue
+        mine, its = schema.field(index).type, field.type
+        while pa.types.is_list(its) and hasattr(mine, "value_type"):
+            mine, its = mine.value_type, its.value_type
+        if pa.types.is_struct(mine) and pa.types.is_struct(its):
+            yield from (f"{field.name}.{name}" for name in _fields_beside(mine, its))
 
 
 def _long_integers_in(value: Any, kind: Any, path: str) -> Iterator[tuple[str, int]]:
