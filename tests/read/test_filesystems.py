@@ -10,6 +10,7 @@ import pytest
 from pyarrow import fs
 from pyarrow import parquet as pq
 
+from datarax_ray import load
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import FileSlice, tell_repeats
 from datarax_ray.read.formats.paths import find as find_array_record
@@ -79,6 +80,30 @@ def test_a_link_to_a_directory_above_it_is_refused_and_one_to_another_is_said(tm
     (tmp_path / "2020/above").symlink_to("..")
     with pytest.raises(ValueError, match=r"2020 is .*2020, by a link to a directory that it is in"):
         find(f"{tmp_path}{pattern}")
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.parquet", "/**/*.parquet", "/b.parquet"])
+def test_a_link_to_what_is_not_there_is_an_error_with_both_names(tmp_path, pattern):
+    """pyarrow, and so fsspec's glob on it, leaves them out."""
+    (tmp_path / "a.parquet").write_bytes(b"x")
+    (tmp_path / "b.parquet").symlink_to("c")
+    (tmp_path / "c").symlink_to("/mnt/missing/b")
+    with pytest.raises(FileNotFoundError, match=r"/b.parquet is a link to /mnt/missing/b, which is not there: a mount"):
+        find_on(f"{tmp_path}{pattern}", None, SUFFIXES)
+
+
+def test_so_is_one_below_a_directory_and_one_to_a_directory_and_no_other(directory):
+    for name in ("note.csv", "_kept", ".#lock"):
+        (directory / name).symlink_to("/mnt/missing")
+    assert names(find_on(directory, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
+    (directory / "sub/2020").symlink_to("/mnt/missing")
+    (directory / "sub/d.pq").symlink_to("/mnt/missing")
+    for pattern, more in (("", 1), ("/sub/*", 1), ("/**", 3)):
+        with pytest.raises(FileNotFoundError, match=f" is a link to .* There are {more} more such links"):
+            find_on(f"{directory}{pattern}", None, SUFFIXES)
+    with pytest.raises(FileNotFoundError, match=r"sub/d.pq is a link to /mnt/missing, .* to go without.$"):
+        find_on(f"{directory}/sub/*.pq", None, SUFFIXES)
+    assert names(find_on(f"{directory}/*.parquet", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
 
 
 @pytest.mark.parametrize("find", [lambda paths: find_on(paths, None, [".array_record"])[1], find_array_record])
@@ -189,12 +214,26 @@ def csv(path):
     return CSVSource(CSVSourceConfig(), path)
 
 
-def table(path):
+def parquet(path):
     pq.write_table(pa.table({"x": [1, 2]}), path)
     return ParquetSource(ParquetSourceConfig(), path)
 
 
-@pytest.mark.parametrize("source_of", [csv, table])
+@pytest.mark.parametrize("source_of", [csv, parquet])
+@pytest.mark.parametrize("pattern", ["", "/*"])
+def test_a_source_is_not_made_of_what_is_beside_a_link_to_what_is_not_there(tmp_path, source_of, pattern):
+    source_of(tmp_path / f"a.{source_of.__name__}")
+    (tmp_path / f"b.{source_of.__name__}").symlink_to(tmp_path / "missing/b")
+    with pytest.raises(
+        FileNotFoundError, match=rf"/b.{source_of.__name__} is a link to {tmp_path}/missing/b, which is"
+    ):
+        load(f"{tmp_path}{pattern}")
+    (tmp_path / "missing").mkdir()
+    source_of(tmp_path / "missing/b")
+    assert load(f"{tmp_path}{pattern}", num_epochs=1).describe().stop == 4
+
+
+@pytest.mark.parametrize("source_of", [csv, parquet])
 @pytest.mark.timeout(20)
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, source_of):
     source = source_of(tmp_path / "a")

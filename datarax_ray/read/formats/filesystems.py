@@ -15,7 +15,7 @@ from typing import Any
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import FileSlice, check_links, for_people, not_utf_8, tell_repeats
+from datarax_ray.read.formats.paths import FileSlice, check_links, check_there, for_people, not_utf_8, tell_repeats
 from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of, shown
 from datarax_ray.read.retry import retried
@@ -39,8 +39,9 @@ def find_on(
     unseen: URLs of http(s) that are no glob and do not end in "/" are files, for which no server is asked. named: what
     people said, where paths were made of that; None for paths.
 
-    Raises: FileNotFoundError where nothing is found; ValueError for paths on several filesystems; TypeError for what is
-    no path, and for a set of paths; ValueError for names that are not UTF-8.
+    Raises: FileNotFoundError where nothing is found, and for a link on this machine to what is not there, which pyarrow
+    leaves out of what it lists; ValueError for paths on several filesystems; TypeError for what is no path, and for a
+    set of paths; ValueError for names that are not UTF-8.
     """
     ordered("paths", paths)
     each = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
@@ -182,6 +183,8 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         entries = filesystem.get_file_info(FileSelector(path, recursive=True))
         names = [entry.path for entry in entries if entry.type == FileType.File]
         found = sorted(name for name in names if _is_data(name[len(path) :], suffixes))
+        if isinstance(filesystem, LocalFileSystem) and ("" not in suffixes or not found):  # else who asks only looks
+            check_there(link for link in _unlisted_links(path, entries) if _may_be_data(link[len(path) :], suffixes))
         if not found:
             first = min(names, default=None, key=lambda name: (not _is_data(name[len(path) :], ("",)), name))
             raise FileNotFoundError(
@@ -212,6 +215,8 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
             )
     elif glob.has_magic(path):
         found = _glob(filesystem, path)
+        if isinstance(filesystem, LocalFileSystem):
+            check_there(set(glob.iglob(path, recursive=True)).difference(found))
         part = re.fullmatch(r"(.+)\[(-?\d*:-?\d*)\]", path)
         if not found and part and filesystem.get_file_info(part[1]).type == FileType.File:
             raise FileNotFoundError(
@@ -222,12 +227,24 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         if not found:
             raise FileNotFoundError(f"{shown(path)}: no file matches this glob on {_storage(filesystem)}")
     else:
+        if isinstance(filesystem, LocalFileSystem):
+            check_there([path])
         status = getattr(getattr(filesystem, "handler", None), "missing", {}).get(path)
         said = f"; its server answered {status} {HTTPStatus(status).phrase}" if status else ""
         raise FileNotFoundError(f"{shown(path)}: no such file or directory on {_storage(filesystem)}{said}")
     if isinstance(filesystem, LocalFileSystem):
         check_links(found)
     yield from found
+
+
+def _unlisted_links(path: str, entries: Sequence[Any]) -> Iterator[str]:
+    """The links in a directory of this machine, and in those below it, that pyarrow left out of what it listed."""
+    from pyarrow.fs import FileType
+
+    listed = {entry.path for entry in entries}
+    for folder in (path, *(entry.path for entry in entries if entry.type == FileType.Directory)):
+        with os.scandir(folder) as each:
+            yield from (entry.path for entry in each if entry.is_symlink() and entry.path not in listed)
 
 
 def _storage(filesystem: Any) -> str:
@@ -250,6 +267,11 @@ def _is_data(path: str, suffixes: Sequence[str]) -> bool:
     parts = path.strip("/").split("/")
     is_named = any(fnmatchcase(path.lower(), f"*{suffix}") for suffix in suffixes)
     return is_named and not any(part.startswith((".", "_")) for part in parts)
+
+
+def _may_be_data(path: str, suffixes: Sequence[str]) -> bool:
+    """Whether what a link that leads nowhere would have led to is data, or a directory, as one without a suffix."""
+    return _is_data(path, suffixes) or (_is_data(path, ("",)) and not os.path.splitext(path)[1])
 
 
 def _glob(filesystem: Any, path: str) -> list[str]:

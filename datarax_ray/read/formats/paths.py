@@ -137,6 +137,19 @@ def check_links(files: Iterable[str]) -> None:
             )
 
 
+def check_there(paths: Iterable[str]) -> None:
+    """Raise FileNotFoundError for a link, among these paths of this machine, to what is not there."""
+    ends = ((path, os.path.realpath(path)) for path in paths if os.path.islink(path))
+    broken = sorted((path, end) for path, end in ends if not os.path.exists(end))
+    if broken:
+        path, end = broken[0]
+        more = f" There are {len(broken) - 1} more such links." if len(broken) > 1 else ""
+        raise FileNotFoundError(
+            f"{path} is a link to {end}, which is not there: a mount is missing, or it was deleted; bring it back, or "
+            f"remove the link to go without.{more}"
+        )
+
+
 def tell_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
     """Warn once where records of a file are read again: it is named twice, or is a link to another that is named.
 
