@@ -23,6 +23,9 @@ _DATA = (
     "Pipeline(source=...) takes a source: RandomAccessSource(RandomAccessSourceConfig(), data) makes one of a dataset."
 )
 _ORDER = "The source has the order: shuffle=True, seed=... and num_epochs=... are of its config, and of load."
+_SAMPLED = (
+    f"{_ORDER} MixtureSource(sources, weights=[...]) draws by weight: of a source for each class, balanced classes."
+)
 _TRANSFORMS = (
     "The source has the transforms: RandomAccessSource(config, data, transforms=[...]), load(path, transforms=[...])."
 )
@@ -33,7 +36,8 @@ _ELSEWHERE = {
     **dict.fromkeys(("pin_memory", "prefetch_factor", "prefetch_buffer_size", "worker_buffer_size"), _AHEAD),
     **dict.fromkeys(("batch_size", "drop_last", "drop_remainder"), _BATCHES),
     **dict.fromkeys(("dataset", "data_source"), _DATA),
-    **dict.fromkeys(("shuffle", "seed", "num_epochs", "sampler", "generator"), _ORDER),
+    **dict.fromkeys(("shuffle", "seed", "num_epochs", "generator"), _ORDER),
+    "sampler": _SAMPLED,
     **dict.fromkeys(("transform", "transforms", "transformations", "operations", "map_fn"), _TRANSFORMS),
     **dict.fromkeys(("collate_fn", "padded_shapes"), _STACKED),
     **dict.fromkeys(("mesh", "devices"), _MESH),

@@ -86,7 +86,7 @@ class Colour(enum.IntEnum):
         (1, Colour.RED, "is int64 in one element, Colour in another"),
         (np.float32(1), 1.0, "is float32 in one element, float64 in another"),
         (np.zeros(2), np.zeros(3), r"has shape \(2,\) in one element, \(3,\) in another.*pad it \(PadTo"),
-        (np.zeros(2), 1.0, r"has shape \(2,\) in one element, \(\) in another"),
+        (np.zeros(2), 1.0, r"has shape \(2,\) in one element, \(\) in another.*of as many axes in every element"),
         (1.0, np.zeros(2), r"has shape \(\) in one element, \(2,\) in another"),
         (1, np.zeros(1, int), r"has shape \(\) in one element, \(1,\) in another"),
         ([1], np.zeros(1), "is list in one element, float64 in another"),

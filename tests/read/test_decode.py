@@ -12,12 +12,14 @@ import subprocess
 import sys
 import zlib
 
+import datasets
 import msgpack
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import datarax_ray
 from datarax_ray.read.decode import (
     DecodeExample,
     DecodeFields,
@@ -579,6 +581,29 @@ print(json.dumps(found))
         assert re.search("is not (JSON|msgpack|a tf.train.Example)", message)
         assert len(message) < 1000
         assert growth_mib < 64
+
+
+def test_image_in_a_dict_as_hugging_face_stores_it_is_decoded():
+    for path in ("a.png", None):
+        element = {"image": {"bytes": png(PIXELS), "path": path}, "label": 3}
+        assert_same(DecodeImage().map(element), {"image": PIXELS, "label": 3})
+        with pytest.raises(
+            ValueError, match=rf"no bytes, and its path is {path!r}; .*: from_hf\('parquet', data_files"
+        ):
+            DecodeImage().map({"image": {"bytes": None, "path": path}})
+    with pytest.raises(ValueError, match="this one is a dict"):
+        DecodeImage().map({"image": {"bytes": png(PIXELS)}})
+
+
+def test_images_that_hugging_face_wrote_to_parquet_are_those_that_it_decodes(tmp_path):
+    pil = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 255, (6, 4, 5, 3), dtype="uint8")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    images = [pil.fromarray(each) for each in pixels]
+    dataset = datasets.Dataset.from_dict({"image": images, "label": range(6)}, features=features)
+    dataset.to_parquet(tmp_path / "images.parquet")
+    source = datarax_ray.load(tmp_path / "images.parquet", transforms=[DecodeImage(field="image")])
+    assert_same(source.get_batch(6), {"image": pixels, "label": np.arange(6)})
 
 
 def test_image_that_is_not_there_or_not_bytes_is_refused():

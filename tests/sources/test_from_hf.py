@@ -7,10 +7,12 @@ from typing import Any
 
 import datasets
 import fsspec
+import numpy as np
 import pytest
+from PIL import Image
 
 from datarax_ray import load
-from datarax_ray.read.errors import SkippedError
+from datarax_ray.read.errors import RecordError, SkippedError
 from datarax_ray.sources import HFEagerSource, HFStreamingSource, from_hf
 from tests import oracle
 
@@ -43,6 +45,25 @@ def test_of_a_built_dict_of_splits_the_split_is_read() -> None:
     assert [int(element["x"]) for element in from_hf(built, "test", num_epochs=1)] == [4]
     with pytest.raises(TypeError, match=r"is a dict of the splits \['train', 'test'\]; give one of them"):
         from_hf(built, "valid")
+
+
+def test_images_are_of_the_mode_of_their_files_unless_the_column_names_one() -> None:
+    rgb = Image.fromarray(np.full((8, 8, 3), (200, 30, 60), np.uint8))
+
+    def dataset(*modes: str) -> datasets.Dataset:
+        features = datasets.Features({"image": datasets.Image()})
+        return datasets.Dataset.from_dict({"image": [rgb.convert(mode) for mode in modes]}, features=features)
+
+    shapes = {"RGB": (8, 8, 3), "L": (8, 8), "RGBA": (8, 8, 4), "P": (8, 8), "1": (8, 8)}
+    for mode, shape in shapes.items():
+        image = from_hf(dataset(mode)).get_batch(1)["image"]
+        assert (image.shape, image.dtype) == ((1, *shape), bool if mode == "1" else np.uint8)
+    with pytest.raises(RecordError, match=r"\(8, 8\) in another.*cast_column\('image', datasets.Image\(mode='RGB'\)\)"):
+        from_hf(dataset("RGB", "L")).get_batch(2)
+    alike = dataset(*shapes).cast_column("image", datasets.Image(mode="RGB"))
+    images = np.asarray(from_hf(alike).get_batch(5)["image"])
+    assert images.shape == (5, 8, 8, 3)
+    assert images[3, 0, 0].tolist() == np.asarray(rgb.convert("P").convert("RGB"))[0, 0].tolist()
 
 
 def test_a_built_dataset_is_eager_and_needs_no_split() -> None:

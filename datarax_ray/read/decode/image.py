@@ -34,7 +34,8 @@ class DecodeImage(NamedArguments):
     Args:
         shape: (height, width, channels) of every result, channels 3 (RGB) or 1 (grey). The image is resized
             to height and width; both None keep its own size. None is (None, None, 3).
-        field: the name of the image in the element, encoded before and decoded after.
+        field: the name of the image in the element, encoded before and decoded after; a dict with the file as
+            "bytes" counts as one, as Hugging Face stores it in Parquet.
     Raises: ValueError when the shape is another.
     Source: cv2.imdecode and cv2.resize (area averaging where no side grows, bilinear where one does).
     """
@@ -76,6 +77,13 @@ def _checked_shape(shape: tuple[Any, ...]) -> Any:
 def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
     cv2 = _opencv()
     height, width, num_channels = shape or (None, None, 3)
+    if isinstance(encoded, Mapping) and encoded.keys() == {"bytes", "path"}:  # datasets.Image, as it is stored
+        if encoded["bytes"] is None:
+            raise ValueError(
+                f"the image has no bytes, and its path is {encoded['path']!r}; `datasets` opens paths: "
+                "from_hf('parquet', data_files=...), without DecodeImage"
+            )
+        encoded = encoded["bytes"]
     if not isinstance(encoded, bytes | bytearray | memoryview):
         size = "(width, height)" if height is None else f"({width}, {height})"
         raise ValueError(

@@ -40,6 +40,11 @@ _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 
 _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
+_TO_ONE_SHAPE = "pad it (PadTo({'field': length})) or resize it, or return it as a list to keep it ragged on the host"
+_TO_AS_MANY_AXES = (
+    "make it an array of as many axes in every element, in a transform; images of a Hugging Face column that are grey "
+    "and in colour are all RGB behind dataset.cast_column('image', datasets.Image(mode='RGB'))"
+)
 # Grain's MapDataset.filter keeps the length, and gives None where it leaves an element out.
 LEAVE_NONE_OUT = (
     "where it is None, as a filter of Grain's MapDataset gives in place of what it drops, leave it out by a first "
@@ -280,10 +285,10 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
     shape = np.shape(values[0])
     for index, value in enumerate(values):
         if np.shape(value) != shape:
+            remedy = _TO_ONE_SHAPE if np.ndim(value) == len(shape) else _TO_AS_MANY_AXES
             raise ColumnError(
                 f"{named(path)} has shape {shape} in one element, {np.shape(value)} in another, and these do not "
-                "stack; pad it (PadTo({'field': length})) or resize it, or return it as a list to keep it ragged on "
-                "the host",
+                f"stack; {remedy}",
                 index,
             )
     if any(type(value) in _SCALARS for value in values):  # beside NumPy's, which np.stack would make floats of
