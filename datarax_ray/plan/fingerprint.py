@@ -35,8 +35,8 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"{one}s.held": (
             f"{differ}, unless this is a cache that the {one} fills itself, or decides nothing",
             f"Restore the old value, make the {one} anew, let it hold no more than it needs (args.scale in place of "
-            f"args), or leave its cache out by a method fingerprint() -> str that says what decides the {made}; or "
-            f"{allow} meant.",
+            f"args; np.zeros in place of np.empty), or leave its cache out by a method fingerprint() -> str that says "
+            f"what decides the {made}; or {allow} meant.",
         ),
         f"{one}s.deep": (
             f"something that lies deep in what the {one}s hold is another (an object in an object in a list, say), and "
@@ -46,6 +46,10 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"{one}s.used": used,
         f"{one}s.settings": used,
         f"{one}s.bound": used,
+        f"{one}s.imports": (
+            f"what the {one}s import of a module of yours when they run has another text, and {differ}",
+            f"Restore the old code, or {allow} meant.",
+        ),
         f"{one}s.places": (
             f"a path or time that {one}s read is another, and so are the {made} that are made of it",
             "Set the old value where it is more than where and when the program runs.",
@@ -109,7 +113,7 @@ _CONSEQUENCES = {
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
-_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "each", "deep"}
+_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "imports", "each", "deep"}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 

@@ -1098,3 +1098,97 @@ def test_what_a_method_does_not_read_or_counts_itself_does_not_count(tmp_path):
     assert found(tmp_path / "b", "of_nothing", BOUND.replace('Tokens(1, "a")', 'Tokens(0, "b")')) == base
     counted = found(tmp_path / "c", "of_method", f"{BOUND}\n\ntokens.encode('e')\n")
     assert counted == found(tmp_path / "d", "of_method", BOUND)
+
+
+AROUND = """
+import operator
+import uuid
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+STEP = 1
+
+
+class Tokenizer:
+    def __init__(self, unk):
+        self.unk = unk
+
+    def encode(self, e):
+        return self.shifted(e) + self.unk
+
+    def shifted(self, e):
+        return e + STEP
+
+
+class Plus:
+    def __init__(self, inside):
+        functools.update_wrapper(self, inside)
+
+    def __call__(self, e):
+        return self.__wrapped__(e) + 1
+
+
+@dataclass(frozen=True)
+class Config:
+    scale: int = 2
+
+    def apply(self, e):
+        return e * self.scale
+
+
+class Shift:
+    def __get__(self, owner, kind=None):
+        return 1
+
+
+class Shifts:
+    shift = Shift()
+
+    def map(self, e):
+        return e + self.shift
+
+
+import functools
+
+encode = Tokenizer(unk=1).encode
+CONFIG = Config()
+WEIGHTS = jnp.arange(3.0) + 1
+GET = operator.itemgetter("x")
+SPACE = uuid.UUID(int=1)
+
+
+@Plus
+def double(e):
+    return 2 * e
+
+
+def work(config, e):
+    return config.apply(e)
+
+
+def f(e):
+    return encode(e), double(e), work(CONFIG, e), WEIGHTS[0], GET(e), SPACE
+"""
+
+
+@pytest.mark.parametrize(
+    ("get", "part", "old", "new"),
+    [
+        ("f", "bound", "unk=1", "unk=2"),
+        ("f", "bound", "self.shifted(e) +", "self.shifted(e) -"),
+        ("f", "bound", "return e + STEP", "return e - STEP"),
+        ("f", "wrappers", "__wrapped__(e) + 1", "__wrapped__(e) + 2"),
+        ("f", "bound", "e * self.scale", "e + self.scale"),
+        ("f", "bound", "arange(3.0) + 1", "arange(3.0) + 2"),
+        ("f", "bound", 'itemgetter("x")', 'itemgetter("y")'),
+        ("f", "bound", "UUID(int=1)", "UUID(int=2)"),
+        ("Shifts", "bound", "return 1", "return 2"),
+    ],
+)
+def test_bound_methods_objects_around_functions_and_descriptors_count(tmp_path, get, part, old, new):
+    assert AROUND.count(old) == 1
+    first, other = found(tmp_path / "a", get, AROUND), found(tmp_path / "b", get, AROUND.replace(old, new))
+    assert first[part] != other[part]
+    assert {**first, part: 0} == {**other, part: 0}, "as states of earlier releases have it"
+    assert found(tmp_path / "c", get, AROUND) == first

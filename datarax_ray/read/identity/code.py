@@ -40,7 +40,17 @@ from datarax_ray.read.elements.text_scalars import said
 from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, config_of, shortened
 from datarax_ray.read.identity.referenced_globals import lasting, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
-from datarax_ray.read.identity.users_code import NO_SOURCE, asked, cells, inner, is_users, kept, methods, with_nested
+from datarax_ray.read.identity.users_code import (
+    NO_SOURCE,
+    asked,
+    cells,
+    inner,
+    is_users,
+    kept,
+    methods,
+    with_nested,
+    without_docstrings,
+)
 
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
@@ -70,9 +80,9 @@ def code_fingerprint(
     digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
     where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
-    object. "settings", "bound": so for what Used says, "places" for the paths and times among the settings, of which a
-    warning tells. "each": so for the transforms, where there are several. "deep": a digest of what lies deeper in them
-    than the digest goes.
+    object. "settings", "bound", "imports": so for what Used says, "places" for the paths and times among the settings,
+    of which a warning tells. "each": so for the transforms, where there are several. "deep": a digest of what lies
+    deeper in them than the digest goes.
 
     most: parts that are told, an array for each KiB of it. Raises: LongError where there are more.
     """
@@ -103,6 +113,7 @@ def code_fingerprint(
             "settings": _few(telling.settings),
             "places": _few(telling.places),
             "bound": _few(telling.bound),
+            "imports": _few(telling.imports),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
             "deep": telling.deep,
         }
@@ -212,7 +223,7 @@ def folder_of(module: str) -> str:
 def source_digest(text: str) -> str:
     """A digest of a module's text, without comments, docstrings and layout."""
     with PARSING, contextlib.suppress(SyntaxError, ValueError):  # of another Python's: as it stands there
-        text = ast.unparse(_without_docstrings(ast.parse(text)))
+        text = ast.unparse(without_docstrings(ast.parse(text)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -253,6 +264,7 @@ class _Telling:
         self.settings: dict[str, str] = {}  # likewise
         self.places: dict[str, str] = {}  # likewise
         self.bound: dict[str, str] = {}  # likewise
+        self.imports: dict[str, str] = {}  # of what is imported late, by module
         self._seen: set[types.CodeType] = set()
         self._classes: dict[type, Any] = {}  # a list may hold thousands of one
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
@@ -265,7 +277,8 @@ class _Telling:
         if self._below is None:
             return ""
         below = self._below
-        return digest([self._deep, below.around, below.used, below.settings, below.bound])
+        late = [below.imports] if below.imports else []
+        return digest([self._deep, below.around, below.used, below.settings, below.bound, *late])
 
     def value(self, value: Any, depth: int) -> Any:
         """A plain value that stands for this one."""
@@ -360,6 +373,8 @@ class _Telling:
                 said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
+        for name, each in used.imports:
+            self.imports[name] = digest([self.imports.get(name), each])
         return found
 
     def _setting(self, value: Any) -> Any:
@@ -461,17 +476,10 @@ def _text(code: Any) -> str:
     try:
         if getattr(code, "__name__", "") == "<lambda>":
             raise SyntaxError("getsource gives the line, which may hold several lambdas")
-        text = ast.unparse(_without_docstrings(ast.parse(textwrap.dedent(inspect.getsource(code)))))
+        text = ast.unparse(without_docstrings(ast.parse(textwrap.dedent(inspect.getsource(code)))))
     except NO_SOURCE:  # built by exec, written in C, or a lambda
         text = _bytecode(code)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
-            node.body = node.body[1:] or [ast.Pass()]
-    return tree
 
 
 def _bytecode(code: Any) -> str:

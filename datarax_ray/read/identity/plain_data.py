@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
+import operator
 import os
 import re
 import struct
@@ -15,6 +17,7 @@ from enum import Enum
 from fractions import Fraction
 from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -61,14 +64,17 @@ def holds_code(value: Any) -> bool:
 
 def plainly(value: Any) -> Any:
     """Plain data of the same meaning, of types that are nearly plain data; None for all others."""
-    if isinstance(value, slice | range):
+    if isinstance(value, slice | range | operator.itemgetter | operator.attrgetter | operator.methodcaller | UUID):
         return repr(value)
     if isinstance(value, collections.deque):
         return shortened([*value])
     if isinstance(value, collections.ChainMap | types.MappingProxyType):
         return shortened(dict(value))
-    if isinstance(value, array.array | bytearray):
+    if isinstance(value, array.array | bytearray | memoryview):
         return np.asarray(value)
+    if type(value).__module__.partition(".")[0] == "jaxlib" and hasattr(value, "__array__"):  # no key of JAX is data
+        with contextlib.suppress(Exception):  # of a trace, or of a device that is gone
+            return np.asarray(value)
     if isinstance(value, struct.Struct | ZoneInfo):
         return value.format if isinstance(value, struct.Struct) else str(value)
     return None

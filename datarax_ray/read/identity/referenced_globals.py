@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.identity.late_imports import late_imports
 from datarax_ray.read.identity.plain_data import PLAIN, SETTINGS, config_of, is_data, plainly, shortened
 from datarax_ray.read.identity.users_code import (
     GENERATED,
@@ -56,13 +58,16 @@ class Used(NamedTuple):
     frozen dataclasses that are handed on whole; and plain attributes of classes that their own methods read
     (`self.SCALE`). bound: what module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of more
     types; the methods of users' objects at module level that the code calls (`tokenizer.encode`), and the plain
-    attributes that these read; the functions in np.vectorize and functools.singledispatch.
+    attributes that these read, and those of `encode = tokenizer.encode`; the methods of such a frozen dataclass; the
+    functions in np.vectorize and functools.singledispatch. imports: a digest of what
+    functions import of users' modules when they run, by module.
     """
 
     reached: list[tuple[str, Any]]
     beside: list[tuple[str, Any]]
     settings: list[tuple[str, Any]]
     bound: list[tuple[str, Any]]
+    imports: list[tuple[str, str]]
 
 
 def used_by(root: Any) -> Used:
@@ -85,6 +90,7 @@ def used_by(root: Any) -> Used:
     bound = read.bound | _put_there(classes) | _beyond(package, far)
     found = [(reached, written), (beside, written_there), (read.settings, read.written)]
     found.append((bound, read.written | far.written))
+    found.append((far.imports, set()))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
@@ -102,13 +108,16 @@ def _beyond(package: str, far: _Read) -> dict[str, Any]:
 
 def _put_there(classes: Iterable[type]) -> dict[str, Any]:
     """What the text of a class does not say of it, by name: users' functions in the place of methods, by a decorator or
-    set since, and data, users' functions, classes and objects that methods, and what is around them, hold.
+    set since, classes of its descriptors, and data, users' functions, classes and objects that methods, and what is
+    around them, hold.
     """
     found: dict[str, Any] = {}
     for cls in (each for outer in classes for each in with_nested(outer)):
+        kinds = {type(value): name for name, value in vars(cls).items() if hasattr(type(value), "__get__")}
+        found |= {f"{cls.__module__}.{cls.__qualname__}.{name}": kind for kind, name in kinds.items() if is_users(kind)}
         for name, function in methods(cls):
             place, method = f"{cls.__module__}.{cls.__qualname__}.{name}", inspect.unwrap(function)
-            if method.__code__.co_filename.startswith(GENERATED):
+            if _is_generated(method):
                 continue
             found |= {} if _is_in_text(method, cls) else {place: method}
             for each in (method, *filter(is_users, map(as_bare, wrapping(function)))):
@@ -129,9 +138,12 @@ def _bound(load: _Load) -> dict[str, Any]:
     value, owner = load.value, load.owner
     is_method = isinstance(value, types.MethodType) and owner is not None and value.__self__ is owner.value
     if owner is not None and (value is _UNSEEN or is_method) and not isinstance(owner.value, type | types.ModuleType):
-        name = load.name.rpartition(".")[2]
-        code = {f"{owner.name}.{each.__name__}()": each for each in _own_methods(type(owner.value), name, None)}
-        return code | {f"{owner.name}.{each}": held for each, held in _read_of(owner.value, name).items()}
+        return _of_method(owner.name, owner.value, load.name.rpartition(".")[2])
+    if isinstance(value, types.MethodType) and load.is_of_modules and is_users(type(value.__self__)):
+        return _of_method(load.name, value.__self__, value.__name__)
+    if load.is_whole and _is_frozen(value):
+        own = (pair for base in type(value).__mro__ if is_users(base) for pair in methods(base))
+        return {f"{load.name}.{name}()": each for name, each in own if not _is_generated(each)}
     if isinstance(value, np.vectorize) and is_users(value.pyfunc):
         return {load.name: value.pyfunc}
     kinds = asked(value, "registry")
@@ -143,10 +155,20 @@ def _bound(load: _Load) -> dict[str, Any]:
     return {load.name: str(value.__name__)} if is_name and isinstance(asked(value, "__name__"), str) else {}
 
 
+def _of_method(name: str, owner: Any, method: str) -> dict[str, Any]:
+    """The code of a method of an object, with that of those that it uses, and the plain attributes that these read."""
+    code = {f"{name}.{each.__name__}()": each for each in _own_methods(type(owner), method, None)}
+    return code | {f"{name}.{each}": held for each, held in _read_of(owner, method).items()}
+
+
+def _is_generated(function: Any) -> bool:
+    return inspect.unwrap(function).__code__.co_filename.startswith(GENERATED)
+
+
 class _Read(NamedTuple):
     """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says,
     the latter for fingerprints alone. put: methods that were put into classes. written: names of what its functions
-    write to.
+    write to. imports: as Used says, where all of users' is followed.
     """
 
     used: dict[str, Any]
@@ -155,10 +177,11 @@ class _Read(NamedTuple):
     bound: dict[str, Any]
     put: set[str]
     written: set[str]
+    imports: dict[str, str]
 
 
 def _read(root: Any, *, for_actors: bool) -> _Read:
-    read, loaded = _Read({}, {}, {}, {}, set(), set()), set[str]()
+    read, loaded = _Read({}, {}, {}, {}, set(), set(), {}), set[str]()
     package = None if for_actors else _package(root)
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
         own_package = None if for_actors else _package(part)
@@ -167,6 +190,8 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
             loads = [*_loads(function, package)]
             if for_actors:
                 read.attributes.update(_attributes(loads, package, read.written))
+                for name, each in late_imports(function).items():
+                    read.imports[name] = digest([read.imports.get(name), each])
             else:
                 for load in _loads(function, own_package):
                     read.bound.update({} if load.is_far else _bound(load))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import importlib.util
 import inspect
 import itertools
 import os
@@ -130,14 +131,35 @@ def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def imported_in(function: types.FunctionType) -> Iterator[str]:
     """The names of the modules that a function imports when it runs; and of what may be modules."""
+    package = str(function.__globals__.get("__package__") or "")
     for code in code_objects(function.__code__):
-        module = ""
+        module, levels = "", [0, 0]  # what stands before: the level of a relative import, and the names
         for step in dis.get_instructions(code):
             if step.opname == "IMPORT_NAME":
                 module = step.argval
-                yield module
-            elif step.opname == "IMPORT_FROM":
+                if isinstance(level := levels[-2], int) and level > 0:
+                    module = _absolute(level, module, package)
+                if module:
+                    yield module
+            elif step.opname == "IMPORT_FROM" and module:
                 yield f"{module}.{step.argval}"
+            levels.append(step.argval)
+
+
+def _absolute(level: int, module: str, package: str) -> str:
+    """The name of a module that is imported relative to a package; "" where there is none."""
+    try:
+        return importlib.util.resolve_name("." * level + module, package)
+    except ImportError:
+        return ""
+
+
+def without_docstrings(tree: ast.Module) -> ast.Module:
+    """The tree itself, in which they stand no more."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree
 
 
 def attributes_written(functions: Iterable[types.FunctionType]) -> set[str]:
@@ -175,10 +197,11 @@ def _written_names(function: types.FunctionType) -> set[str]:
 
 
 def wrapping(function: Any) -> Iterator[types.FunctionType]:
-    """The functions around one, from the outside."""
+    """The functions around one, from the outside; of an object of a class (functools.update_wrapper) its __call__."""
     while hasattr(function, "__wrapped__"):
-        if isinstance(function, types.FunctionType):
-            yield function
+        around = function if isinstance(function, types.FunctionType) else asked(type(function), "__call__")
+        if isinstance(around, types.FunctionType):
+            yield around
         function = function.__wrapped__
 
 

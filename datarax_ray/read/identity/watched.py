@@ -158,7 +158,7 @@ def _told_otherwise(then: Mapping[str, Any], now: Mapping[str, Any], own: set[st
     >>> _told_otherwise({"digest": "1", "names": ["crop"]}, {"digest": "2", "names": ["crop"]}, set(), set())
     ['something that crop holds']
     """
-    for parts in (("held",), ("used", "settings", "bound")):
+    for parts in (("held",), ("used", "settings", "bound", "imports")):
         pairs = [(then.get(part, {}), now.get(part, {})) for part in parts]
         names = {name for old, new in pairs for name in {**old, **new} if old.get(name) != new.get(name)}
         if names:

@@ -111,7 +111,7 @@ class Mixed:
             found = [later(each) for each in settings]
             told: dict[str, Any] = {}
             # told apart, so that a state of a release that knew of none of these is still compared by the rest
-            for kind in ("used", "settings", "places"):
+            for kind in ("used", "settings", "places", "imports"):
                 its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
                 found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
                 told |= {kind: its} if any(its) else {}
@@ -344,4 +344,5 @@ def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:
 
 def _kind(path: str) -> str | None:
     """Which part of a fingerprint of code a setting is in, where it is in one."""
-    return next((part for part in path.split(".") if part in ("held", "used", "settings", "places", "wrappers")), None)
+    kinds = ("held", "used", "settings", "places", "imports", "wrappers")
+    return next((part for part in path.split(".") if part in kinds), None)

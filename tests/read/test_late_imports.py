@@ -1,0 +1,164 @@
+"""What a transform imports when it runs counts as what is imported at the top; and it is not imported for that."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datarax_ray.plan.fingerprint import DriftError, check_drift
+from datarax_ray.read.identity.code import code_fingerprint
+
+HEAVY = """
+import json
+from .tables import TABLE as WORDS
+from . import tables
+from .stars import *
+
+FACTOR = 2
+UNUSED = 1
+if FACTOR:
+    OFFSET = 1
+else:
+    OFFSET = 0
+LATER = {}
+LATER["x"] = 3
+NAMES = []
+NAMES.append("x")
+
+
+def strip(e):
+    '''Strip.'''
+    return scaled(e) + WORDS["x"] + tables.shift(e) + LATER["x"] + star(e) + len(NAMES)
+
+
+def scaled(e):
+    from .deep import deeper
+
+    return FACTOR * e + OFFSET + deeper(e)
+
+
+def unused(e):
+    return UNUSED
+
+
+class Strip:
+    def __call__(self, e):
+        return strip(e)
+"""
+TABLES = """
+TABLE = {"x": 1}
+SHIFT = 1
+
+
+def shift(e):
+    return e + SHIFT
+
+
+def other(e):
+    return e
+"""
+STARS = "def star(e):\n    return e\n"
+DEEP = "def deeper(e):\n    return e + 1\n"
+IMPORTS = {
+    "from": "from late_package.heavy import strip\n    return strip(e)",
+    "from as": "from late_package.heavy import strip as other\n    return other(e)",
+    "module": "import late_package.heavy\n    return late_package.heavy.strip(e)",
+    "module as": "import late_package.heavy as heavy\n    return heavy.strip(e)",
+    "from package": "from late_package import heavy\n    return heavy.strip(e)",
+    "relative": "from .heavy import strip\n    return strip(e)",
+    "relative module": "from . import heavy\n    return heavy.strip(e)",
+    "through the package": "from late_package import strip\n    return strip(e)",
+    "class": "from .heavy import Strip\n    return Strip()(e)",
+    "in a function in it": "def g():\n        from .heavy import strip\n        return strip(e)\n    return g()",
+}
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The fingerprint of a function that imports so, in a package of these texts."""
+    folders: list[str] = []
+
+    def make(body: str, **texts: str) -> dict[str, Any]:
+        folder = tmp_path / str(len(folders))
+        package = folder / "late_package"
+        package.mkdir(parents=True)
+        modules = {"heavy": HEAVY, "tables": TABLES, "stars": STARS, "deep": DEEP} | texts
+        init = "def __getattr__(name):\n    raise AttributeError(name)\nif False:\n    from .heavy import strip\n"
+        for name, text in ({"__init__": init, "steps": f"def f(e):\n    {body}\n"} | modules).items():
+            (package / f"{name}.py").write_text(textwrap.dedent(text))
+        folders.append(str(folder))
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        importlib.invalidate_caches()
+        try:
+            found = code_fingerprint([importlib.import_module("late_package.steps").f])
+            assert "late_package.heavy" not in sys.modules
+            return found
+        finally:
+            sys.path.remove(str(folder))
+            for name in [name for name in sys.modules if name.startswith("late_package")]:
+                del sys.modules[name]
+
+    return make
+
+
+@pytest.mark.parametrize("body", IMPORTS.values(), ids=IMPORTS)
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("heavy", "FACTOR = 2", "FACTOR = 3"),
+        ("heavy", "FACTOR * e", "FACTOR + e"),
+        ("heavy", "OFFSET = 1", "OFFSET = 2"),
+        ("heavy", '["x"] = 3', '["x"] = 4'),
+        ("heavy", 'append("x")', 'extend("xy")'),
+        ("tables", '{"x": 1}', '{"x": 2}'),
+        ("tables", "SHIFT = 1", "SHIFT = 2"),
+        ("stars", "return e", "return -e"),
+        ("deep", "e + 1", "e + 2"),
+    ],
+)
+def test_what_it_imports_counts_however_far_it_is(told: Any, body: str, module: str, old: str, new: str) -> None:
+    text = {"heavy": HEAVY, "tables": TABLES, "stars": STARS, "deep": DEEP}[module]
+    assert old in text
+    first = told(body)
+    with pytest.raises(DriftError, match=r"imports\.late_package.* import of a module of yours .*has another text"):
+        check_drift({"transforms": first}, {"transforms": told(body, **{module: text.replace(old, new)})})
+
+
+@pytest.mark.parametrize("body", IMPORTS.values(), ids=IMPORTS)
+def test_what_it_does_not_use_and_comments_change_nothing(told: Any, body: str) -> None:
+    heavy = (
+        HEAVY.replace("UNUSED = 1", "UNUSED = 2").replace("'''Strip.'''", "# it strips").replace("import json\n", "")
+    )
+    tables = TABLES.replace("def other(e):\n    return e", "def other(e):\n    return -e")
+    assert (heavy, tables) != (HEAVY, TABLES)
+    assert told(body) == told(body, heavy=heavy, tables=tables)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import json, numpy as np\n    return np.abs(e)",
+        "import not_there\n    return e",
+        "from . import no\n    return e",
+    ],
+)
+def test_of_a_library_and_of_what_is_not_there_nothing_is_told(told: Any, body: str) -> None:
+    assert "imports" not in told(body)
+
+
+def test_a_module_that_does_not_parse_or_is_deep_is_no_end(told: Any) -> None:
+    assert "imports" not in told(IMPORTS["from"], heavy="def strip(e:")
+    assert "imports" in told(
+        IMPORTS["from"], heavy="from .heavy import strip\ndef strip(e):\n    return strip(strip(e))"
+    )
+
+
+def test_states_of_before_do_not_say_it_and_load(told: Any) -> None:
+    now = told(IMPORTS["from"])
+    check_drift({"transforms": {name: each for name, each in now.items() if name != "imports"}}, {"transforms": now})
