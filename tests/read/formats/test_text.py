@@ -482,6 +482,12 @@ def test_a_type_of_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None
         TextReader.of(path, CSV(), column_types={"b": "string"})
 
 
+def test_so_is_one_of_a_field_inside_a_column(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"s": {"a": 1}}\n', "a.jsonl")
+    with pytest.raises(ValueError, match=r"names 's\.b', .* whole columns: 's' is struct<a: int64>\. Give \{'s': pa\."):
+        TextReader.of(path, JSONLines(), column_types={"s.b": "int64"})
+
+
 def test_a_type_that_there_is_not_is_refused_with_its_field(tmp_path: Path) -> None:
     path = write(tmp_path, "a\n1\n")
     with pytest.raises(ValueError, match=r"column_types gives <class 'str'> for 'a', which is no type of Arrow"):

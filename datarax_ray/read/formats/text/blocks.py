@@ -175,6 +175,13 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
                 f"column_types names {sorted(given)}, and the columns are {sorted(schema.names)}."
                 f"{nearest(sorted(given), schema.names)}"
             )
+        for name in given:
+            if (top := name.partition(".")[0]) != name and top in schema.names:
+                its = schema.field(top).type
+                raise ValueError(
+                    f"column_types names {name!r}, and gives the types of whole columns: {top!r} is {its}. Give "
+                    f"{{{top!r}: pa.struct([...])}} with all of its fields"
+                )
         for name, kind in given.items():  # that the first objects lack
             schema = schema.append(pa.field(name, kind))
         if schema == inferred.schema:
