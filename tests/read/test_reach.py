@@ -1137,6 +1137,22 @@ class Config:
         return e * self.scale
 
 
+class Vocabulary(dict):
+    def __missing__(self, word):
+        return 7
+
+
+class Looks:
+    def __init__(self, words):
+        self.words = words
+
+    def map(self, e):
+        return self.words[e]
+
+
+LOOKS = Looks(Vocabulary(the=1))
+
+
 class Shift:
     def __get__(self, owner, kind=None):
         return 1
@@ -1184,9 +1200,10 @@ def f(e):
         ("f", "bound", 'itemgetter("x")', 'itemgetter("y")'),
         ("f", "bound", "UUID(int=1)", "UUID(int=2)"),
         ("Shifts", "bound", "return 1", "return 2"),
+        ("LOOKS", "bound", "return 7", "return 8"),
     ],
 )
-def test_bound_methods_objects_around_functions_and_descriptors_count(tmp_path, get, part, old, new):
+def test_bound_methods_objects_around_functions_descriptors_and_containers_count(tmp_path, get, part, old, new):
     assert AROUND.count(old) == 1
     first, other = found(tmp_path / "a", get, AROUND), found(tmp_path / "b", get, AROUND.replace(old, new))
     assert first[part] != other[part]

@@ -301,6 +301,8 @@ class _Telling:
             if id(value) not in self._arrays:
                 self._arrays[id(value)] = value, hash_array(value)[:16]
             return [str(value.dtype), list(value.shape), self._arrays[id(value)][1]]
+        if isinstance(value, Mapping | list | tuple | set | frozenset) and is_users(type(value)):
+            self._look_at_class(type(value))  # a dict with a __missing__, say
         if isinstance(value, Mapping):
             return [[self.value(k, depth + 1), self.value(v, depth + 1)] for k, v in value.items()]
         if isinstance(value, list | tuple):
@@ -390,6 +392,13 @@ class _Telling:
             parts = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
             return [kind, [[n, self.value(part, 1)] for n, part in parts.items() if not isinstance(part, PLACES)]]
         return [kind, repr(value)] if isinstance(value, SETTINGS) else self.value(value, 1)
+
+    def _look_at_class(self, kind: type) -> None:
+        """Tell the code of a container's class beside it: earlier releases told what it holds, alone."""
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name not in self.bound:
+            self.bound[name] = ""  # what it uses may hold one again
+            self.bound[name] = digest(self.value(kind, 1))
 
     def _look_around(self, code: Any) -> None:
         for wrapper in wrappers(code):
