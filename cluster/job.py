@@ -13,6 +13,7 @@ import contextlib
 import logging
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -45,6 +46,8 @@ from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
 _LOOK_S = 0.2  # between two looks at whether a signal has come
 _MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, of the minute or less that a stop gets
+_STATUS = re.compile(r"([A-Z_]+): ")  # how an error of TensorStore begins, which is a ValueError, whatever it says
+_LASTING = ("DATA_LOSS", "NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE")
 _MAX_TO_KEEP = 3  # steps: the newest, and two to go back to should a disk spoil it
 
 
@@ -218,8 +221,8 @@ def save(
 def restore(manager: ocp.CheckpointManager, learner: Learner, pipeline: Pipeline) -> int | None:
     """Bring learner and pipeline back to the newest complete step; that step, None where there is none.
 
-    Raises: DriftError where the checkpoint belongs to other data, seed or batch size; what Orbax raises for a model of
-    another shape.
+    Raises: DriftError where the checkpoint belongs to other data, seed or batch size; RefusedError where it is damaged,
+    of another model or of a newer release; what Orbax raises where storage fails for a while.
     """
     step = manager.latest_step()
     if step is None:
@@ -230,9 +233,24 @@ def restore(manager: ocp.CheckpointManager, learner: Learner, pipeline: Pipeline
         restored = manager.restore(step, args=args)
     except Exception as error:
         error.add_note(f"while restoring step {step} of {manager.directory}")
-        raise
+        if isinstance(error, DriftError) or not _lasts(error):
+            raise
+        earlier = max((each for each in manager.all_steps() if each < step), default=None)
+        raise RefusedError(
+            f"step {step} of {manager.directory} cannot be restored ({type(error).__name__}: {error}). Where it is "
+            f"damaged, rename {manager.directory / str(step)} to {step}.damaged and run the job again: it "
+            + ("starts anew, as no earlier step is kept" if earlier is None else f"goes on from step {earlier}")
+        ) from error
     nnx.update(learner, restored.model)
     return step
+
+
+def _lasts(error: BaseException) -> bool:
+    """Whether an error of restoring would come again. Orbax tells of files that are cut or gone by many classes."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    code = _STATUS.match(str(error))
+    return isinstance(error, ValueError | KeyError | FileNotFoundError) and (code is None or code[1] in _LASTING)
 
 
 def fields_of(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -16,7 +16,7 @@ from stop_request import StopRequest
 
 
 class RefusedError(RuntimeError):
-    """The directory is not this job's to save in, and would not be if it were run again."""
+    """The directory is not one that this job can go on from or save in, and would not be if it were run again."""
 
 
 class HeldError(RefusedError):

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 import urllib.error
@@ -18,7 +19,7 @@ from typing import Any
 import job
 import numpy as np
 import pytest
-from only_job import HeldError, only_job
+from only_job import HeldError, RefusedError, only_job
 from ray.exceptions import RayTaskError
 from restarts import COMES_AGAIN
 from stop_request import FORWARDED, StopRequest
@@ -254,6 +255,57 @@ def test_another_seed_is_refused_with_the_step_and_its_place(run: Run) -> None:
         f"while restoring step 2 of {run.directory}/checkpoints",
     ]
     assert len(lines(run.log)) == 2
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20])
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "spoil"),
+    [
+        ("data/datarax_ray.json", cut),
+        ("data/datarax_ray.json", Path.unlink),
+        ("data", shutil.rmtree),
+        ("model/_METADATA", cut),
+        ("model/manifest.ocdbt", cut),
+        ("model/ocdbt.process_0/d", shutil.rmtree),
+    ],
+)
+def test_a_damaged_step_ends_the_job_for_good_and_says_how_to_go_on_without(
+    run: Run, uninterrupted: Run, spoilt: str, spoil: Callable[[Path], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(steps=4, checkpoint_every=2)
+    newest = run.directory / "checkpoints/4"
+    spoil(newest / spoilt)
+    assert job.status_of(run.arguments()) == COMES_AGAIN
+    said = capfd.readouterr().err
+    assert f"RefusedError: step 4 of {newest.parent} cannot be restored (" in said
+    assert f"rename {newest} to 4.damaged and run the job again: it goes on from step 2" in said
+    newest.rename(newest.with_name("4.damaged"))
+    run()
+    assert "resumed from step 2 " in capfd.readouterr().out
+    assert lines(run.log) == lines(uninterrupted.log)
+
+
+def test_the_only_step_that_is_damaged_is_said_to_be_the_only_one(run: Run) -> None:
+    run(steps=2)
+    cut(run.directory / "checkpoints/2/data/datarax_ray.json")
+    with pytest.raises(RefusedError, match=r"is no JSON .* it starts anew, as no earlier step is kept$"):
+        run()
+
+
+@pytest.mark.parametrize("error", [ValueError("UNAVAILABLE: Error reading"), TimeoutError("read"), MemoryError()])
+def test_what_may_pass_while_a_step_is_restored_is_tried_again(
+    run: Run, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise Exception("Encountered error while reading array index") from error
+
+    run(steps=2)
+    monkeypatch.setattr(job.ocp.CheckpointManager, "restore", fail)
+    with pytest.raises(Exception, match="while reading array index"):
+        job.status_of(run.arguments())
 
 
 def test_the_second_signal_is_left_to_the_system_and_the_handlers_come_back() -> None:
