@@ -125,7 +125,7 @@ def head_at(address: str | None) -> Head:
 
 
 def _seen(head: Head) -> dict[PoolId, PoolSeen]:
-    return PoolSeen.of(head.under(PREFIX), time.time(), head.named_actors())
+    return PoolSeen.of(head.under(PREFIX), time.time(), head.named_actors(), head.ended_jobs())
 
 
 def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:

@@ -1,8 +1,8 @@
 """The head of a Ray cluster, asked without Ray's own client: each call has a time limit and takes none of Ray's locks.
 
 So a head that hangs holds nobody up but who asks, and a ray.shutdown() meanwhile cuts nothing. It needs no ray.init.
-Source: InternalKVGcsService, NodeInfoGcsService, NodeResourceInfoGcsService and ActorInfoGcsService in
-ray/src/ray/protobuf/gcs_service.proto; with Ray's own channel, which knows of its token and of TLS.
+Source: InternalKVGcsService, NodeInfoGcsService, NodeResourceInfoGcsService, JobInfoGcsService and ActorInfoGcsService
+in ray/src/ray/protobuf/gcs_service.proto; with Ray's own channel, which knows of its token and of TLS.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Head:
         self._kv = services.InternalKVGcsServiceStub(self._channel)
         self._nodes = services.NodeInfoGcsServiceStub(self._channel)
         self._resources = services.NodeResourceInfoGcsServiceStub(self._channel)
+        self._jobs = services.JobInfoGcsServiceStub(self._channel)
         self._actors = services.ActorInfoGcsServiceStub(self._channel)
         return self
 
@@ -84,6 +85,12 @@ class Head:
         """Whether a node that was there is none of the cluster's any more: it ended, or did not answer for too long."""
         found = self._ask(self._nodes.CheckAlive, messages.CheckAliveRequest(node_ids=[bytes.fromhex(node_id)]))
         return not all(found.raylet_alive)
+
+    def ended_jobs(self) -> frozenset[str]:
+        """The ids of the Ray jobs whose program has ended, or was killed, as far back as it keeps them."""
+        request = messages.GetAllJobInfoRequest(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
+        found = self._ask(self._jobs.GetAllJobInfo, request)
+        return frozenset(each.job_id.hex() for each in found.job_info_list if each.is_dead)
 
     def named_actors(self) -> list[tuple[str, str]]:
         """Namespace and name of every actor that has one, and was not ended for good."""

@@ -8,7 +8,7 @@ cluster grow, with a range by what all of them have measured (see scaling).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
@@ -110,11 +110,18 @@ class PoolSeen:
         return self.wish is not None and self.wish.by == "person" and self.wish.num_actors is not None
 
     @classmethod
-    def of(cls, kept: Mapping[str, str], now: float, named: Iterable[tuple[str, str]] = ()) -> dict[PoolId, Self]:
+    def of(
+        cls,
+        kept: Mapping[str, str],
+        now: float,
+        named: Iterable[tuple[str, str]] = (),
+        ended_jobs: Collection[str] = (),
+    ) -> dict[PoolId, Self]:
         """Every pool that somebody reads with, of the head's keys that begin with PREFIX and their values.
 
-        named: namespace and name of each actor that has one; then also pools that are there for drivers to come. What
-        is no entry is left out: other releases may write others.
+        named: namespace and name of each actor that has one; then also pools that are there for drivers to come.
+        ended_jobs: whose drivers are gone, also where a killed one spoke just now. What is no entry is left out: other
+        releases may write others.
         """
         actors: dict[PoolId, list[str]] = {}
         for namespace, name in sorted(named):
@@ -128,7 +135,7 @@ class PoolSeen:
                 pool = unquote(namespace), unquote(name), unquote(identity)
                 if user == _WISH:
                     wishes[pool] = Wish(**json.loads(value))
-                elif now - (entry := Entry(**json.loads(value))).at < GONE_S:
+                elif now - (entry := Entry(**json.loads(value))).at < GONE_S and entry.job_id not in ended_jobs:
                     entries.setdefault(pool, []).append(entry)
             except (ValueError, TypeError):
                 continue

@@ -105,14 +105,26 @@ def test_after_a_killed_driver_the_actors_serve_the_next_and_end_by_themselves(
 ) -> None:
     killed = job(cluster, directory, 5, 3, end="killed")
     _, *pids = said(killed)
+    until(lambda: [(each["num_running"], len(each["drivers"])) for each in listed(cluster)] == [(2, 1)])
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
+    until(lambda: [(each["num_running"], len(each["drivers"])) for each in listed(cluster)] == [(2, 0)], timeout_s=20)
     killed.stdout.close()
     with distribute(make(directory), linger_s=3) as source:
         source.get_batch(8)
         assert sorted(str(stats["pid"]) for stats in source.stats().values()) == sorted(pids)
     until(lambda: not any(_is_there(int(pid)) for pid in pids), timeout_s=60)
     until(lambda: not any(each["num_running"] for each in listed(cluster) if not each["drivers"]))
+
+
+def test_a_pool_whose_only_driver_was_killed_is_listed_no_more(cluster: Cluster, directory: Path) -> None:
+    killed = job(cluster, directory, 5, 0.1, end="killed")
+    said(killed)
+    until(lambda: [len(each["drivers"]) for each in listed(cluster)] == [1])
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    killed.stdout.close()
+    until(lambda: not listed(cluster))  # the driver's word is believed for 90 s
 
 
 def test_several_at_once_read_once(cluster: Cluster, tmp_path: Path) -> None:
