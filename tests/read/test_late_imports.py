@@ -12,12 +12,17 @@ import pytest
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.late_imports import late_imports
 
 HEAVY = """
 import json
 from .tables import TABLE as WORDS
 from . import tables
 from .stars import *
+try:
+    from .not_there import star as chosen
+except ImportError:
+    from .stars import star as chosen
 
 FACTOR = 2
 UNUSED = 1
@@ -33,7 +38,7 @@ NAMES.append("x")
 
 def strip(e):
     '''Strip.'''
-    return scaled(e) + WORDS["x"] + tables.shift(e) + LATER["x"] + star(e) + len(NAMES)
+    return scaled(e) + WORDS["x"] + tables.shift(e) + LATER["x"] + star(e) + len(NAMES) + chosen(e)
 
 
 def scaled(e):
@@ -49,6 +54,11 @@ def unused(e):
 class Strip:
     def __call__(self, e):
         return strip(e)
+
+
+print("imported")
+if __name__ == "__main__":
+    FACTOR = strip(1)
 """
 TABLES = """
 TABLE = {"x": 1}
@@ -135,6 +145,7 @@ def test_what_it_does_not_use_and_comments_change_nothing(told: Any, body: str) 
     heavy = (
         HEAVY.replace("UNUSED = 1", "UNUSED = 2").replace("'''Strip.'''", "# it strips").replace("import json\n", "")
     )
+    heavy = heavy.replace('"imported"', '"imported now"').replace("strip(1)", "strip(2)")
     tables = TABLES.replace("def other(e):\n    return e", "def other(e):\n    return -e")
     assert (heavy, tables) != (HEAVY, TABLES)
     assert told(body) == told(body, heavy=heavy, tables=tables)
@@ -162,3 +173,34 @@ def test_a_module_that_does_not_parse_or_is_deep_is_no_end(told: Any) -> None:
 def test_states_of_before_do_not_say_it_and_load(told: Any) -> None:
     now = told(IMPORTS["from"])
     check_drift({"transforms": {name: each for name, each in now.items() if name != "imports"}}, {"transforms": now})
+
+
+def test_of_a_sum_of_hundreds_and_of_a_long_table_all_counts(told: Any) -> None:
+    for table in (" + ".join(["'a'"] * 900), " + ".join(["'a'"] * 3000), "[\n" + "1,\n" * 400_000 + "]"):
+        text = f"TABLE = {table}\ndef strip(e):\n    return TABLE\n"
+        first, again = told(IMPORTS["from"], heavy=text), told(IMPORTS["from"], heavy=text)
+        assert first == again
+        assert first != told(IMPORTS["from"], heavy=text.replace("'a'", "'b'", 1).replace("1,", "2,", 1))
+
+
+def test_a_module_beside_another_that_has_its_functions_name_is_none_of_it(told: Any) -> None:
+    assert told(IMPORTS["from"]) == told(IMPORTS["from"], strip="def strip(e):\n    return 7\n")
+
+
+def test_folders_without_an_init_are_packages_and_lazy_modules_are_asked_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "late_space" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "deep.py").write_text("def g(e):\n    return e\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("def f(e):\n    from late_space.inner.deep import g\n    import lazy_late\n    return g(e)", names)
+
+    class Lazy:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    monkeypatch.setitem(sys.modules, "lazy_late", Lazy())
+    assert [*late_imports(names["f"])] == ["late_space.inner.deep"]
+    assert "late_space" not in sys.modules

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dis
 import functools
+import hashlib
 import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterable, Iterator
-from importlib.machinery import PathFinder
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.identity.users_code import code_objects, imported_in, is_users_file, without_docstrings
+from datarax_ray.read.identity.users_code import (
+    CHANGING,
+    asked,
+    code_objects,
+    imported_in,
+    is_users_file,
+    without_docstrings,
+)
 
 _MAX_FOUND = 500  # names; far more than transforms use
+_MAX_NBYTES = 2**20  # a longer text is a table of data, mostly, and takes seconds: all of it counts
 # Of a function's own body, and of a class's: names that are bound there are not the module's.
 _INSIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -34,12 +43,15 @@ class _Imported(NamedTuple):
 
 class _Text(NamedTuple):
     """A module's text. bound: the statements that say what a name stands for. imported: what names stand for of other
-    modules. stars: modules of which all is imported.
+    modules: of several, where one is tried after the other. stars: modules of which all is imported. package: that it
+    is in. whole: of a long one a digest of all, in place of these.
     """
 
     bound: dict[str, list[ast.stmt]]
-    imported: dict[str, _Imported]
+    imported: dict[str, list[_Imported]]
     stars: list[str]
+    package: str
+    whole: str | None = None
 
 
 def late_imports(function: types.FunctionType) -> dict[str, str]:
@@ -58,30 +70,55 @@ def _reached(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
         text = _text_of(module)
         if text is None or f"{module}.{name}" in found:
             continue
+        if text.whole is not None:
+            found[module] = [text.whole]
+            continue
         if name in text.bound:
-            statements = text.bound[name]
-            found[f"{module}.{name}"] = [ast.unparse(each) for each in statements]
-            for each in statements:
-                waiting += _used_by(each, module)
-        elif name in text.imported:
-            waiting += _of(text.imported[name], ())
-        else:
+            found[f"{module}.{name}"] = [*map(_said, text.bound[name])]
+            for each in text.bound[name]:
+                waiting += _used_by(each, module, text)
+        for other in text.imported.get(name, []):
+            waiting += _of(other, ())
+        if name not in text.bound and name not in text.imported:
             waiting += [(star, name) for star in text.stars]
     return found
 
 
-def _used_by(statement: ast.stmt, module: str) -> Iterator[tuple[str, str]]:
+def _said(statement: ast.stmt) -> str:
+    try:
+        return ast.unparse(statement)
+    except RecursionError:  # a sum of hundreds of terms
+        return hashlib.sha256(repr([*map(_shallow, ast.walk(statement))]).encode()).hexdigest()
+
+
+def _shallow(node: ast.AST) -> list[object]:
+    parts = (value for _, value in ast.iter_fields(node))
+    return [type(node).__name__, *(each for each in parts if isinstance(each, str | bytes | int | float | complex))]
+
+
+def _used_by(statement: ast.stmt, module: str, text: _Text) -> Iterator[tuple[str, str]]:
     """What a statement of a module uses, there and in modules that either imports."""
-    text = _text_of(module)
-    assert text is not None
-    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    attributes = sorted({node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)})
-    own = {alias: each for node in ast.walk(statement) for alias, each in _imports(node, module)}
-    for name in sorted(names):
-        if (imported := own.get(name) or text.imported.get(name)) is not None:
-            yield from _of(imported, attributes)
-        else:
-            yield module, name
+    names, attributes = _loaded_in(statement)
+    for node in ast.walk(statement):
+        for _, each in _imports(node, text.package):
+            yield from _of(each, attributes)
+    for name in names:
+        yield module, name
+        for each in text.imported.get(name, []):
+            yield from _of(each, attributes)
+
+
+def _loaded_in(statement: ast.stmt) -> tuple[Sequence[str], Sequence[str]]:
+    """The names of the module that it loads, and the attributes of whatever."""
+    try:
+        code = compile(ast.Module([statement], []), "late", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):  # a return at the top, say
+        nodes = [*ast.walk(statement)]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        return sorted(names), sorted({node.attr for node in nodes if isinstance(node, ast.Attribute)})
+    steps = [step for each in code_objects(code) for step in dis.get_instructions(each)]
+    names = {step.argval for step in steps if step.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
+    return sorted(names), sorted({step.argval for step in steps if step.opname in ("LOAD_ATTR", "LOAD_METHOD")})
 
 
 def _of(imported: _Imported, attributes: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -106,39 +143,53 @@ def _text_of(module: str) -> _Text | None:
 @functools.lru_cache(256)
 def _parsed(module: str, file: str, modified_ns: int) -> _Text | None:
     del modified_ns  # another one is another text
+    package = module if os.path.basename(file) == "__init__.py" else module.rpartition(".")[0]
     try:
         with open(file, "rb") as opened:
-            tree = without_docstrings(ast.parse(opened.read()))
+            text = opened.read()
+        is_long = len(text) > _MAX_NBYTES
+        tree = ast.Module([], []) if is_long else without_docstrings(ast.parse(text))
     except (SyntaxError, ValueError, OSError):
         return None
-    is_package = os.path.basename(file) == "__init__.py"
-    found = _Text({}, {}, [])
+    except (RecursionError, MemoryError):  # of Python's parser, for a sum of thousands of terms
+        is_long = True
+    if is_long:
+        return _Text({}, {}, [], package, hashlib.sha256(text).hexdigest())
+    found = _Text({}, {}, [], package)
     for statement in tree.body:
-        nodes = [*_of_module(statement)]
+        if _is_for_a_program(statement):
+            continue
+        nodes = _of_module(statement)
         for node in nodes:
-            for alias, each in _imports(node, f"{module}." if is_package else module):
-                found.stars.append(each.module) if alias == "*" else found.imported.setdefault(alias, each)
-        for name in {name for node in nodes for name in _bound_by(node)}:
+            for alias, each in _imports(node, package):
+                found.stars.append(each.module) if alias == "*" else found.imported.setdefault(alias, []).append(each)
+        for name in sorted({name for node in nodes for name in _bound_by(node)}):
             found.bound.setdefault(name, []).append(statement)
     return found
 
 
-def _of_module(node: ast.AST) -> Iterator[ast.AST]:
+def _is_for_a_program(statement: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__"`, which no import runs."""
+    test = statement.test if isinstance(statement, ast.If) else None
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def _of_module(statement: ast.stmt) -> list[ast.AST]:
     """A statement and what is inside it, but for bodies of functions and classes."""
-    yield node
-    if not isinstance(node, _INSIDE):
-        for child in ast.iter_child_nodes(node):
-            yield from _of_module(child)
+    found: list[ast.AST] = [statement]
+    for node in found:
+        if not isinstance(node, _INSIDE):
+            found += ast.iter_child_nodes(node)
+    return found
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:
-    """The names that it gives a value, or sets something of: `a = 1`, `a[0] = 1`, `a.b = 1`, `a.update(b)`."""
+    """The names that it gives a value, or changes what is inside of: `a = 1`, `a[0] = 1`, `a.b = 1`, `a.update(b)`."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
-    elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-        yield from _root(node)
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        yield from _root(node.value.func)
+    elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        is_changed = isinstance(node, ast.Attribute) and node.attr in CHANGING
+        yield from _root(node) if is_changed or isinstance(node.ctx, ast.Store) else ()
 
 
 def _root(node: ast.expr) -> Iterator[str]:
@@ -148,8 +199,8 @@ def _root(node: ast.expr) -> Iterator[str]:
         yield node.id
 
 
-def _imports(node: ast.AST, module: str) -> Iterator[tuple[str, _Imported]]:
-    """What names of an import stand for. module: where it is; of a package with a dot at its end."""
+def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, _Imported]]:
+    """What names of an import stand for. package: that it is in."""
     if isinstance(node, ast.Import):
         for each in node.names:
             whole = each.name if each.asname else each.name.partition(".")[0]
@@ -157,34 +208,30 @@ def _imports(node: ast.AST, module: str) -> Iterator[tuple[str, _Imported]]:
     elif isinstance(node, ast.ImportFrom):
         with contextlib.suppress(ImportError):  # relative, in what is no package
             name = "." * node.level + (node.module or "")
-            of = importlib.util.resolve_name(name, module.rpartition(".")[0])
+            of = importlib.util.resolve_name(name, package)
             yield from ((each.asname or each.name, _Imported(of, each.name)) for each in node.names)
 
 
 def _file_of(module: str) -> str | None:
-    """Where a module's text is. Nothing is imported: of a package within one its folders are asked."""
+    """Where a module's text is, found as by an import from sys.path; nothing is imported."""
     if module in sys.modules:
-        file = getattr(sys.modules[module], "__file__", None)
+        file = (asked(sys.modules[module], "__dict__") or {}).get("__file__")
         return file if isinstance(file, str) else None
+    last = module.rpartition(".")[2]
+    places = (os.path.join(folder, last + end) for folder in _folders_of(module) for end in ("/__init__.py", ".py"))
+    return next((os.path.abspath(each) for each in places if os.path.isfile(each)), None)
+
+
+def _folders_of(module: str) -> list[str]:
+    """Where it may be: those of the package that it is in, which may have no __init__.py."""
     package, _, _ = module.rpartition(".")
-    try:
-        if not package:
-            spec = importlib.util.find_spec(module)
-        else:
-            init = _file_of(package)
-            folders = [os.path.dirname(init)] if init else _folders_of(package)
-            spec = PathFinder.find_spec(module, folders) if folders else None
-    except (ImportError, ValueError, AttributeError):
-        return None
-    return None if spec is None or not spec.has_location else spec.origin
-
-
-def _folders_of(package: str) -> list[str]:
-    """Those of a package without an __init__.py."""
-    parts, path = package.split("."), None
-    for index in range(len(parts)):
-        spec = PathFinder.find_spec(".".join(parts[: index + 1]), path)
-        if spec is None or spec.submodule_search_locations is None:
-            return []
-        path = [*spec.submodule_search_locations]
-    return path or []
+    if not package:
+        return [each for each in sys.path if isinstance(each, str)]
+    if package in sys.modules:
+        with contextlib.suppress(Exception):  # of a namespace package whose parent is gone
+            return [*(asked(sys.modules[package], "__path__") or [])]
+        return []
+    if (file := _file_of(package)) is not None:
+        return [os.path.dirname(file)] if os.path.basename(file) == "__init__.py" else []
+    last = package.rpartition(".")[2]
+    return [each for folder in _folders_of(package) if os.path.isdir(each := os.path.join(folder, last))]

@@ -25,7 +25,7 @@ NO_SOURCE = (OSError, TypeError, SyntaxError, tokenize.TokenError)
 GENERATED = ("<string>", "<attrs")  # what a dataclass, a named tuple and attrs make of a class's text
 # What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
 _WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
-_CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
+CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
 _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
 
@@ -191,7 +191,7 @@ def _written_names(function: types.FunctionType) -> set[str]:
             names.update(node.names)
         elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
             names.add(ast.unparse(node if isinstance(node, ast.Attribute) else node.value))
-        elif isinstance(node, ast.Attribute) and node.attr in _CHANGING:
+        elif isinstance(node, ast.Attribute) and node.attr in CHANGING:
             names.add(ast.unparse(node.value))
     return names
 
