@@ -50,10 +50,12 @@ until ray status >/dev/null 2>&1; do # the head; readers join while the job runs
 done
 
 signal=
+trainer=
+trap 'signal=TERM; kill -TERM "$trainer" 2>/dev/null || true' TERM # the time limit is near: save a step, queue again
+trap 'signal=INT; kill -TERM "$trainer" 2>/dev/null || true' INT # somebody stops it; a shell's background is deaf to it
 python restarts.py job.py --actor-label role=cpu "$@" &
 trainer=$!
-trap 'signal=TERM; kill -TERM "$trainer"' TERM # the time limit is near: save a step, queue again
-trap 'signal=INT; kill -TERM "$trainer"' INT # somebody stops it; a shell's background process is deaf to SIGINT
+[[ -z $signal ]] || kill -TERM "$trainer" 2>/dev/null || true # it came in between
 status=0
 wait "$trainer" || status=$?
 if [[ -n $signal ]]; then # the first wait ended with the signal, not with the trainer

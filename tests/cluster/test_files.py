@@ -166,13 +166,14 @@ class Slurm:
             "srun": "exec sleep 60",
             "scontrol": "",
             "ray": "if [[ $1 == start ]]; then exec sleep 60; fi",
-            "python": f'trap "echo saved >> {self.calls}; exit 0" TERM INT; '
-            f"if [[ {exit_status} == 0 ]]; then for i in $(seq 600); do sleep 0.1; done; fi; exit {exit_status}",
+            "python": f"(({exit_status})) || for i in $(seq 600); do sleep 0.1; done\nexit {exit_status}",
         }
         (directory / "bin").mkdir()
         for name, body in stubs.items():
             stub = directory / "bin" / name
-            stub.write_text(f'#!/usr/bin/env bash\necho "{name} ${{RAY_ADDRESS:-}} $*" >> {self.calls}\n{body}\n')
+            # first: once it is written down the test may send a signal
+            trap = f'trap "echo saved >> {self.calls}; exit 0" TERM INT\n' if name == "python" else ""
+            stub.write_text(f'#!/usr/bin/env bash\n{trap}echo "{name} ${{RAY_ADDRESS:-}} $*" >> {self.calls}\n{body}\n')
             stub.chmod(0o755)
 
     def start(self, **env: str) -> subprocess.Popen[str]:

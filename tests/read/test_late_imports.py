@@ -36,7 +36,7 @@ NAMES = []
 NAMES.append("x")
 
 
-def strip(e):
+def strip(e: UNUSED):
     '''Strip.'''
     return scaled(e) + WORDS["x"] + tables.shift(e) + LATER["x"] + star(e) + len(NAMES) + chosen(e)
 

@@ -5,6 +5,7 @@ name, and those of the names that these use in turn, through the modules that th
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import contextlib
@@ -111,7 +112,8 @@ def _used_by(statement: ast.stmt, module: str, text: _Text) -> Iterator[tuple[st
 def _loaded_in(statement: ast.stmt) -> tuple[Sequence[str], Sequence[str]]:
     """The names of the module that it loads, and the attributes of whatever."""
     try:
-        code = compile(ast.Module([statement], []), "late", "exec", dont_inherit=True)
+        flags = __future__.annotations.compiler_flag  # what types it names decides nothing
+        code = compile(ast.Module([statement], []), "late", "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):  # a return at the top, say
         nodes = [*ast.walk(statement)]
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
