@@ -5,15 +5,14 @@ name, and those of the names that these use in turn, through the modules that th
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
 import contextlib
-import dis
 import functools
 import hashlib
 import importlib.util
 import os
+import symtable
 import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
@@ -111,16 +110,24 @@ def _used_by(statement: ast.stmt, module: str, text: _Text) -> Iterator[tuple[st
 
 def _loaded_in(statement: ast.stmt) -> tuple[Sequence[str], Sequence[str]]:
     """The names of the module that it loads, and the attributes of whatever."""
+    nodes = [*ast.walk(statement)]
+    types_named = {node for each in nodes for annotation in _annotations(each) for node in ast.walk(annotation)}
+    nodes = [node for node in nodes if node not in types_named]  # what types it names decides nothing
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     try:
-        flags = __future__.annotations.compiler_flag  # what types it names decides nothing
-        code = compile(ast.Module([statement], []), "late", "exec", flags, dont_inherit=True)
+        tables = [symtable.symtable(ast.unparse(statement), "late", "exec")]
     except (SyntaxError, ValueError, RecursionError):  # a return at the top, say
-        nodes = [*ast.walk(statement)]
-        names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        return sorted(names), sorted({node.attr for node in nodes if isinstance(node, ast.Attribute)})
-    steps = [step for each in code_objects(code) for step in dis.get_instructions(each)]
-    names = {step.argval for step in steps if step.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
-    return sorted(names), sorted({step.argval for step in steps if step.opname in ("LOAD_ATTR", "LOAD_METHOD")})
+        return sorted(loaded), sorted(attributes)
+    names = {symbol.get_name() for symbol in tables[0].get_symbols()}
+    for table in tables:
+        tables += table.get_children()
+        names |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+    return sorted(names & loaded), sorted(attributes)
+
+
+def _annotations(node: ast.AST) -> list[ast.expr]:
+    return [each for name in ("annotation", "returns") if isinstance(each := getattr(node, name, None), ast.expr)]
 
 
 def _of(imported: _Imported, attributes: Iterable[str]) -> Iterator[tuple[str, str]]:
