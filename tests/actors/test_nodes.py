@@ -194,12 +194,10 @@ def test_objects_that_are_lost_alone_are_read_again(
         stream = distributed.batches(0, StreamOptions(100))
         got = overfill(distributed, stream)
         actors = distributed.stats()
-        until(lambda: {*session.glob("ray_spilled_objects_*/*")} - before)
-        for batch in stream:
-            if not distributed.recoveries.counts:  # the disk of a host that lives on; the first may be of what is used
-                for path in {*session.glob("ray_spilled_objects_*/*")} - before:
-                    path.unlink(missing_ok=True)
-            got += sample([batch])
+        spilled = until(lambda: {path for path in session.glob("ray_spilled_objects_*/*") if path.is_file()} - before)
+        for path in spilled:  # the disk of a host that lives on
+            path.unlink(missing_ok=True)
+        got += sample(stream)
         recoveries = distributed.recoveries
         assert set(recoveries.counts) == {"reread"}
         assert recoveries.num_retried == recoveries.counts["reread"] == caplog.text.count(" reread after")
