@@ -199,6 +199,9 @@ def test_objects_that_are_lost_alone_are_read_again(
             path.unlink(missing_ok=True)
         got += sample(stream)
         recoveries = distributed.recoveries
+        if not recoveries.counts:  # one time in some ten runs of all tests
+            assert got == want
+            pytest.skip("all that was spilled when it was deleted had been used already, so nothing was lost")
         assert set(recoveries.counts) == {"reread"}
         assert recoveries.num_retried == recoveries.counts["reread"] == caplog.text.count(" reread after")
         assert {(i, s["pid"]) for i, s in distributed.stats().items()} == {(i, s["pid"]) for i, s in actors.items()}
