@@ -96,7 +96,7 @@ def test_a_column_of_more_than_arrow_joins_is_read():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (pa.array([1, None]), r"field 'x' \(int64\) has 1 nulls in 2 rows, and a dense array has no place for them"),
+        (pa.array([1, None]), r"field 'x' \(int64\) has 1 nulls in 2 rows, and a dense array has no place for that"),
         (pa.array([True, None]), r"field 'x' \(bool\) has 1 nulls"),
         (pa.array([{"a": 1}, None]), r"field 'x\.a' \(int64\) has 1 nulls"),
         (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), "has 1 nulls in 2 rows"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import threading
@@ -15,12 +16,13 @@ from pyarrow import parquet
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.elements.columns import leaves, unstack
+from datarax_ray.read.elements.columns import leaves, spec, unstack
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
 from datarax_ray.read.formats.parquet.footers import _stored_footer
 from datarax_ray.read.formats.parquet.reader import BrokenRowGroupError, ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
+from tests.http_files import HttpFiles
 from tests.tables import rows, write_tables
 
 COUNTS = (7, 0, 9)
@@ -317,6 +319,34 @@ def test_a_null_without_a_place_names_file_row_group_and_field(tmp_path):
         ParquetReader.of(path).read(np.arange(4))
     filled = ParquetReader.of(path, fill_nulls={"x": 0})
     assert filled.read(np.arange(4))["x"].tolist() == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("shape", ["file", "url"])
+def test_rows_beside_one_without_a_place_are_as_those_of_any_group(tmp_path, shape):
+    """Each is cut out of the group's table and converted alone: what a slice of Arrow's has below it must not show."""
+    table = pa.table(rows(0, 600))
+    odd = pa.array([None if n == 580 else n for n in range(600)])
+    parquet.write_table(table.append_column("odd", odd), tmp_path / "odd.parquet", row_group_size=300)
+    plain = table.append_column("odd", pa.array(range(600)))
+    parquet.write_table(plain, tmp_path / "plain.parquet", row_group_size=300)
+    with contextlib.closing(HttpFiles(tmp_path)) as server:
+        folder = server.url if shape == "url" else tmp_path
+        names = [f"{folder}/{name}.parquet" for name in ("odd", "plain")]
+        found, wanted = map(ParquetReader.of, names)
+        for record in [*range(295, 305), 579, 581, 599]:
+            one, other = (reader.read(np.array([record])) for reader in (found, wanted))
+            assert as_python(one, 1) == as_python(other, 1)
+            assert spec(one) == spec(other)
+        with pytest.raises(found.broken, match=r"odd.parquet\[580\] \(row group 1\): field 'odd' \(int64\) is null"):
+            found.read(np.array([580]))
+        found.close()
+        assert as_python(found.read(np.array([581])), 1) == as_python(wanted.read(np.array([581])), 1)
+
+
+def test_a_fill_makes_another_fingerprint(tmp_path):
+    path = tmp_path / "nulls.parquet"
+    parquet.write_table(pa.table({"x": [1, 2, 3, None]}), path, row_group_size=2)
+    filled = ParquetReader.of(path, fill_nulls={"x": 0})
     assert filled.fingerprint() != ParquetReader.of(path).fingerprint()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import StreamState
+from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     HFEagerConfig,
     HFEagerSource,
     HFStreamingConfig,
     HFStreamingSource,
+    JSONLinesSource,
+    JSONLinesSourceConfig,
     ParquetSource,
     ParquetSourceConfig,
 )
@@ -218,10 +222,50 @@ def test_a_row_unlike_the_first_is_an_error_with_the_remedy(
         list(made)
 
 
+NULLS = pa.table({"x": [*range(1000), None, *range(1001, 1010)]})
+LINES = "".join(f'{{"x": {n}, "pad": "{"y" * 5000}"}}\n' for n in range(1000))  # more than the first block
+
+
+def unlike(kind: str, folder: Path, on_error: str) -> Any:
+    """1,010 rows of which number 1,000 has no place in the column that the first ones decide."""
+    if kind == "parquet":
+        parquet.write_table(NULLS, folder / "x.parquet", row_group_size=50)
+        return ParquetSource(ParquetSourceConfig(num_epochs=1, on_error=on_error), folder / "x.parquet")
+    last = "null" if kind == "json null" else "[1, 2]"
+    first = LINES if kind == "json null" else re.sub(r'"x": (\d+)', r'"x": [\1]', LINES)
+    rest = "".join(f'{{"x": {n if kind == "json null" else [n]}, "pad": ""}}\n' for n in range(1001, 1010))
+    (folder / "x.jsonl").write_text(f'{first}{{"x": {last}, "pad": ""}}\n{rest}')
+    return JSONLinesSource(JSONLinesSourceConfig(num_epochs=1, on_error=on_error), folder / "x.jsonl")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json null", "json lists"])
+@pytest.mark.parametrize("batch_size", [10, 250])
+def test_a_row_unlike_the_first_is_the_error_of_that_row_after_all_before_it(
+    kind: str, batch_size: int, tmp_path: Path
+) -> None:
+    """The others of its group have a place: they come before it, whatever is read at a time; skipping leaves them."""
+    made = unlike(kind, tmp_path, "raise")
+    given: list[Any] = []
+    for _ in range(1000 // batch_size):
+        given += np.asarray(made.get_batch(batch_size)["x"]).tolist()
+    with pytest.raises(RecordError, match=r"x\.\w+\[1000\] .*position 1000.*fill_nulls="):
+        made.get_batch(batch_size)
+    wanted = [[n] if kind == "json lists" else n for n in range(1010)]
+    assert given == wanted[:1000]
+    kept = unlike(kind, tmp_path, "skip")
+    assert np.concatenate([batch["x"] for batch in iter(lambda: kept.get_batch(batch_size), {})]).tolist() == [
+        *wanted[:1000],
+        *wanted[1001:],
+    ]
+    assert [skipped.position for skipped in kept.skipped] == [1000]
+
+
 def test_lengths_that_only_agree_on_the_average_are_an_error_with_the_remedy(tmp_path: Path) -> None:
     made = from_parquet(pa.table({"x": [[1, 2]] * 300 + [[1], [1, 2, 3]]}), tmp_path)
-    with pytest.raises(ValueError, match=r"x.parquet, row group 0: field 'x' is read as fixed_size_list.*'x': None\}"):
-        made.get_batch(2)
+    said = r"x.parquet\[300\] .*: field 'x' is read as fixed_size_list.*fill_nulls=\{'x': None\} to have"
+    with pytest.raises(RecordError, match=said):
+        made.get_batch(301)
+    assert made.get_batch(300)["x"].tolist() == [[1, 2]] * 300
     config = ParquetSourceConfig(num_epochs=1, fill_nulls={"x": None})
     assert ParquetSource(config, tmp_path / "x.parquet").get_batch(302)["x"][300:].tolist() == [[1], [1, 2, 3]]
 

@@ -31,6 +31,10 @@ class BrokenRowGroupError(ValueError):
     """The bytes of a group of rows are there and do not decode: its rows are broken, and no others."""
 
 
+class UnlikeRowsError(BrokenRowGroupError):
+    """A group of rows decodes, and some of them have no place in the columns: these are broken, and no others."""
+
+
 @dataclass
 class _Decoded:
     """A group in memory. unread: of its rows, those that nobody has asked for yet."""
@@ -65,7 +69,7 @@ class DecodedGroups:
         self._decoded: OrderedDict[int, _Decoded] = OrderedDict()  # others
         self._nbytes = self._rows = 0  # of those
         self._largest_nbytes = 0  # of all so far; 0 before there is one
-        self._failures: dict[int, str] = {}
+        self._failures: dict[int, BrokenRowGroupError] = {}
 
     def read(self, records: Indices, decode: Callable[[int], Columns]) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), repeats allowed.
@@ -139,11 +143,12 @@ class DecodedGroups:
             self._decoded.move_to_end(group)
             return self._decoded[group].columns
         if group in self._failures:
-            raise BrokenRowGroupError(self._failures[group])
+            failure = self._failures[group]
+            raise type(failure)(*failure.args)
         try:
             columns = decode(group)
         except BrokenRowGroupError as error:
-            self._failures[group] = str(error)
+            self._failures[group] = type(error)(*error.args)  # without a traceback, which would hold what was read
             raise
         rows = int(self._groups.starts[group + 1] - self._groups.starts[group])
         decoded = _Decoded(columns, nbytes(columns), rows, rows)

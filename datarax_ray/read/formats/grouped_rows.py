@@ -11,9 +11,16 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError, DecodedGroups, read_together
+from datarax_ray.read.formats.arrow.columns import UnlikeError
+from datarax_ray.read.formats.decoded_groups import (
+    BrokenRowGroupError,
+    DecodedGroups,
+    UnlikeRowsError,
+    read_together,
+)
 
 
 class GroupedRows:
@@ -25,6 +32,7 @@ class GroupedRows:
 
     broken: type[Exception] = BrokenRowGroupError
     keeps_groups = True
+    instead = ""  # of a field whose values have no place, beside fill_nulls
     breaks_whole = True  # one that does not decode has no row that can be read
 
     def __init__(
@@ -94,6 +102,17 @@ class GroupedRows:
     def _table_of(self, group: int) -> Any:
         """A whole group, as it is stored."""
         raise NotImplementedError
+
+    def _columns_of(self, table: Any, where: str) -> Columns:
+        """The columns of rows as they are stored. where: they are, for people."""
+        try:
+            return self._types.columns(table)
+        except UnlikeError as error:
+            value = f"{{{error.field!r}: value}} to put a value in place of nulls, or " if error.is_of_nulls else ""
+            raise UnlikeRowsError(
+                f"{where}: {error}; give the source's config fill_nulls={value}{{{error.field!r}: None}} to have the "
+                f"field on the host as Python has it{self.instead}"
+            ) from None
 
     def _group_of(self, record: int) -> int:
         return int(self._groups.of(np.array([record]))[0])

@@ -372,8 +372,10 @@ def _cast(column: Any, kind: Any, name: str) -> Any:
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     try:
         return pa.chunked_array([_cast_array(chunk, kind) for chunk in column.chunks], kind)
-    except pa.ArrowInvalid as error:  # a list of another length
-        raise UnlikeError(name, f"field {name!r} is read as {kind}, and {str(error).rstrip('.')}") from error
+    except pa.ArrowInvalid as error:
+        raise UnlikeError(
+            name, f"field {name!r} is read as {kind}, as its first lists are of one length, and here is one of another"
+        ) from error
 
 
 def _cast_array(array: Any, kind: Any) -> Any:

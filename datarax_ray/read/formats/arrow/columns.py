@@ -23,11 +23,15 @@ Fill = Mapping[str, Any]  # field, dotted -> what stands for a null of it; None 
 
 
 class UnlikeError(ValueError):
-    """Values of a field that have no place in the array that it is read as. The caller knows the remedy."""
+    """Values of a field that have no place in the array that it is read as. The caller knows the remedy.
 
-    def __init__(self, field: str, message: str) -> None:
+    is_of_nulls: whether they are nulls, in place of which a value would do.
+    """
+
+    def __init__(self, field: str, message: str, *, is_of_nulls: bool = False) -> None:
         super().__init__(message)
         self.field = field
+        self.is_of_nulls = is_of_nulls
 
 
 def table_columns(table: pa.Table, fill: Fill) -> Columns:
@@ -209,10 +213,11 @@ def _example(kind: Any) -> str:
 
 def _refuse_nulls(array: Any, name: str) -> None:
     if array.null_count:
+        nulls = f"has {array.null_count} nulls in {len(array)} rows" if len(array) > 1 else "is null"
         raise UnlikeError(
             name,
-            f"field {name!r} ({array.type}) has {array.null_count} nulls in {len(array)} rows, and a dense array has "
-            "no place for them",
+            f"field {name!r} ({array.type}) {nulls}, and a dense array has no place for that",
+            is_of_nulls=True,
         )
 
 

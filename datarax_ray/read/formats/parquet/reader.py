@@ -21,8 +21,8 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
-from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError
-from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
+from datarax_ray.read.formats.arrow.columns import Fill
+from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, UnlikeRowsError
 from datarax_ray.read.formats.file_spans import files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
@@ -39,8 +39,11 @@ class ParquetReader(GroupedRows):
     """The rows of many Parquet files; see GroupedRows.
 
     Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
-    them go (those touched last); the first keep_nbytes of them for good. remote: how those behind URLs are read.
+    them go (those touched last); the first keep_nbytes of them for good. Where rows have no place in the columns, each
+    row of their group is looked at alone. remote: how those behind URLs are read.
     """
+
+    instead = ", or leave it out of columns"
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class ParquetReader(GroupedRows):
         self._near = RowGroupFiles(footers)
         self._ahead = None if self._far is None else ReadAhead(self._far.mirrors, self._parts_ahead)
         self._parts: list[list[int]] = []  # of groups, that the read that runs is to fetch together
+        self._odd: tuple[int, Any] = (-1, None)  # a group with rows that have no place in the columns, and its table
 
     @classmethod
     def of(
@@ -89,15 +93,18 @@ class ParquetReader(GroupedRows):
 
         Rows that stand next to one another in one row group are a read-only view of it.
 
-        Raises: BrokenRowGroupError; OSError where a file is gone or its storage fails; ValueError where it is no longer
-        the file whose footer was read, or a null has no place.
+        Raises: BrokenRowGroupError, also of a null that has no place; OSError where a file is gone or its storage
+        fails; ValueError where it is no longer the file whose footer was read.
         """
-        with self._lock:
-            if self._ahead is None:
-                return self._decoded.read(records, self._decode)
-            with self._ahead.reading(records):
+        with self._lock, contextlib.nullcontext() if self._ahead is None else self._ahead.reading(records):
+            if self._ahead is not None:
                 self._parts = self._in_parts(records, max(self._remote.nbytes // 4, MAX_REQUEST_NBYTES))
+            try:
                 return self._decoded.read(records, self._decode)
+            except UnlikeRowsError:
+                if len(records) > 1:
+                    raise  # who asks for them asks for each alone
+                return self._row(int(records[0]))
 
     def expect(self, records: Indices) -> None:
         """These will be read soon, at once, after what was expected before: bytes that are far are asked for now, as
@@ -122,8 +129,8 @@ class ParquetReader(GroupedRows):
 
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
+        self.clear()
         with self._lock:
-            self._decoded.clear()
             self._near.close()
             if self._far is not None and self._ahead is not None:
                 self._ahead.forget()
@@ -166,14 +173,10 @@ class ParquetReader(GroupedRows):
             self._far.fetch(self._by_file(part))
         table = self._table_of(group)
         try:
-            return self._types.columns(in_storage(table))
-        except UnlikeError as error:
-            raise ValueError(
-                f"{path}, row group {index}: {error}; give the source's config "
-                f"fill_nulls={{{error.field!r}: value}} to put a value in "
-                f"place of nulls, {{{error.field!r}: None}} to have the field on the host as Python has it, or leave "
-                "it out of columns"
-            ) from None
+            return self._columns_of(in_storage(table), f"{path}, row group {index}")
+        except UnlikeRowsError:
+            self._odd = group, table
+            raise
         except ValueError as error:
             if not isinstance(error, UnicodeDecodeError):
                 raise ValueError(f"{path}, row group {index}: {error}") from None
@@ -182,6 +185,19 @@ class ParquetReader(GroupedRows):
             damage = error
         # text that is no UTF-8: the pages carry no checksum, and are damaged
         raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {damage}") from damage
+
+    def _row(self, record: int) -> Columns:
+        """The columns of one row, of a group in which some have no place."""
+        group = self._group_of(record)
+        if self._odd[0] != group:
+            self._odd = group, self._table_of(group)
+        row = self._odd[1].slice(record - int(self._groups.starts[group]), 1)
+        return self._columns_of(in_storage(row), self.locate(record))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._decoded.clear()
+            self._odd = (-1, None)
 
 
 def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:

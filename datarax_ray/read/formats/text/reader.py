@@ -9,7 +9,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError, plain_type
+from datarax_ray.read.formats.arrow.columns import Fill, plain_type
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
@@ -21,7 +21,7 @@ class TextReader(GroupedRows):
     """The rows of many text files; see GroupedRows.
 
     Parses a block when one of its rows is first asked for, and keeps it as DecodedGroups does. In a block that does not
-    parse, each row is parsed alone, so that only those that do not are broken.
+    parse, or with rows that have no place in the columns, each is parsed alone, so that only these are broken.
     """
 
     breaks_whole = False
@@ -71,8 +71,8 @@ class TextReader(GroupedRows):
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
 
-        Raises: BrokenRowGroupError; OSError where a file is gone or its storage fails; ValueError where it is no longer
-        the file that was scanned, or a null has no place.
+        Raises: BrokenRowGroupError, also of a null that has no place; OSError where a file is gone or its storage
+        fails; ValueError where it is no longer the file that was scanned.
         """
         with self._lock:
             try:
@@ -148,14 +148,7 @@ class TextReader(GroupedRows):
         return row, self.files[self._places[group][0]], 1, self.locate(record)
 
     def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
-        try:
-            return self._types.columns(self._with_nulls(self._parsed(data, file, num_rows, where)))
-        except UnlikeError as error:
-            raise ValueError(
-                f"{where}: {error}; give the source's config "
-                f"fill_nulls={{{error.field!r}: value}} to put a value in place of nulls, or "
-                f"{{{error.field!r}: None}} to have the field on the host as Python has it"
-            ) from None
+        return self._columns_of(self._with_nulls(self._parsed(data, file, num_rows, where)), where)
 
     def _with_nulls(self, table: Any) -> Any:
         """The table, with nulls in place of the empty texts for which fill_nulls has another value.
