@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 import textwrap
 from pathlib import Path
@@ -204,3 +204,36 @@ def test_folders_without_an_init_are_packages_and_lazy_modules_are_asked_nothing
     monkeypatch.setitem(sys.modules, "lazy_late", Lazy())
     assert [*late_imports(names["f"])] == ["late_space.inner.deep"]
     assert "late_space" not in sys.modules
+
+
+def test_a_package_that_an_import_hook_finds_counts_whether_it_is_imported_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an editable install of setuptools' that maps names to folders, which are not in sys.path."""
+    folder = tmp_path / "elsewhere" / "hooked_package"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from .deep import g\n")
+    (folder / "deep.py").write_text("def g(e):\n    return e + 1\n")
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+            if name != "hooked_package":
+                return None
+            return importlib.util.spec_from_file_location(name, folder / "__init__.py")
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("def f(e):\n    from hooked_package import g\n    return g(e)", names)
+    before = late_imports(names["f"])
+    assert [*before] == ["hooked_package"]
+    assert not any(name.startswith("hooked_package") for name in sys.modules)
+    importlib.import_module("hooked_package")
+    try:
+        assert late_imports(names["f"]) == before
+    finally:
+        for name in [name for name in sys.modules if name.startswith("hooked_package")]:
+            del sys.modules[name]
+    (folder / "deep.py").write_text("def g(e):\n    return e + 22\n")
+    assert late_imports(names["f"]) != before

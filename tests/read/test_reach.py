@@ -4,7 +4,9 @@ import importlib
 import sys
 import textwrap
 
+import numpy as np
 import pytest
+from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.plan.fingerprint import digest as digest_of
@@ -1209,3 +1211,145 @@ def test_bound_methods_objects_around_functions_descriptors_and_containers_count
     assert first[part] != other[part]
     assert {**first, part: 0} == {**other, part: 0}, "as states of earlier releases have it"
     assert found(tmp_path / "c", get, AROUND) == first
+
+
+BEHIND = """
+from dataclasses import dataclass
+
+STOP = 2
+FAR = 3
+
+
+def norm(e):
+    return e + FAR
+
+
+def convert(e):
+    return e + 11
+
+
+def halved(e):
+    return e / 22
+
+
+class Base:
+    SIZE = 4
+
+
+class Tokenizer(Base):
+    KIND = 5
+
+    def __init__(self, offset):
+        self.offset = offset
+        self.count = 0
+
+    def encode(self, e):
+        self.count += 1
+        return norm(e) * STOP + self.KIND + self.SIZE + self.offset
+
+    @classmethod
+    def of_class(cls, e):
+        return e * cls.KIND + cls.helper(e)
+
+    @staticmethod
+    def helper(e):
+        return convert(e) + 33
+
+    def unused(self, e):
+        return halved(e) + 44
+
+
+@dataclass(frozen=True)
+class Config:
+    scale: int = 2
+
+    def apply(self, e):
+        return convert(e) * self.scale
+
+
+class Shift:
+    def __get__(self, owner, kind=None):
+        return convert(1)
+
+
+class Shifts:
+    shift = Shift()
+
+    def map(self, e):
+        return e + self.shift
+
+
+tokenizer = Tokenizer(6)
+encode = tokenizer.encode
+of_class = Tokenizer.of_class
+CONFIG = Config()
+
+
+def work(config, e):
+    return config.apply(e)
+
+
+def by_name(e):
+    return tokenizer.encode(e)
+
+
+def bound(e):
+    return encode(e)
+
+
+def bound_to_class(e):
+    return of_class(e)
+
+
+def handed_on(e):
+    return work(CONFIG, e)
+
+
+def direct(e):
+    return CONFIG.apply(e)
+"""
+
+
+@pytest.mark.parametrize(
+    ("get", "olds"),
+    [
+        ("by_name", ["STOP = 2", "FAR = 3", "SIZE = 4", "KIND = 5", "Tokenizer(6)", "e + FAR"]),
+        ("bound", ["STOP = 2", "FAR = 3", "SIZE = 4", "KIND = 5", "Tokenizer(6)", "e + FAR"]),
+        ("bound_to_class", ["KIND = 5", "e + 11", "+ 33", "e * cls.KIND"]),
+        ("handed_on", ["e + 11", "scale: int = 2"]),
+        ("direct", ["e + 11", "scale: int = 2"]),
+        ("Shifts", ["e + 11"]),
+    ],
+)
+def test_what_methods_of_objects_and_descriptors_use_counts_however_far_it_is(tmp_path, get, olds):
+    first = found(tmp_path / "a", get, BEHIND)
+    for number, old in enumerate(olds):
+        assert BEHIND.count(old) == 1
+        changed = BEHIND.replace(old, old.replace("e ", "1 + e ") if old[0] == "e" else old.translate(NEXT))
+        assert found(tmp_path / f"b{number}", get, changed) != first, old
+    moved = BEHIND.replace("STOP = 2", "# moved\n\nSTOP = 2").replace("def unused", "def unused_now")
+    assert found(tmp_path / "c", get, moved.replace("e / 22", "e / 23").replace("+ 44", "+ 45")) == first
+
+
+NEXT = str.maketrans("123456", "234567")
+
+
+def test_an_object_at_module_level_that_was_used_is_the_same(tmp_path):
+    used = found(tmp_path / "a", "by_name", f"{BEHIND}\n\ntokenizer.encode(1)\n")
+    assert used == found(tmp_path / "b", "by_name", BEHIND)
+
+
+def test_an_nnx_module_is_the_same_once_it_went_through_jit():
+    """nnx.jit gives its attributes back in the order of their names."""
+
+    class Scales(nnx.Module):
+        def __init__(self):
+            self.z = 1
+            self.inner = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+
+    module = Scales()
+    before = code_fingerprint([module])
+    nnx.jit(lambda module, x: module.inner(x))(module, np.ones((1, 3), np.float32))
+    assert code_fingerprint([module]) == before
+    module.z = 2
+    assert code_fingerprint([module]) != before

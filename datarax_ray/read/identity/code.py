@@ -457,6 +457,8 @@ def _state(value: Any) -> list[Any]:
     if isinstance(saved, str):
         return [saved]
     _, arguments, *rest = saved
+    if isinstance(own := asked(value, "__dict__"), dict) and "_pytree__state" in own and rest and rest[0] is not None:
+        rest[0] = dict(sorted(own.items()))  # nnx.jit gives modules their attributes back in that order
     return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
 
 

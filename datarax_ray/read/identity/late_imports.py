@@ -13,20 +13,13 @@ import hashlib
 import importlib.util
 import os
 import symtable
-import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.identity.users_code import (
-    CHANGING,
-    asked,
-    code_objects,
-    imported_in,
-    is_users_file,
-    without_docstrings,
-)
+from datarax_ray.read.identity.module_files import file_of, is_package
+from datarax_ray.read.identity.users_code import CHANGING, code_objects, imported_in, is_users_file, without_docstrings
 
 _MAX_FOUND = 500  # names; far more than transforms use
 _MAX_NBYTES = 2**20  # a longer text is a table of data, mostly, and takes seconds: all of it counts
@@ -141,8 +134,8 @@ def _of(imported: _Imported, attributes: Iterable[str]) -> Iterator[tuple[str, s
 
 def _text_of(module: str) -> _Text | None:
     """None for a library's, for one without a text, and for what is no module."""
-    file = _file_of(module)
-    if file is None or not file.endswith(".py") or not is_users_file(file):
+    file = file_of(module)
+    if file is None or not is_users_file(file):
         return None
     with contextlib.suppress(OSError):
         return _parsed(module, file, os.stat(file).st_mtime_ns)
@@ -152,7 +145,7 @@ def _text_of(module: str) -> _Text | None:
 @functools.lru_cache(256)
 def _parsed(module: str, file: str, modified_ns: int) -> _Text | None:
     del modified_ns  # another one is another text
-    package = module if os.path.basename(file) == "__init__.py" else module.rpartition(".")[0]
+    package = module if is_package(file) else module.rpartition(".")[0]
     try:
         with open(file, "rb") as opened:
             text = opened.read()
@@ -219,28 +212,3 @@ def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, _Imported]]:
             name = "." * node.level + (node.module or "")
             of = importlib.util.resolve_name(name, package)
             yield from ((each.asname or each.name, _Imported(of, each.name)) for each in node.names)
-
-
-def _file_of(module: str) -> str | None:
-    """Where a module's text is, found as by an import from sys.path; nothing is imported."""
-    if module in sys.modules:
-        file = (asked(sys.modules[module], "__dict__") or {}).get("__file__")
-        return file if isinstance(file, str) else None
-    last = module.rpartition(".")[2]
-    places = (os.path.join(folder, last + end) for folder in _folders_of(module) for end in ("/__init__.py", ".py"))
-    return next((os.path.abspath(each) for each in places if os.path.isfile(each)), None)
-
-
-def _folders_of(module: str) -> list[str]:
-    """Where it may be: those of the package that it is in, which may have no __init__.py."""
-    package, _, _ = module.rpartition(".")
-    if not package:
-        return [each for each in sys.path if isinstance(each, str)]
-    if package in sys.modules:
-        with contextlib.suppress(Exception):  # of a namespace package whose parent is gone
-            return [*(asked(sys.modules[package], "__path__") or [])]
-        return []
-    if (file := _file_of(package)) is not None:
-        return [os.path.dirname(file)] if os.path.basename(file) == "__init__.py" else []
-    last = package.rpartition(".")[2]
-    return [each for folder in _folders_of(package) if os.path.isdir(each := os.path.join(folder, last))]

@@ -12,7 +12,7 @@ import functools
 import inspect
 import logging
 import types
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,11 +87,29 @@ def used_by(root: Any) -> Used:
     read = _read(root, for_actors=False)
     far = _read(root, for_actors=True)  # of users' modules of any package: those beside a script, say
     classes = [each for each in (root, *{**far.used, **reached}.values()) if inspect.isclass(each)]
-    bound = read.bound | _put_there(classes) | _beyond(package, far)
+    behind = _behind(told_by_text := read.bound | _put_there(classes))
+    bound = behind.bound | told_by_text | _beyond(package, far)
     found = [(reached, written), (beside, written_there), (read.settings, read.written)]
-    found.append((bound, read.written | far.written))
+    found.append((bound, read.written | far.written | behind.written))
     found.append((far.imports, set()))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
+
+
+def _behind(told: Mapping[str, Any]) -> _Read:
+    """What functions and classes of which the text is told use in turn, all of it as `bound`."""
+    found = _Read({}, {}, {}, {}, set(), set(), {})
+    waiting = [*told.values()]
+    seen: set[int] = set()
+    while waiting and len(found.bound) < _MAX_FOUND:
+        code = waiting.pop()
+        if not isinstance(code, types.FunctionType | type) or id(code) in seen:
+            continue
+        seen.add(id(code))
+        read = _read(code, for_actors=False)
+        found.bound.update({**read.used, **read.settings, **read.bound})
+        found.written.update(read.written)
+        waiting += read.bound.values()  # those that are used were followed
+    return found
 
 
 def _beyond(package: str, far: _Read) -> dict[str, Any]:
@@ -137,6 +155,8 @@ def _is_in_text(value: Any, cls: type) -> bool:
 def _bound(load: _Load) -> dict[str, Any]:
     value, owner = load.value, load.owner
     is_method = isinstance(value, types.MethodType) and owner is not None and value.__self__ is owner.value
+    if isinstance(value, types.MethodType) and inspect.isclass(made := value.__self__) and not is_method:
+        return _of_method(load.name, made, value.__name__) if load.is_of_modules and is_users(made) else {}
     if owner is not None and (value is _UNSEEN or is_method) and not isinstance(owner.value, type | types.ModuleType):
         return _of_method(owner.name, owner.value, load.name.rpartition(".")[2])
     if isinstance(value, types.MethodType) and load.is_of_modules and is_users(type(value.__self__)):
@@ -156,9 +176,14 @@ def _bound(load: _Load) -> dict[str, Any]:
 
 
 def _of_method(name: str, owner: Any, method: str) -> dict[str, Any]:
-    """The code of a method of an object, with that of those that it uses, and the plain attributes that these read."""
-    code = {f"{name}.{each.__name__}()": each for each in _own_methods(type(owner), method, None)}
-    return code | {f"{name}.{each}": held for each, held in _read_of(owner, method).items()}
+    """The code of a method of an object or class, with that of those that it uses, and the plain attributes that these
+    read of either.
+    """
+    cls = owner if inspect.isclass(owner) else type(owner)
+    code = {f"{name}.{each.__name__}()": each for each in _own_methods(cls, method, None)}
+    read = {each for function in code.values() for each in _loaded_names(function)} - _changed(cls, method, None)
+    held = {} if owner is cls else _read_of(owner, method)
+    return code | {f"{name}.{each}": value for each, value in held.items()} | _of_class(cls, read)
 
 
 def _is_generated(function: Any) -> bool:
@@ -495,8 +520,8 @@ def _own_methods(cls: type, method: str, package: str | None) -> Iterator[types.
     while waiting:
         name = waiting.pop()
         function = inspect.getattr_static(cls, name, None)
-        if package is None and isinstance(function, property | functools.cached_property):
-            function = function.fget if isinstance(function, property) else function.func
+        if package is None and isinstance(function, property | functools.cached_property | classmethod | staticmethod):
+            function = next(called(function), None)
         if name in seen or not isinstance(function, types.FunctionType) or not is_users(inspect.unwrap(function)):
             continue
         seen.add(name)

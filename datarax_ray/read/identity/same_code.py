@@ -15,9 +15,8 @@ import hashlib
 import linecache
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,9 @@ import datarax_ray
 from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.read.identity.code import imported_names, source_digest
 from datarax_ray.read.identity.library_settings import changed_settings, library_settings, set_library_settings
+from datarax_ray.read.identity.module_files import file_of, is_package
 from datarax_ray.read.identity.module_values import ModuleValue, set_values
-from datarax_ray.read.identity.users_code import asked, is_users_file
+from datarax_ray.read.identity.users_code import is_users_file
 from datarax_ray.read.identity.watched import MAX_LOOKED_AT_NBYTES, Watched
 
 logger = logging.getLogger("datarax_ray")
@@ -169,31 +169,9 @@ def code_of(
 
 
 def _find(name: str) -> _Module | None:
-    """The module of this name, where there is one in Python. Imports none, unlike importlib.util.find_spec."""
-    file, path = None, None  # of the part of the name so far
-    parts = name.split(".")
-    for count in range(1, len(parts) + 1):
-        part = ".".join(parts[:count])
-        if (module := sys.modules.get(part)) is not None:
-            file, path = asked(module, "__file__"), asked(module, "__path__")
-            continue
-        if not parts[count - 1] or (count > 1 and path is None):
-            return None
-        spec = _spec(part, path)
-        if spec is None:
-            return None
-        file, path = spec.origin, spec.submodule_search_locations
-    if file is None or not file.endswith(".py"):
-        return None
-    return _Module(name, file, name if path is not None else name.rpartition(".")[0])
-
-
-def _spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    try:
-        finders = [finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec")]
-        return next((spec for find in finders if (spec := find(name, path)) is not None), None)
-    except Exception:  # of a finder's own; a namespace within one that is not imported raises KeyError (Python 3.11)
-        return None
+    """The module of this name, where there is one in Python."""
+    file = file_of(name)
+    return None if file is None else _Module(name, file, name if is_package(file) else name.rpartition(".")[0])
 
 
 @functools.cache
