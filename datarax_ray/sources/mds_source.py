@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import nnx
 
 from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.mds.reader import MDSReader
-from datarax_ray.read.formats.paths import kept
-from datarax_ray.sources.base.config import check_shuffled
-from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
-from datarax_ray.sources.base.row_groups import in_row_groups
+from datarax_ray.sources.base.files import FilesSource
+from datarax_ray.sources.base.row_groups import WindowsConfig, in_row_groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class MDSSourceConfig(IndexedSourceConfig):
+class MDSSourceConfig(WindowsConfig):
     """How MDS shards are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all samples in every epoch. Compressed shards are unpacked as a whole: they come in a
@@ -33,19 +31,11 @@ class MDSSourceConfig(IndexedSourceConfig):
     False
     """
 
-    shuffle: bool = False
-    shuffle_window: int | None = None
-    shuffle_block_size: int | None = None
+    unit: ClassVar[str] = "shards"
     pickles_as_bytes: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shuffled(self, "shuffle_window", "shuffle_block_size")
-        if self.shuffle_window is not None and self.shuffle_block_size is not None:
-            raise ValueError("shuffle_window counts shards, which shuffle_block_size leaves aside; give one of them")
 
-
-class MDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+class MDSSource(FilesSource, pytree=False):  # type: ignore[call-arg]
     """The samples of MDS shards, as dicts of their columns, in an order that is a pure function of the position.
 
     paths: a folder with an index.json, that file, a glob of these, a URL (s3://, gs://, hf://, whatever pyarrow or
@@ -63,6 +53,7 @@ class MDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """
 
     config_type = MDSSourceConfig
+    beside = ("columns",)
 
     def __init__(
         self,
@@ -75,14 +66,14 @@ class MDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        self.paths = paths = kept(paths)
-        self.columns = columns = None if columns is None else names("columns", columns)
-        self.filesystem = filesystem
-        reader = MDSReader.of(paths, filesystem=filesystem, columns=columns, pickles_as_bytes=config.pickles_as_bytes)
-        order: dict[str, Any] = {"shuffle": config.shuffle, "block_size": config.shuffle_block_size}
+        self.columns = None if columns is None else names("columns", columns)
+        super().__init__(config, paths, transforms=transforms, filesystem=filesystem, rngs=rngs, name=name)
+
+    def _opened(self, config: MDSSourceConfig) -> tuple[MDSReader, dict[str, Any]]:
+        as_bytes = config.pickles_as_bytes
+        reader = MDSReader.of(self.paths, filesystem=self.filesystem, columns=self.columns, pickles_as_bytes=as_bytes)
         if reader.keeps_groups:
-            reader, order = in_row_groups(config, reader)
-        elif config.shuffle_window is not None:
+            return in_row_groups(config, reader)
+        if config.shuffle_window is not None:
             raise ValueError("shuffle_window counts compressed shards, and none is; leave it out")
-        given = {"paths": paths, "columns": columns, "filesystem": filesystem}
-        super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
+        return reader, {"shuffle": config.shuffle, "block_size": config.shuffle_block_size}

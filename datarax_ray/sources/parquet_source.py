@@ -10,8 +10,7 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.parquet.reader import ParquetReader
-from datarax_ray.read.formats.paths import kept
-from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.files import FilesSource
 from datarax_ray.sources.base.remote import RemoteFilesConfig
 from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
@@ -34,7 +33,7 @@ class ParquetSourceConfig(RowGroupsConfig, RemoteFilesConfig):
         object.__setattr__(self, "exclude_columns", names("exclude_columns", self.exclude_columns))
 
 
-class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+class ParquetSource(FilesSource, pytree=False):  # type: ignore[call-arg]
     """The rows of Parquet files, as dicts of their fields, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
@@ -44,14 +43,15 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     What a field becomes stands in the table of datarax_ray.read.formats.arrow.column_types: numbers and lists of one
     length are dense arrays, other lists of numbers an array for each row, on the host (PadTo makes them dense). The
-    footers and the first rows decide; a row group that does not fit is an error that says how to decide otherwise.
+    footers and the first rows decide; a row that does not fit is broken, and its error says how to decide otherwise.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing, what is no whole Parquet file,
     files whose fields differ, or unknown columns; RecordError from reading, for a row group that does not decode (its
-    page checksums are verified where it has them) or a transform that raises; ValueError for a value that does not fit.
+    page checksums are verified where it has them), a value that has no place, or a transform that raises.
     """
 
     config_type = ParquetSourceConfig
+    beside = ("columns",)
 
     def __init__(
         self,
@@ -64,17 +64,16 @@ class ParquetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        self.paths = paths = kept(paths)
         self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
-        self.filesystem = filesystem
+        super().__init__(config, paths, transforms=transforms, filesystem=filesystem, rngs=rngs, name=name)
+
+    def _opened(self, config: ParquetSourceConfig) -> tuple[ParquetReader, dict[str, Any]]:
         reader = ParquetReader.of(
-            paths,
+            self.paths,
             columns=self.columns,
             exclude=config.exclude_columns,
-            filesystem=filesystem,
+            filesystem=self.filesystem,
             fill_nulls=config.fill_nulls,
             remote=config.remote,
         )
-        reader, order = in_row_groups(config, reader)
-        given = {"paths": paths, "columns": self.columns, "filesystem": filesystem}
-        super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
+        return in_row_groups(config, reader)

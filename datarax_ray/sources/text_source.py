@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flax import nnx
-
 from datarax_ray.plan.arguments import mapping, names, ordered
-from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
-from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.files import FilesSource
 from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
 
 # Of a row of text all is parsed: there is nothing to spare by reading less.
@@ -83,35 +80,16 @@ class CSVSourceConfig(_TextConfig):
         return CSV(self.delimiter, self.column_names)
 
 
-class _TextSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+class _TextSource(FilesSource, pytree=False):  # type: ignore[call-arg]
     """The rows of text files; see CSVSource and JSONLinesSource, which differ in their configs."""
 
     instead_of: ClassVar[Mapping[str, str]] = _INSTEAD_OF
 
-    def __init__(
-        self,
-        config: Any,
-        paths: Any,
-        *,
-        transforms: Any = (),
-        filesystem: Any = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.paths = paths = kept(paths)
-        self.filesystem = filesystem
-        reader, order = in_row_groups(
-            config,
-            TextReader.of(
-                paths,
-                config.syntax(),
-                filesystem=filesystem,
-                column_types=config.column_types,
-                fill_nulls=config.fill_nulls,
-            ),
-        )
-        given = {"paths": paths, "filesystem": filesystem}
-        super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
+    def _opened(self, config: Any) -> tuple[TextReader, dict[str, Any]]:
+        types, fill = config.column_types, config.fill_nulls
+        syntax = config.syntax()
+        reader = TextReader.of(self.paths, syntax, filesystem=self.filesystem, column_types=types, fill_nulls=fill)
+        return in_row_groups(config, reader)
 
 
 class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
@@ -130,8 +108,8 @@ class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
     the table of datarax_ray.read.formats.arrow.column_types.
 
     Raises: FileNotFoundError, ValueError at construction for paths that name nothing, files whose columns differ, or
-    of whose first rows most do not parse; RecordError from reading, for a row that does not parse or a transform that
-    raises; ValueError for a null that has no place, and for a file that was replaced or is changed while it is read.
+    of whose first rows most do not parse; RecordError from reading, for a row that does not parse, a value that has no
+    place, or a transform that raises; ValueError for a file that was replaced or is changed while it is read.
     """
 
     config_type = CSVSourceConfig

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flax import nnx
-
-from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.tfrecord import TFRecordReader
-from datarax_ray.sources.base.config import check_shuffled
-from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.files import BlocksConfig, FilesSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class TFRecordSourceConfig(IndexedSourceConfig):
+class TFRecordSourceConfig(BlocksConfig):
     """How TFRecord files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all records of all files in every epoch. shuffle_block_size: shuffle blocks of this
@@ -25,15 +21,8 @@ class TFRecordSourceConfig(IndexedSourceConfig):
     True
     """
 
-    shuffle: bool = False
-    shuffle_block_size: int | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shuffled(self, "shuffle_block_size")
-
-
-class TFRecordSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+class TFRecordSource(FilesSource, pytree=False):  # type: ignore[call-arg]
     """The records of TFRecord files, as bytes, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
@@ -50,25 +39,6 @@ class TFRecordSource(IndexedSourceModule, pytree=False):  # type: ignore[call-ar
 
     config_type = TFRecordSourceConfig
 
-    def __init__(
-        self,
-        config: TFRecordSourceConfig,
-        paths: Any,
-        *,
-        transforms: Any = (),
-        filesystem: Any = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.paths = paths = kept(paths)
-        self.filesystem = filesystem
-        super().__init__(
-            config,
-            {"paths": paths, "filesystem": filesystem},
-            TFRecordReader.of(paths, filesystem=filesystem),
-            shuffle=config.shuffle,
-            block_size=config.shuffle_block_size,
-            transforms=transforms,
-            rngs=rngs,
-            name=name,
-        )
+    def _opened(self, config: TFRecordSourceConfig) -> tuple[TFRecordReader, dict[str, Any]]:
+        reader = TFRecordReader.of(self.paths, filesystem=self.filesystem)
+        return reader, {"shuffle": config.shuffle, "block_size": config.shuffle_block_size}

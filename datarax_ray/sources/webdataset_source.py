@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flax import nnx
-
-from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
-from datarax_ray.sources.base.config import check_shuffled
-from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.files import BlocksConfig, FilesSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class WebDatasetSourceConfig(IndexedSourceConfig):
+class WebDatasetSourceConfig(BlocksConfig):
     """How tar files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all samples of all files in every epoch. shuffle_block_size: shuffle blocks of this
@@ -27,16 +23,10 @@ class WebDatasetSourceConfig(IndexedSourceConfig):
     True
     """
 
-    shuffle: bool = False
-    shuffle_block_size: int | None = None
     decode: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shuffled(self, "shuffle_block_size")
 
-
-class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+class WebDatasetSource(FilesSource, pytree=False):  # type: ignore[call-arg]
     """The samples of tar files, as dicts of their members, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
@@ -54,26 +44,7 @@ class WebDatasetSource(IndexedSourceModule, pytree=False):  # type: ignore[call-
 
     config_type = WebDatasetSourceConfig
 
-    def __init__(
-        self,
-        config: WebDatasetSourceConfig,
-        paths: Any,
-        *,
-        transforms: Any = (),
-        filesystem: Any = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.paths = paths = kept(paths)
-        self.filesystem = filesystem
-        super().__init__(
-            config,
-            {"paths": paths, "filesystem": filesystem},
-            WebDatasetReader.of(paths, filesystem=filesystem),
-            shuffle=config.shuffle,
-            block_size=config.shuffle_block_size,
-            decoders=(DecodeExtensions(),) if config.decode else (),
-            transforms=transforms,
-            rngs=rngs,
-            name=name,
-        )
+    def _opened(self, config: WebDatasetSourceConfig) -> tuple[WebDatasetReader, dict[str, Any]]:
+        reader = WebDatasetReader.of(self.paths, filesystem=self.filesystem)
+        decoders = (DecodeExtensions(),) if config.decode else ()
+        return reader, {"shuffle": config.shuffle, "block_size": config.shuffle_block_size, "decoders": decoders}

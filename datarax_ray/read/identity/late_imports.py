@@ -18,8 +18,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.identity.module_files import file_of, is_package
-from datarax_ray.read.identity.users_code import CHANGING, code_objects, imported_in, is_users_file, without_docstrings
+from datarax_ray.read.identity.users_code import (
+    CHANGING,
+    code_objects,
+    file_of,
+    imported_in,
+    is_package,
+    is_users_file,
+    without_docstrings,
+)
 
 _MAX_FOUND = 500  # names; far more than transforms use
 _MAX_NBYTES = 2**20  # a longer text is a table of data, mostly, and takes seconds: all of it counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,25 @@ _WINDOW_NBYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowGroupsConfig(IndexedSourceConfig):
+class WindowsConfig(IndexedSourceConfig):
+    """What is shuffled of records that are decoded in groups; see RowGroupsConfig. unit: what a group is called."""
+
+    unit: ClassVar[str] = "row groups"
+    shuffle: bool = False
+    shuffle_window: int | None = None
+    shuffle_block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shuffled(self, "shuffle_window", "shuffle_block_size")
+        if self.shuffle_window is not None and self.shuffle_block_size is not None:
+            raise ValueError(
+                f"shuffle_window counts {self.unit}, which shuffle_block_size leaves aside; give one of them"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGroupsConfig(WindowsConfig):
     """How groups of rows are read; see IndexedSourceConfig for the other fields.
 
     shuffle: in every epoch, row groups in a new order, and rows mixed within windows of them: each row group is decoded
@@ -31,39 +49,18 @@ class RowGroupsConfig(IndexedSourceConfig):
         cacheable=True keeps them, the dataset once over all actors.
     fill_nulls: what to put in place of nulls, by field ("a.b" inside a struct); None for a field keeps it on the host,
         as objects, whatever it holds. Without it a number that is null in the first rows is on the host, with None; a
-        null that only comes later is an error. In CSV a text of no characters is null for the fields named here.
+        null that only comes later breaks its row. In CSV a text of no characters is null for the fields named here.
     """
 
-    shuffle: bool = False
-    shuffle_window: int | None = None
-    shuffle_block_size: int | None = None
     fill_nulls: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shuffled(self, "shuffle_window", "shuffle_block_size")
         if self.fill_nulls is not None:
             mapping("fill_nulls", self.fill_nulls, "field")
-        if self.shuffle_window is not None and self.shuffle_block_size is not None:
-            raise ValueError(
-                "shuffle_window counts row groups, which shuffle_block_size leaves aside; give one of them"
-            )
 
 
-class GroupsShuffled(Protocol):
-    """What a config says of the shuffle of groups; see RowGroupsConfig."""
-
-    @property
-    def shuffle(self) -> bool: ...
-
-    @property
-    def shuffle_window(self) -> int | None: ...
-
-    @property
-    def shuffle_block_size(self) -> int | None: ...
-
-
-def in_row_groups(config: GroupsShuffled, reader: Any) -> tuple[Any, dict[str, Any]]:
+def in_row_groups(config: WindowsConfig, reader: Any) -> tuple[Any, dict[str, Any]]:
     """The reader, with room for two windows of its row groups, and the order that the config names.
 
     reader: of read.formats.parquet, or one like it. The order is in arguments of IndexedSourceModule.
