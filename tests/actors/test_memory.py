@@ -86,6 +86,7 @@ def rows(batches: Any) -> list[Any]:
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
+@pytest.mark.slow  # through all the memory of a node
 def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(
     cluster: Cluster, memory: None, files: list[Path], tmp_path: Path, caplog: Any
 ) -> None:

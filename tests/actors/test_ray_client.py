@@ -77,6 +77,7 @@ def address() -> Iterator[str]:
     del os.environ["GRPC_ENABLE_FORK_SUPPORT"]
 
 
+@pytest.mark.slow  # a head with a proxy, which forks a server for each client
 def test_a_trainer_that_ray_client_connects_has_the_stream_through_a_kill_and_a_resume(
     tmp_path: Path, address: str
 ) -> None:

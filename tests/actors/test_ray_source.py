@@ -267,7 +267,7 @@ def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_s
 def test_a_deep_prefetch_is_not_in_the_state(files: list[Path]) -> None:
     source = make(files)
     want = [on_host(batch) for batch in pipeline(source)]
-    with pipeline(ray_source(source, 2), prefetch=6) as ahead:
+    with pipeline(ray_source(source, 1), prefetch=6) as ahead:
         iterator = iter(ahead)
         for _ in range(3):
             next(iterator)
@@ -310,7 +310,7 @@ def test_an_actor_that_will_not_come_back_is_replaced_once(files: list[Path], ca
 
 
 def test_a_failing_transform_names_transform_file_record_position_and_actor(files: list[Path]) -> None:
-    with ray_source(make(files, [decode, FailAt(13)], shuffle_files=False), 2) as distributed:
+    with ray_source(make(files, [decode, FailAt(13)], shuffle_files=False), 1) as distributed:
         with pytest.raises(
             RecordError, match=r"part-00002.array_record\[1\] \(position 13\): transform FailAt"
         ) as info:
@@ -406,7 +406,10 @@ def test_text_of_numpy_that_ends_in_nuls_is_the_same_in_one_process(num_numbers:
     assert got[0]["key"][1][1] == ("bytes_", [2, 0, 0])
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, pytest.param(GeneratorExit, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit, *(pytest.param(error, marks=pytest.mark.slow) for error in (KeyboardInterrupt, GeneratorExit))],
+)
 def test_a_transform_that_exits_ends_no_actor_and_is_the_error_of_its_record(
     files: list[Path], error: type[BaseException]
 ) -> None:
@@ -415,7 +418,7 @@ def test_a_transform_that_exits_ends_no_actor_and_is_the_error_of_its_record(
             raise error(0)
         return element
 
-    with ray_source(make(files, [decode, leave], shuffle_files=False, on_error="skip"), 2) as source:
+    with ray_source(make(files, [decode, leave], shuffle_files=False, on_error="skip"), 1) as source:
         before, got = pids(source), []
         said = rf"\[30\] \(position 50\): transform .*leave raised {error.__name__}"
         with pytest.raises(RecordError, match=said) as e:
@@ -457,7 +460,7 @@ def test_an_error_of_ray_that_the_users_code_raises_is_no_loss_of_ours(
     held = partial(identity, bytes(nbytes))  # a large description travels as an object of its own
     patient = Thresholds(answer_s=60.0)  # on a busy machine an actor that starts may answer nobody for 5 s
     with (
-        ray_source(make(files, [decode, held, Fetches(error)]), 2, thresholds=patient) as source,
+        ray_source(make(files, [decode, held, Fetches(error)]), 1, thresholds=patient) as source,
         pytest.raises(ray.exceptions.RayError, match="gone|ababab") as e,
     ):
         next(source.batches(0, StreamOptions(8)))
@@ -480,7 +483,7 @@ def test_batches_before_a_failure_are_delivered_and_the_state_is_theirs(files: l
 
 def test_a_skipped_record_is_counted_and_listed(files: list[Path]) -> None:
     source = make(files, [decode, FailAt(13)], shuffle_files=False, num_epochs=1, on_error="skip")
-    with pipeline(ray_source(source, 2)) as skipping:
+    with pipeline(ray_source(source, 1)) as skipping:
         rows = [i for batch in skipping for i in batch["index"].tolist()]
         assert rows == [i for i in range(120) if i != 13]
         assert skipping.num_skipped == 1
@@ -494,7 +497,7 @@ def test_a_missing_file_on_the_actors_host_is_named(tmp_path: Path) -> None:
     source = make(paths)
     paths[1].unlink()
     with (
-        ray_source(source, 2) as distributed,
+        ray_source(source, 1) as distributed,
         pytest.raises(FileNotFoundError, match=r"part-00001.array_record: no such file"),
     ):
         list(pipeline(distributed))
@@ -644,7 +647,7 @@ def test_only_sources_are_distributed(files: list[Path]) -> None:
 
 def test_a_ray_source_is_a_source_itself(files: list[Path]) -> None:
     source = make(files, num_epochs=1)
-    with ray_source(source, 2) as distributed:
+    with ray_source(source, 1) as distributed:
         assert len(distributed) == 120
         assert [e["index"] for e in distributed] == [e["index"] for e in source]
         distributed.seek(0)
@@ -748,11 +751,11 @@ def test_a_wait_for_the_first_actor_is_told_and_begins_anew_for_who_asks_again(
 
 def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[Path]) -> None:
     """As where a notebook's cell that makes one is run again: else there would soon be no room for actors."""
-    source = ray_source(make(files), 2)
+    source = ray_source(make(files), 1)
     dropped = pipeline(source)
     dropped.step()
     mine = [stats["pid"] for stats in source.stats().values()]
-    assert len(mine) == 2
+    assert len(mine) == 1
     del source, dropped
     until(lambda: gc.collect() >= 0 and not any(Path(f"/proc/{pid}").exists() for pid in mine))
 

@@ -109,7 +109,7 @@ def test_a_ray_that_is_shut_down_is_an_error(files: list[Path], doing: str) -> N
 @pytest.mark.parametrize(
     ("handled", "code", "said"),
     [
-        ("sys.exit(3)", 3, ""),
+        pytest.param("sys.exit(3)", 3, "", marks=pytest.mark.slow),  # each a Ray of its own, as those before
         pytest.param("sys.exit(0)", 0, "", marks=pytest.mark.slow),
         pytest.param("sys.exit()", 0, "", marks=pytest.mark.slow),
         pytest.param("sys.exit('bye. really')", 1, "bye. really\n", marks=pytest.mark.slow),

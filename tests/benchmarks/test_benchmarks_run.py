@@ -73,6 +73,7 @@ def test_the_file_says_what_was_measured_where(found: dict) -> None:
 TOY = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify", "--cache-dir"]
 
 
+@pytest.mark.slow  # two processes
 def test_parquet_is_read_in_file_order_and_in_blocks_each_row_once(tmp_path: Path) -> None:
     *_, in_order, in_blocks = parquet.tasks("text", parquet.parsed([*TOY, str(tmp_path)]))
     assert one.run(in_order).identities == list(range(640))
@@ -124,6 +125,7 @@ def test_mixtures_are_read_beside_their_components() -> None:
     assert all(measured["cpu_us"] > 0 for measured in found.values())
 
 
+@pytest.mark.slow  # two processes, one with Ray
 def test_many_files_are_read_beside_few(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--files", "40", "--records", "400", "--repeats", "1", "--warmup", "0", "--seconds", "0.01"]
     assert small_files.main([*sizes, "--actors", "0"])[0] > 0

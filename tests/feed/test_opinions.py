@@ -173,7 +173,7 @@ class Hosts(LocalPool):
 
 @pytest.mark.parametrize("process_count", [1, 2])
 @pytest.mark.parametrize("filters", [[], [DropThirds()]], ids=["map", "filter"])
-@pytest.mark.parametrize("shuffle", ["none", "global"])
+@pytest.mark.parametrize("shuffle", [pytest.param("none", marks=pytest.mark.slow), "global"])
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, filters, shuffle, on_error):
     broken = [11, 17] if on_error == "skip" else []

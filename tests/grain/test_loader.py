@@ -468,12 +468,11 @@ class TestActors:
         }
         want = list(grain.DataLoader(**arguments))
         state = iter(ours.DataLoader(**arguments)).get_state()
-        for worker_count in (1, 2, 3):
+        for number, worker_count in enumerate((1, 3)):
             with ours.DataLoader(**arguments, worker_count=worker_count, ray_options={"num_cpus": 0.5}) as loader:
                 resumed = iter(loader)
                 resumed.set_state(state)
-                at = int(len(want) * (worker_count - 1) / 3)
-                to = int(len(want) * worker_count / 3)
+                at, to = (len(want) * part // 3 for part in (number, number + 1))
                 assert_same([next(resumed) for _ in range(to - at)], want[at:to])
                 state = resumed.get_state()
                 assert_same(list(loader), want)

@@ -82,7 +82,7 @@ print("same", got == [whole.get_batch(8)["index"].tolist() for _ in got])
 """
 
 
-@pytest.mark.parametrize("kind", [pytest.param("here", marks=pytest.mark.slow), "ray"])
+@pytest.mark.parametrize("kind", ["here", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_forked_process_is_told_at_once_or_right_and_the_other_loses_nothing(files: list[Path], kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, kind, *map(str, files)],

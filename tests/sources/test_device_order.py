@@ -12,7 +12,7 @@ from datarax_ray.sources.base.device_order import records_at
 
 
 @pytest.mark.parametrize("num_records", [1, 2, 10, 53, 1797, 8193, 65_536, 65_537, 1_000_003])
-@pytest.mark.parametrize("rounds", [8, 10])
+@pytest.mark.parametrize("rounds", [8, pytest.param(10, marks=pytest.mark.slow)])  # each is compiled
 def test_traced_positions_have_the_host_s_records(num_records: int, rounds: int) -> None:
     order = order_of(num_records, seed=2**32 - 2, shuffle="global", rounds=rounds)  # the seed wraps in the second epoch
     traced = jax.jit(lambda start: records_at(order, start, 70))
