@@ -39,6 +39,8 @@ os.environ["DATARAX_RAY_CACHE"] = ""
 # One token for whatever Ray: a test's ray.init turns the check on for its process, and its commands must know it. The
 # file that Ray keeps in the user's home may be open to others, which every run would warn of.
 os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
+# Ray starts its workers at nice 15: beside two busy processes of other tests an actor's second of work took a minute.
+os.environ.setdefault("RAY_worker_niceness", "0")
 # Tests run in several processes (pytest-xdist), each with a Ray of its own, and none may find the other's as "auto".
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets there

@@ -168,7 +168,7 @@ class TestGuide:
                     shuffle=True,
                     seed=0,
                 ),
-                worker_count=5,
+                worker_count=2,  # 5 there
             )
             data_iter = iter(data_loader)
             found = []
@@ -188,7 +188,7 @@ class TestGuide:
             sampler=grain.IndexSampler(
                 num_records=len(source), num_epochs=2, shard_options=grain.NoSharding(), shuffle=True, seed=0
             ),
-            worker_count=10,
+            worker_count=2,  # 10 there; an actor takes a core for most of a second
             read_options=grain.ReadOptions(num_threads=8, prefetch_buffer_size=500),
         )
         with data_loader:
