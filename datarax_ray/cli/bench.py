@@ -80,7 +80,8 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         try:
             found = _measured(ways, request, err, notes)
         except ValueError as error:
-            if isinstance(error, RecordError) or (fill := _zeros(source.config, ways[RAW])) is None:
+            is_null = not isinstance(error, RecordError) or "fill_nulls=" in str(error)  # what its error says to set
+            if not is_null or (fill := _zeros(source.config, ways[RAW])) is None:
                 raise
             notes.append(f"measured with 0 in place of nulls: {error}")
             source = source.copy(config=replace(source.config, fill_nulls=fill))

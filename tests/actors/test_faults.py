@@ -375,7 +375,7 @@ if __name__ == "__main__":
     from datarax_ray import RaySource
     from datarax_ray.feed.stream import StreamOptions
     from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=60)
+    config = ArrayRecordSourceConfig(shuffle_files=True)  # endless: how long a loss takes to be seen is Ray's
     with RaySource(ArrayRecordSourceModule(config, sys.argv[1]), num_actors=2, num_cpus=1, chunk_size=30) as source:
         victims = [(300, 0), (5, 1)]
         for number, batch in enumerate(source.batches(0, StreamOptions(4))):
@@ -384,6 +384,8 @@ if __name__ == "__main__":
                 while len(source._actors.actors()) < 2:
                     time.sleep(0.02)
                 os.kill(source.stats()[victims.pop()[1]]["pid"], signal.SIGKILL)
+            if source.recoveries.num_lost == 2:
+                break
         while len(source._actors.actors()) < 2:
             time.sleep(0.02)
 

@@ -472,7 +472,7 @@ class TestActors:
             with ours.DataLoader(**arguments, worker_count=worker_count, ray_options={"num_cpus": 0.5}) as loader:
                 resumed = iter(loader)
                 resumed.set_state(state)
-                at, to = (len(want) * part // 3 for part in (number, number + 1))
+                at, to = (len(want) * part // 2 for part in (number, number + 1))
                 assert_same([next(resumed) for _ in range(to - at)], want[at:to])
                 state = resumed.get_state()
                 assert_same(list(loader), want)

@@ -173,7 +173,7 @@ class ParquetReader(GroupedRows):
             self._far.fetch(self._by_file(part))
         table = self._table_of(group)
         try:
-            return self._columns_of(in_storage(table), f"{path}, row group {index}")
+            return self._columns_of(in_storage(table), f"{path}, row group {index}: ")
         except UnlikeRowsError:
             self._odd = group, table
             raise
@@ -192,7 +192,7 @@ class ParquetReader(GroupedRows):
         if self._odd[0] != group:
             self._odd = group, self._table_of(group)
         row = self._odd[1].slice(record - int(self._groups.starts[group]), 1)
-        return self._columns_of(in_storage(row), self.locate(record))
+        return self._columns_of(in_storage(row), "")
 
     def clear(self) -> None:
         with self._lock:

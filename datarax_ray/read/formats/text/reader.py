@@ -148,7 +148,8 @@ class TextReader(GroupedRows):
         return row, self.files[self._places[group][0]], 1, self.locate(record)
 
     def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
-        return self._columns_of(self._with_nulls(self._parsed(data, file, num_rows, where)), where)
+        table = self._with_nulls(self._parsed(data, file, num_rows, where))
+        return self._columns_of(table, f"{where}: " if num_rows > 1 else "")
 
     def _with_nulls(self, table: Any) -> Any:
         """The table, with nulls in place of the empty texts for which fill_nulls has another value.
