@@ -82,6 +82,7 @@ def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before
     assert told.value.position == plain.value.position
 
 
+@pytest.mark.slow  # as many deaths as the one before
 def test_a_record_that_ends_whoever_reads_it_may_be_left_out_like_any_other(files: list[Path]) -> None:
     source = make(files, [decode, EndProcess(57, "kill"), AddNoise()], on_error="skip")
     want = rows(source.batches(0, StreamOptions(8)))

@@ -230,7 +230,7 @@ class SharedPool(TangledPool):
         return self.shared.answer(request, self._description.read)
 
 
-@pytest.mark.parametrize("shuffle", ["none", "global"])
+@pytest.mark.parametrize("shuffle", [pytest.param("none", marks=pytest.mark.slow), "global"])
 @pytest.mark.parametrize("ends", [{}, {"drop_remainder": True}, {"pad_remainder": True}], ids=str)
 @pytest.mark.parametrize("process_count", [pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("is_tangled", [False, True], ids=["calm", "tangled"])

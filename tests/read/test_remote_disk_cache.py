@@ -284,7 +284,15 @@ def test_what_an_etag_does_not_tell_for_sure_is_not_kept(tmp_path, served, cache
     assert not cache.exists() or list(cache.iterdir()) == []
 
 
-@pytest.mark.parametrize("what", ["pages", "held", "header", "cut pages", "no pages", "marks", "lock"])
+DAMAGED = [
+    "pages",
+    "header",
+    "marks",
+    *(pytest.param(w, marks=pytest.mark.slow) for w in ("held", "cut pages", "no pages", "lock")),
+]
+
+
+@pytest.mark.parametrize("what", DAMAGED)
 def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
     reader = reader_of(served, cache)
     epoch(reader)

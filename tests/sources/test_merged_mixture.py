@@ -236,7 +236,7 @@ def test_any_number_of_actors_gives_the_same_bytes_and_resumes_also_when_one_is_
     mixture = MixtureSource(parts(shards, records), WEIGHTS)
     batches, states = run_saving(make(mixture, digest=True))
     with ocp.CheckpointManager(tmp_path / "run") as manager:
-        for num_actors, chunk_size in ((2, 5), (3, 40)):
+        for num_actors, chunk_size in ((2, 15), (3, 40)):
             with RaySource(mixture, num_actors=num_actors, num_cpus=0.3, chunk_size=chunk_size) as distributed:
                 pipeline, found = make(distributed, digest=True), []
                 for step, batch in enumerate(pipeline):

@@ -105,6 +105,7 @@ def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
     assert "error: no pool is named 'nobody' here; there is none at all" in done.stderr
 
 
+@pytest.mark.slow  # ten actors
 def test_all_drivers_of_a_shared_pool_follow(pool: Callable[..., Any], module: ArrayRecordSourceModule) -> None:
     options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "both", "thresholds": SOON}
     with RaySource(module, **options) as one, RaySource(module, **options) as two:
@@ -164,6 +165,7 @@ def test_trainers_that_have_not_begun_have_their_part_of_what_may_be_in_flight(
         assert (first._actors.allowance(), alone._actors.allowance()) == (0.25, 1.0)
 
 
+@pytest.mark.slow  # likewise five
 def test_a_later_job_of_the_same_name_is_as_large_as_it_says(
     pool: Callable[..., Any], module: ArrayRecordSourceModule
 ) -> None:
