@@ -112,8 +112,8 @@ class GroupedRows:
         except UnlikeError as error:
             value = f"{{{error.field!r}: value}} to put a value in place of nulls, or " if error.is_of_nulls else ""
             raise UnlikeRowsError(
-                f"{where}{error}; give the source's config fill_nulls={value}{{{error.field!r}: None}} to have the field "
-                f"on the host as Python has it{self.instead}"
+                f"{where}{error}; give the source's config fill_nulls={value}{{{error.field!r}: None}} to have the "
+                f"field on the host as Python has it{self.instead}"
             ) from None
 
     def _group_of(self, record: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -64,7 +65,7 @@ class ParquetReader(GroupedRows):
         self._near = RowGroupFiles(footers)
         self._ahead = None if self._far is None else ReadAhead(self._far.mirrors, self._parts_ahead)
         self._parts: list[list[int]] = []  # of groups, that the read that runs is to fetch together
-        self._odd: tuple[int, Any] = (-1, None)  # a group with rows that have no place in the columns, and its table
+        self._odd: OrderedDict[int, Any] = OrderedDict()  # tables of groups with rows that have no place in the columns
 
     @classmethod
     def of(
@@ -175,7 +176,7 @@ class ParquetReader(GroupedRows):
         try:
             return self._columns_of(in_storage(table), f"{path}, row group {index}: ")
         except UnlikeRowsError:
-            self._odd = group, table
+            self._keep_odd(group, table)
             raise
         except ValueError as error:
             if not isinstance(error, UnicodeDecodeError):
@@ -189,15 +190,22 @@ class ParquetReader(GroupedRows):
     def _row(self, record: int) -> Columns:
         """The columns of one row, of a group in which some have no place."""
         group = self._group_of(record)
-        if self._odd[0] != group:
-            self._odd = group, self._table_of(group)
-        row = self._odd[1].slice(record - int(self._groups.starts[group]), 1)
+        if group not in self._odd:
+            self._keep_odd(group, self._table_of(group))
+        self._odd.move_to_end(group)
+        row = self._odd[group].slice(record - int(self._groups.starts[group]), 1)
         return self._columns_of(in_storage(row), "")
+
+    def _keep_odd(self, group: int, table: Any) -> None:
+        """Keep the table, as far as max_nbytes of them go, or each row of a shuffle would decode its group anew."""
+        self._odd[group] = table
+        while len(self._odd) > 1 and sum(each.nbytes for each in self._odd.values()) > self._given["max_nbytes"]:
+            self._odd.popitem(last=False)
 
     def clear(self) -> None:
         with self._lock:
             self._decoded.clear()
-            self._odd = (-1, None)
+            self._odd.clear()
 
 
 def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent
 from datarax_ray.read.formats.text.syntax import Syntax
+
+_MAX_IN_ROWS = 16  # blocks of 4 MiB, of which a shuffle asks for rows in turns
 
 
 class TextReader(GroupedRows):
@@ -51,7 +54,7 @@ class TextReader(GroupedRows):
         texts = [field.name for field in schema if plain_type(field.type) in ("string", "binary")]
         # "" in place of "" changes nothing, and states of such a source stay what they were
         self._filled = [name for name in texts if syntax.empty_is_missing and types.fill.get(name, "") not in ("", b"")]
-        self._rows: tuple[int, list[bytes]] = (-1, [])  # of a block that does not parse as a whole, row by row
+        self._rows: OrderedDict[int, list[bytes]] = OrderedDict()  # of blocks that do not parse as a whole, row by row
 
     @classmethod
     def of(
@@ -103,7 +106,7 @@ class TextReader(GroupedRows):
     def clear(self) -> None:
         with self._lock:
             self._decoded.clear()
-            self._rows = (-1, [])
+            self._rows.clear()
 
     def close(self) -> None:
         """Close every open file, and forget what was parsed. Reading again opens them again."""
@@ -141,10 +144,13 @@ class TextReader(GroupedRows):
 
     def _row_at(self, record: int) -> tuple[bytes, TextFile, int, str]:
         group = self._group_of(record)
-        if self._rows[0] != group:
+        if group not in self._rows:
             stored = self._stored(group)
-            self._rows = group, [stored[start:stop] for start, stop in self._syntax.rows(stored, True).tolist()]
-        row = self._rows[1][record - int(self._groups.starts[group])]
+            self._rows[group] = [stored[start:stop] for start, stop in self._syntax.rows(stored, True).tolist()]
+            if len(self._rows) > _MAX_IN_ROWS:
+                self._rows.popitem(last=False)
+        self._rows.move_to_end(group)
+        row = self._rows[group][record - int(self._groups.starts[group])]
         return row, self.files[self._places[group][0]], 1, self.locate(record)
 
     def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
