@@ -119,7 +119,7 @@ class ReadTables:
         return left_out_of(left_out, self.reader)
 
     def _tables(self, first: int, last: int, left_out: list[int]) -> Iterator[tuple[int, Any]]:
-        """The rows of one group, all at once; where that fails, each alone if the reader can."""
+        """The rows of one group, all at once; where that fails, by halves if the reader can."""
         import pyarrow as pa
 
         try:
@@ -132,8 +132,9 @@ class ReadTables:
                 leave_out(self.on_error, self.reader, first, f"{type(error).__name__}: {message_of(error)}", error)
                 left_out += range(first, last)
                 return
-        for record in range(first, last):
-            yield from self._tables(record, record + 1, left_out)
+        middle = (first + last) // 2
+        yield from self._tables(first, middle, left_out)
+        yield from self._tables(middle, last, left_out)
 
     def _encoded(self, first: int, table: Any, left_out: list[int]) -> Iterator[bytes]:
         for start in range(0, table.num_rows, _MAX_READ_RECORDS):  # a row group may be a million objects

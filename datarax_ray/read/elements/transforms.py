@@ -236,7 +236,7 @@ class Progress:
                         found.append(ordinal)
                 except BaseException as error:
                     del self.elements[len(kept) :]
-                    if not self._skip(index, calls[number], element, error):
+                    if not self.leave_out(index, calls[number], element, error):
                         given.clear()
                         break
                 if not waiting:
@@ -244,19 +244,26 @@ class Progress:
                 element, ordinal, number = waiting.pop()
             if not given:
                 break
-        if kept != list(range(len(self.positions))):
-            self.positions = [self.positions[index] for index in kept]
-            self.records = [self.records[index] for index in kept]
+        self.keep(kept)
         self.ordinals = found
         self.end_before_failure()
 
-    def _skip(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
+    def keep(self, kept: Sequence[int]) -> None:
+        """The positions, records and ordinals of these alone, one for each element."""
+        self._list()
+        if kept != list(range(len(self.positions))):
+            self.positions = [self.positions[index] for index in kept]
+            self.records = [self.records[index] for index in kept]
+            self.ordinals = [self.ordinals[index] for index in kept]
+
+    def leave_out(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
         """Leave this element out, or make the error the block's failure, as on_error says. Returns whether left out.
 
         element: as the call was given it, or what it became where it does not fit.
 
         Raises: the error, where it is not about the element.
         """
+        self._list()
         where, position = self.locate(self.records[index]), self.positions[index]
         if not is_of_data(error, call.catch):
             error.add_note(f"in {where} (position {position}): {call.what}")

@@ -35,11 +35,22 @@ class UnlikeRowsError(BrokenRowGroupError):
     """A group of rows decodes, and some of them have no place in the columns: these are broken, and no others."""
 
 
+@dataclass(frozen=True)
+class OddGroup:
+    """A group with rows that are broken, and others that are not.
+
+    take: the columns of these of its rows, int64 (k,); raises BrokenRowGroupError where one is broken. nbytes: of all.
+    """
+
+    take: Callable[[Indices], Columns]
+    nbytes: int
+
+
 @dataclass
 class _Decoded:
     """A group in memory. unread: of its rows, those that nobody has asked for yet."""
 
-    columns: Columns
+    columns: Columns | OddGroup
     nbytes: int
     rows: int
     unread: int
@@ -71,21 +82,21 @@ class DecodedGroups:
         self._largest_nbytes = 0  # of all so far; 0 before there is one
         self._failures: dict[int, BrokenRowGroupError] = {}
 
-    def read(self, records: Indices, decode: Callable[[int], Columns]) -> Columns:
+    def read(self, records: Indices, decode: Callable[[int], Columns | OddGroup]) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), repeats allowed.
 
         Rows that stand next to one another in one group are a read-only view of it. decode: the columns of a group.
 
-        Raises: BrokenRowGroupError where decode() did, now or before; whatever else it raises.
+        Raises: BrokenRowGroupError where decode() did, now or before, or one of these rows is broken, and then each is
+        to be asked for again; whatever else decode() raises.
         """
         groups = self._groups.of(records)
         parts = _runs(groups)
         if len(parts) == 1:
             group = int(groups[0])
-            rows = records - self._groups.starts[group]
-            columns = self._columns(group, decode)
-            self._served(group, len(rows))
-            return map_leaves(lambda column: _take(column, rows), columns)
+            found = self._taken(group, records - self._groups.starts[group], decode)
+            self._served(group, len(records))
+            return found
         if 0 < self._largest_nbytes <= _SMALL_NBYTES and isinstance(parts[0][1], np.ndarray):
             return self._gather_small(records, parts, decode)
         return self._gather(records, parts, decode)
@@ -105,28 +116,38 @@ class DecodedGroups:
         self._nbytes = self._rows = self._kept_nbytes = 0
         self._failures.clear()
 
-    def _gather(self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns]) -> Columns:
+    def _gather(
+        self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns | OddGroup]
+    ) -> Columns:
         """Rows of several groups; each is copied out of its own, and that dropped if it was the last of it, before the
         next is decoded.
         """
         found: Columns = None
-        for group, where in parts:
-            columns = self._columns(group, decode)
+        for number, (group, where) in enumerate(parts):
             rows = records[where] - self._groups.starts[group]
+            try:
+                columns = self._taken(group, rows, decode)
+            except BrokenRowGroupError:
+                self._ask_again(records, parts[:number])
+                raise
             if found is None:
                 found = map_leaves(lambda c: np.empty((len(records), *c.shape[1:]), c.dtype), columns)
             for (_, out), (_, column) in zip(leaves(found), leaves(columns), strict=True):
-                out[where] = _take(column, rows)
+                out[where] = column
             self._served(group, len(rows))
         return found
 
     def _gather_small(
-        self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns]
+        self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns | OddGroup]
     ) -> Columns:
         """As _gather, out of all of the groups at once: to look at a few rows of each would cost more than its copy."""
         columns = []
-        for group, where in parts:
-            columns.append(self._columns(group, decode))
+        for number, (group, where) in enumerate(parts):
+            found = self._group(group, decode)
+            if isinstance(found, OddGroup):
+                self._ask_again(records, parts[:number])
+                return self._gather(records, parts, decode)
+            columns.append(found)
             self._served(group, len(where))
         groups = np.fromiter((group for group, _ in parts), np.int64, len(parts))
         starts, ends = self._groups.starts[groups], self._groups.starts[groups + 1]
@@ -136,7 +157,13 @@ class DecodedGroups:
         rows[places] = records[places] + np.repeat(shift, [len(where) for _, where in parts])
         return map_leaves(lambda column: column.take(rows, axis=0), concatenate(columns))
 
-    def _columns(self, group: int, decode: Callable[[int], Columns]) -> Columns:
+    def _taken(self, group: int, rows: Indices, decode: Callable[[int], Columns | OddGroup]) -> Columns:
+        found = self._group(group, decode)
+        return (
+            found.take(rows) if isinstance(found, OddGroup) else map_leaves(lambda column: _take(column, rows), found)
+        )
+
+    def _group(self, group: int, decode: Callable[[int], Columns | OddGroup]) -> Columns | OddGroup:
         if group in self._kept:
             return self._kept[group].columns
         if group in self._decoded:
@@ -151,7 +178,7 @@ class DecodedGroups:
             self._failures[group] = type(error)(*error.args)  # without a traceback, which would hold what was read
             raise
         rows = int(self._groups.starts[group + 1] - self._groups.starts[group])
-        decoded = _Decoded(columns, nbytes(columns), rows, rows)
+        decoded = _Decoded(columns, columns.nbytes if isinstance(columns, OddGroup) else nbytes(columns), rows, rows)
         self._num_decoded += 1
         self._largest_nbytes = max(self._largest_nbytes, decoded.nbytes)
         if self._kept_nbytes + decoded.nbytes <= self._keep_nbytes:
@@ -179,6 +206,11 @@ class DecodedGroups:
             decoded.unread -= count
             if decoded.unread <= 0:
                 self._drop(group)
+
+    def _ask_again(self, records: Indices, parts: Sequence[tuple[int, Any]]) -> None:
+        """Take back that these were served."""
+        for group, where in parts:
+            self._served(group, -len(records[where]))
 
 
 def read_together(groups: RecordGroups, group_nbytes: Sequence[int]) -> RecordGroups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any, Self
@@ -14,13 +15,29 @@ from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.arrow.columns import UnlikeError
+from datarax_ray.read.formats.arrow.columns import UnlikeError, is_number
 from datarax_ray.read.formats.decoded_groups import (
     BrokenRowGroupError,
     DecodedGroups,
     UnlikeRowsError,
     read_together,
 )
+
+logger = logging.getLogger("datarax_ray")
+
+
+def warn_of_nulls(first: Any, types: ColumnTypes) -> None:
+    """Say which numbers are no array, for nulls among the first rows, where nobody has said that it is meant."""
+    schema = first.schema
+    found = [name for name in types.whole if name not in types.fill and is_number(schema.field(name).type)]
+    if found:
+        logger.warning(
+            "numbers with nulls stay on the host, as objects with None: %s. fill_nulls={%r: 0} in the source's config "
+            "makes an array of them, fill_nulls={%r: None} ends this warning",
+            ", ".join(found),
+            found[0],
+            found[0],
+        )
 
 
 class GroupedRows:

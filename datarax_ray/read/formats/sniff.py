@@ -42,7 +42,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xfe\xff", _NO_UTF_8),
 )
 _MDS_JSON = b'{"column_encodings"'  # as its writer sorts it
-_MDS_INDEX = re.compile(rb"\s*\{[^{]{0,40}\"shards\":\s*\[\s*" + re.escape(_MDS_JSON))
+_MDS_INDEX = re.compile(rb"\s*\{[^{]{0,40}\"shards\":\s*\[\s*[\]{]")
 # What to do with a file of a format. PATH is the file's.
 _BY_DATASETS = 'from_hf("%s", data_files="PATH") reads it'
 _READERS = {
@@ -89,7 +89,9 @@ def file_format(head: bytes, tail: bytes = b"") -> str | None:
         return "Parquet"
     if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(_crc32c(head[:8])):
         return "TFRecord"
-    return "MDS" if _MDS_INDEX.match(head) or _is_mds_shard(head) else _text_format(head)
+    if (_MDS_INDEX.match(head) and b'"version"' in head) or _is_mds_shard(head):
+        return "MDS"
+    return _text_format(head)
 
 
 def record_format(record: bytes) -> str | None:

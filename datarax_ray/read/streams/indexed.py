@@ -30,6 +30,7 @@ from datarax_ray.read.stream import MAX_NAMES, Reader
 from datarax_ray.read.streams.element_stream import ElementStream
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
+_PARTS = 8  # of records of which some cannot be read; with 2 many of them cost twice as much, and few as much
 _MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
 
 
@@ -82,33 +83,48 @@ def read_records(
     asked = Progress([], positions, records, on_error=on_error, locate=reader.locate)
     if not len(records):
         return asked, None
+    parts: list[tuple[int, Any]] = []  # how many, in the order asked for
+    kept: list[int] = []
+    call = Call(lambda *_: None, "reading", catch=ChildProcessError if ended else reader.broken)
 
-    def alone(record: int, *_: int) -> Any:
-        if ended:
-            raise ChildProcessError(f"every process that reads it ends: {ended}")
-        return reader.read(np.array([record]))
+    def read(first: int, stop: int) -> bool:
+        """Read these, in parts where that fails: an error does not say which record it is about. Returns whether what
+        comes behind them is wanted.
+        """
+        try:
+            if ended:
+                raise ChildProcessError(f"every process that reads it ends: {ended}")
+            parts.append((stop - first, _read(reader, positions[first:stop], records[first:stop], in_rows)))
+        except BaseException as error:
+            if stop - first == 1:
+                return asked.leave_out(first, call, int(records[first]), error)
+            if not is_of_data(error, call.catch):
+                raise
+        else:
+            kept.extend(range(first, stop))
+            return True
+        step = -(-(stop - first) // _PARTS)
+        return all(read(at, min(at + step, stop)) for at in range(first, stop, step))
 
-    try:
-        with lap("reading"):
-            found = None if ended else _read(reader, positions, records, in_rows)
-    except BaseException as error:
-        if not is_of_data(error, reader.broken):
-            raise
-        found = None  # it does not say which record it is about: each is asked for alone
-    if found is None:
-        asked.elements = records.tolist()
-        with lap("reading"):
-            asked.run([Call(alone, "reading", catch=ChildProcessError if ended else reader.broken)])
-        if asked.elements and isinstance(asked.elements[0], Mapping):
-            if all(spec(columns) == spec(asked.elements[0]) for columns in asked.elements):
-                return asked, concatenate(asked.elements)
-            asked.elements = [unstack_to_stack(columns, 1) for columns in asked.elements]  # images of several sizes
-        asked.elements = [element for (element,) in asked.elements]
-        return asked, None
-    if isinstance(found, Mapping):
-        return asked, found
-    asked.elements = found if isinstance(found, list | FixedRecords) else list(found)
-    return asked, None
+    with lap("reading"):
+        read(0, len(records))
+    if len(kept) < len(records):
+        asked.keep(kept)
+    return asked, _joined(parts, asked)
+
+
+def _joined(parts: list[tuple[int, Any]], asked: Progress) -> Columns:
+    """What was read in parts, as columns where they go together; else None, and they are the elements of `asked`."""
+    first = parts[0][1] if parts else []
+    if isinstance(first, Mapping) and all(isinstance(part, Mapping) and spec(part) == spec(first) for _, part in parts):
+        return first if len(parts) == 1 else concatenate([part for _, part in parts])
+    if len(parts) == 1:
+        asked.elements = first if isinstance(first, list | FixedRecords) else list(first)
+        return None
+    asked.elements = []
+    for size, part in parts:  # bytes, or images of several sizes
+        asked.elements += unstack_to_stack(part, size) if isinstance(part, Mapping) else part
+    return None
 
 
 def _read(reader: Reader, positions: Indices, records: Indices, in_rows: bool) -> Any:

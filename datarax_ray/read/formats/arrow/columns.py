@@ -7,12 +7,14 @@ or of a fixed-size list, has no place, and is an error unless `fill` says what t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, concatenate, leaves
 
 if TYPE_CHECKING:
@@ -43,6 +45,15 @@ def table_columns(table: pa.Table, fill: Fill) -> Columns:
     for _, array in leaves(found):
         array.setflags(write=False)
     return found
+
+
+def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
+    """These rows of the table, int64 (k,); not by Table.take, which has not all types, nor joins more than 2 GiB."""
+    import pyarrow as pa
+
+    bounds = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+    runs = [table.slice(int(rows[first]), stop - first) for first, stop in itertools.pairwise(bounds)]
+    return runs[0] if len(runs) == 1 else pa.concat_tables(runs).combine_chunks()
 
 
 def plain_type(kind: pa.DataType) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -22,10 +21,10 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
-from datarax_ray.read.formats.arrow.columns import Fill
-from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, UnlikeRowsError
+from datarax_ray.read.formats.arrow.columns import Fill, rows_of
+from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
 from datarax_ray.read.formats.file_spans import files_fingerprint
-from datarax_ray.read.formats.grouped_rows import GroupedRows
+from datarax_ray.read.formats.grouped_rows import GroupedRows, warn_of_nulls
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
 from datarax_ray.read.formats.parquet.on_filesystem import RowGroupFiles
@@ -40,8 +39,8 @@ class ParquetReader(GroupedRows):
     """The rows of many Parquet files; see GroupedRows.
 
     Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
-    them go (those touched last); the first keep_nbytes of them for good. Where rows have no place in the columns, each
-    row of their group is looked at alone. remote: how those behind URLs are read.
+    them go (those touched last); the first keep_nbytes of them for good. Rows that have no place in the columns are
+    broken, and no others. remote: how those behind URLs are read.
     """
 
     instead = ", or leave it out of columns"
@@ -65,7 +64,6 @@ class ParquetReader(GroupedRows):
         self._near = RowGroupFiles(footers)
         self._ahead = None if self._far is None else ReadAhead(self._far.mirrors, self._parts_ahead)
         self._parts: list[list[int]] = []  # of groups, that the read that runs is to fetch together
-        self._odd: OrderedDict[int, Any] = OrderedDict()  # tables of groups with rows that have no place in the columns
 
     @classmethod
     def of(
@@ -100,12 +98,7 @@ class ParquetReader(GroupedRows):
         with self._lock, contextlib.nullcontext() if self._ahead is None else self._ahead.reading(records):
             if self._ahead is not None:
                 self._parts = self._in_parts(records, max(self._remote.nbytes // 4, MAX_REQUEST_NBYTES))
-            try:
-                return self._decoded.read(records, self._decode)
-            except UnlikeRowsError:
-                if len(records) > 1:
-                    raise  # who asks for them asks for each alone
-                return self._row(int(records[0]))
+            return self._decoded.read(records, self._decode)
 
     def expect(self, records: Indices) -> None:
         """These will be read soon, at once, after what was expected before: bytes that are far are asked for now, as
@@ -164,7 +157,7 @@ class ParquetReader(GroupedRows):
         file, index = self._places[group]
         return (self._far or self._near).table(file, index)
 
-    def _decode(self, group: int) -> Columns:
+    def _decode(self, group: int) -> Columns | OddGroup:
         import pyarrow as pa
 
         file, index = self._places[group]
@@ -172,12 +165,14 @@ class ParquetReader(GroupedRows):
         if self._far is not None and (part := next((part for part in self._parts if group in part), None)) is not None:
             self._parts.remove(part)
             self._far.fetch(self._by_file(part))
-        table = self._table_of(group)
+        table, where = self._table_of(group), f"{path}, row group {index}: "
         try:
-            return self._columns_of(in_storage(table), f"{path}, row group {index}: ")
+            return self._columns_of(in_storage(table), where)
         except UnlikeRowsError:
-            self._keep_odd(group, table)
-            raise
+            return OddGroup(
+                lambda rows: self._columns_of(in_storage(rows_of(table, rows)), where if len(rows) > 1 else ""),
+                table.nbytes,
+            )
         except ValueError as error:
             if not isinstance(error, UnicodeDecodeError):
                 raise ValueError(f"{path}, row group {index}: {error}") from None
@@ -186,26 +181,6 @@ class ParquetReader(GroupedRows):
             damage = error
         # text that is no UTF-8: the pages carry no checksum, and are damaged
         raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {damage}") from damage
-
-    def _row(self, record: int) -> Columns:
-        """The columns of one row, of a group in which some have no place."""
-        group = self._group_of(record)
-        if group not in self._odd:
-            self._keep_odd(group, self._table_of(group))
-        self._odd.move_to_end(group)
-        row = self._odd[group].slice(record - int(self._groups.starts[group]), 1)
-        return self._columns_of(in_storage(row), "")
-
-    def _keep_odd(self, group: int, table: Any) -> None:
-        """Keep the table, as far as max_nbytes of them go, or each row of a shuffle would decode its group anew."""
-        self._odd[group] = table
-        while len(self._odd) > 1 and sum(each.nbytes for each in self._odd.values()) > self._given["max_nbytes"]:
-            self._odd.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._decoded.clear()
-            self._odd.clear()
 
 
 def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
@@ -218,7 +193,10 @@ def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
         table = _first_table(footers, groups.first_rows)
     if table is None:
         return ColumnTypes({}, (), (), fill)
-    return ColumnTypes.of(in_storage(table), fill=fill, ragged=uneven)
+    table = in_storage(table)
+    types = ColumnTypes.of(table, fill=fill, ragged=uneven)
+    warn_of_nulls(table, types)
+    return types
 
 
 def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -> Any:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes
 from datarax_ray.read.formats.arrow.columns import Fill, plain_type
-from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError
+from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
-from datarax_ray.read.formats.grouped_rows import GroupedRows
+from datarax_ray.read.formats.grouped_rows import GroupedRows, warn_of_nulls
 from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent
 from datarax_ray.read.formats.text.syntax import Syntax
 
-_MAX_IN_ROWS = 16  # blocks of 4 MiB, of which a shuffle asks for rows in turns
+_LINE_NBYTES = 41  # of an object of bytes, and the place of it in a list, beside what it holds
 
 
 class TextReader(GroupedRows):
     """The rows of many text files; see GroupedRows.
 
-    Parses a block when one of its rows is first asked for, and keeps it as DecodedGroups does. In a block that does not
-    parse, or with rows that have no place in the columns, each is parsed alone, so that only these are broken.
+    Parses a block when one of its rows is first asked for, and keeps it as DecodedGroups does. Of a block that
+    does not parse, or has rows without a place in the columns, only these rows are broken.
     """
 
     breaks_whole = False
@@ -54,7 +55,7 @@ class TextReader(GroupedRows):
         texts = [field.name for field in schema if plain_type(field.type) in ("string", "binary")]
         # "" in place of "" changes nothing, and states of such a source stay what they were
         self._filled = [name for name in texts if syntax.empty_is_missing and types.fill.get(name, "") not in ("", b"")]
-        self._rows: OrderedDict[int, list[bytes]] = OrderedDict()  # of blocks that do not parse as a whole, row by row
+        self._lines: tuple[int, list[bytes]] = (-1, [])  # of the last block for `table` that does not parse as a whole
 
     @classmethod
     def of(
@@ -69,6 +70,7 @@ class TextReader(GroupedRows):
         """Scan everything that `paths` names, in parallel; see blocks.find_text."""
         found = find_text(paths, syntax, filesystem, dict(column_types or {}))
         types = ColumnTypes.of(found.first, fill=dict(fill_nulls or {}))
+        warn_of_nulls(found.first, types)
         return cls(syntax, found.filesystem, found.files, found.schema, found.inferred, types)
 
     def read(self, records: Indices) -> Columns:
@@ -78,12 +80,7 @@ class TextReader(GroupedRows):
         fails; ValueError where it is no longer the file that was scanned.
         """
         with self._lock:
-            try:
-                return self._decoded.read(records, self._decode)
-            except BrokenRowGroupError:
-                if len(records) > 1:
-                    raise  # who asks for them asks for each alone
-                return self._row(int(records[0]))
+            return self._decoded.read(records, self._decode)
 
     def locate(self, record: int) -> str:
         """Where a row is, for people: "path[row in the file]"."""
@@ -106,7 +103,7 @@ class TextReader(GroupedRows):
     def clear(self) -> None:
         with self._lock:
             self._decoded.clear()
-            self._rows.clear()
+            self._lines = (-1, [])
 
     def close(self) -> None:
         """Close every open file, and forget what was parsed. Reading again opens them again."""
@@ -118,40 +115,45 @@ class TextReader(GroupedRows):
         return self._spans.read(file, self.files[file].spans[index : index + 1])[0]
 
     def table(self, start: int, stop: int) -> Any:
-        """See GroupedRows; a single row also of a block that does not parse as a whole."""
-        try:
-            return super().table(start, stop)
-        except BrokenRowGroupError:
-            if stop - start > 1:
-                raise
-            with self._lock:
-                return self._parsed(*self._row_at(start))
+        """See GroupedRows; of a block that does not parse as a whole, those of its rows that do."""
+        group = self._group_of(start)
+        with self._lock:
+            if self._lines[0] != group:
+                try:
+                    return super().table(start, stop)
+                except BrokenRowGroupError:
+                    self._lines = group, self._split(self._stored(group))
+            return self._parsed(*self._part(group, self._lines[1], np.arange(start, stop) - self._groups.starts[group]))
 
     def _table_of(self, group: int) -> Any:
         return self._parsed(*self._block_at(group))
 
-    def _decode(self, group: int) -> Columns:
-        return self._columns(*self._block_at(group))
+    def _decode(self, group: int) -> Columns | OddGroup:
+        block = self._block_at(group)
+        try:
+            return self._columns(*block)
+        except BrokenRowGroupError:
+            lines = self._split(block[0])
+        return OddGroup(
+            lambda rows: self._columns(*self._part(group, lines, rows)), len(block[0]) + _LINE_NBYTES * len(lines)
+        )
 
     def _block_at(self, group: int) -> tuple[bytes, TextFile, int, str]:
         file, index = self._places[group]
         found = self.files[file]
         return self._stored(group), found, found.rows[index], f"{found.path}, block {index} of its rows"
 
-    def _row(self, record: int) -> Columns:
-        """The columns of one row, of a block that does not parse as a whole."""
-        return self._columns(*self._row_at(record))
+    def _split(self, block: bytes) -> list[bytes]:
+        return [block[start:stop] for start, stop in self._syntax.rows(block, True).tolist()]
 
-    def _row_at(self, record: int) -> tuple[bytes, TextFile, int, str]:
-        group = self._group_of(record)
-        if group not in self._rows:
-            stored = self._stored(group)
-            self._rows[group] = [stored[start:stop] for start, stop in self._syntax.rows(stored, True).tolist()]
-            if len(self._rows) > _MAX_IN_ROWS:
-                self._rows.popitem(last=False)
-        self._rows.move_to_end(group)
-        row = self._rows[group][record - int(self._groups.starts[group])]
-        return row, self.files[self._places[group][0]], 1, self.locate(record)
+    def _part(self, group: int, lines: list[bytes], rows: Indices) -> tuple[bytes, TextFile, int, str]:
+        """Some rows of a block, as a block."""
+        file, index = self._places[group]
+        found = self.files[file]
+        where = f"{found.path}, block {index} of its rows"
+        if len(rows) == 1:
+            where = self.locate(int(self._groups.starts[group] + rows[0]))
+        return b"\n".join([lines[row] for row in rows.tolist()]), found, len(rows), where
 
     def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
         table = self._with_nulls(self._parsed(data, file, num_rows, where))
