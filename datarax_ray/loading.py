@@ -104,7 +104,7 @@ def load(
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
     kind, name = _kind_of(paths)
     if split is not None and kind != "hf":
-        where = f"{paths}/{split}" if kind == "imagefolder" else "the paths of its files"
+        where = f"{paths}/{split}" if kind == "imagefolder" else "the paths of its files, or hold out some by a filter"
         raise ValueError(f"split={split!r} is of a dataset of the hub, and {paths!r} is none; give {where}")
     if kind == "hf":
         source = from_hf(name, split or only_split(name) or "train", transforms=transforms, **order)

@@ -42,11 +42,19 @@ def test_what_a_source_takes_is_told_to_its_config_and_the_other_way_round() -> 
     with pytest.raises(TypeError, match=r"ParquetSourceConfig takes no argument 'columns'\. ParquetSource takes it"):
         datarax_ray.ParquetSourceConfig(columns=["x"])  # type: ignore[call-arg]
     with pytest.raises(
-        TypeError, match=r"'fill_nulls'\. CSVSource\(CSVSourceConfig\(fill_nulls=\.\.\.\), \.\.\.\) takes it"
+        TypeError,
+        match=r"'fill_nulls'\. CSVSource\(CSVSourceConfig\(fill_nulls=\.\.\., num_epochs=1\), \.\.\.\) takes it",
     ):
         datarax_ray.load("data/*.parquet", fill_nulls={})  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"CSVSource takes no argument 'column_types'\. CSVSourceConfig takes it"):
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})  # type: ignore[call-arg]
+
+
+def test_a_source_that_is_given_no_data_says_what_it_is_called_with() -> None:
+    with pytest.raises(
+        TypeError, match=r"CSVSource takes paths as well: CSVSource\(CSVSourceConfig\(\.\.\.\), paths\)"
+    ):
+        datarax_ray.CSVSource(datarax_ray.CSVSourceConfig())  # type: ignore[call-arg]
 
 
 def test_what_sources_take_is_told_to_load_with_calls_that_there_are() -> None:
@@ -57,7 +65,8 @@ def test_what_sources_take_is_told_to_load_with_calls_that_there_are() -> None:
     assert "RandomAccessSource" in names
     assert not [name for name in names if not hasattr(datarax_ray, name)]
     with pytest.raises(
-        TypeError, match=r"ParquetSource\(ParquetSourceConfig\(fill_nulls=\.\.\.\), \.\.\., columns=\.\.\.\)"
+        TypeError,
+        match=r"ParquetSource\(ParquetSourceConfig\(fill_nulls=\.\.\., num_epochs=1\), \.\.\., columns=\.\.\.\)",
     ):
         datarax_ray.load("x.parquet", columns=["x"], fill_nulls={})  # type: ignore[call-arg]
 

@@ -607,7 +607,8 @@ def diff_runs(
     """Say whether two runs saw the same data, or where they first differ and why.
 
     Checkpoints are compared by the digests in them (Pipeline(digest=True)); a pipeline makes its batches once more, and
-    two of them are compared row by row. Exits with 0 where they are the same, 1 where not, 2 where nothing tells.
+    two of them are compared row by row. Exits with 0 where they are the same, 1 where not, 2 where nothing tells, or
+    a run is not there.
 
     \b
     Examples:
@@ -615,7 +616,7 @@ def diff_runs(
       datarax-ray diff run1/checkpoints train.py:make_pipeline
       datarax-ray diff train.py:pipeline old/train.py:pipeline --steps 0:1000
     """
-    with told(err):
+    with told(err, status=2):
         from datarax_ray.cli.diff import diff
 
         status = diff(first, second, None if steps is None else _range(steps), as_json, out)
@@ -659,13 +660,13 @@ def diff(
     second: Directory,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two states. Exits with 1 where anything does.
+    """Show what differs between two states. Exits with 1 where anything does, 2 where there is no such state.
 
     \b
     Example:
       datarax-ray checkpoint diff run1/checkpoints run2/checkpoints
     """
-    with told(err):
+    with told(err, status=2):
         from datarax_ray.cli.checkpoint import diff
 
         status = diff(first, second, as_json, out)
@@ -674,13 +675,15 @@ def diff(
 
 @checkpoint.command()
 def fits(target: Target, directory: Directory, as_json: Json = False) -> None:
-    """Say whether a pipeline can go on from a state, or every setting that keeps it from that, and exit with 1.
+    """Say whether a pipeline can go on from a state, or every setting that keeps it from that.
+
+    Exits with 0 where it can, 1 where not, 2 where there is no such pipeline or state.
 
     \b
     Example:
       datarax-ray checkpoint fits train.py:make_pipeline run/checkpoints
     """
-    with told(err):
+    with told(err, status=2):
         from datarax_ray.cli.checkpoint import fits
 
         status = fits(target, directory, out, as_json)

@@ -29,6 +29,7 @@ from datarax_ray.read.streams.indexed import IndexedStream
 RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled", "blocks shuffled"
 # Below this gain an order that mixes less is not worth it.
 _WORTH = 1.5
+_FEW_BATCHES = 4  # of an epoch: what a batch costs by itself is most of it
 # What `load` reads by name.
 _KINDS = "hf", "imagefolder"
 # Of the files' sources, those whose shuffle is of single records unless they are told otherwise.
@@ -86,8 +87,12 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
             notes.append(f"measured with 0 in place of nulls: {error}")
             source = source.copy(config=replace(source.config, fill_nulls=fill))
             found = _measured(_ways(source, opened), request, err, notes)
-        mean_nbytes = ways[RAW].reader.mean_nbytes
-    said = [*notes, *advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
+        mean_nbytes, num_records = ways[RAW].reader.mean_nbytes, ways[RAW].order.num_records
+    if num_records < _FEW_BATCHES * request.batch_size:
+        notes.append(f"these are {num_records:,} records: too few batches to tell ways to read them from one another")
+        said = notes
+    else:
+        said = [*notes, *advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
     if as_json:
         ways_found = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
         out.print_json(json.dumps({"mean_nbytes": mean_nbytes, "ways": ways_found, "advice": said}))

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from datarax_ray.cli.target import pipeline_of
+from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 from datarax_ray.plan.amendments import Amendments, saved_amendments
 from datarax_ray.plan.fingerprint import DriftError, listed
@@ -115,6 +115,8 @@ def diff(first: str, second: str, as_json: bool, out: Console) -> int:
 
 def fits(target: str, directory: str, out: Console, as_json: bool = False) -> int:
     """Print whether a pipeline can go on from a state, or all settings that differ; 1 where not, as `diff` has it."""
+    if names_a_pipeline(directory) and not names_a_pipeline(target):
+        target, directory = directory, target  # whoever has them the other way round means the same
     saved = find(directory)
     found: dict[str, Any] = {"directory": str(saved.directory)}
     with pipeline_of(target) as pipeline:

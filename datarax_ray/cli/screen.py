@@ -44,8 +44,8 @@ def tell_stopped(end: BaseException, console: Console) -> int:
 
 
 @contextmanager
-def told(console: Console) -> Iterator[None]:
-    """Turn what the world can cause (files, records, memory, a cluster) into a message and exit status 1.
+def told(console: Console, status: int = 1) -> Iterator[None]:
+    """Turn what the world can cause (files, records, memory, a cluster) into a message and this exit status.
 
     What only a bug can cause rises, with its traceback. Ctrl-C exits with 130, SIGTERM with 143. The process is then as
     it was: its logging, warnings, handler of SIGTERM and environment.
@@ -55,9 +55,9 @@ def told(console: Console) -> Iterator[None]:
             yield
         except (KeyboardInterrupt, SystemExit) as end:
             raise typer.Exit(tell_stopped(end, console)) from None
-        except (OSError, ValueError, RuntimeError, ImportError, MemoryError) as error:
+        except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, MemoryError) as error:
             console.print(_message(error), style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(1) from None
+            raise typer.Exit(status) from None
 
 
 @contextmanager

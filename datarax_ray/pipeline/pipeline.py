@@ -532,10 +532,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records, and the digest, anew.
 
-        Raises: ValueError where the last batch from there on would not divide over the sharding, or a mixture had other
-        weights; the position stays.
+        position: in records of the source, epoch after epoch, also those that a filter leaves out; of a stream, and of
+        a mixture with one, in elements.
+
+        Raises: ValueError for a position beyond the end, or where the last batch from there on would not divide over
+        the sharding, or a mixture had other weights; the position stays.
         """
-        self._go_to(self._from(Consumed(self._consumer.consumed.state.moved(position))))
+        state, stop = self._consumer.consumed.state.moved(position), self.source.describe().stop
+        if stop is not None and state.position > stop:
+            raise ValueError(f"the stream ends at position {stop}, got {position}; seek(0) begins again")
+        self._go_to(self._from(Consumed(state)))
 
     def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
         """What a state says was consumed; for None nothing, of the stream that is read. Raises: as set_state."""

@@ -133,7 +133,7 @@ class Stages:
                 found = stage(*inputs, **keys)
             except Exception as error:
                 parts = [f"in stage {_label(name, stage)}", *(given_note(batch, error) for batch in inputs)]
-                error.add_note(", ".join(parts) + _how_to_call(stage, inputs[0]))
+                error.add_note(", ".join(parts) + _how_to_call(stage, inputs[0]) + _how_to_draw(error))
                 raise
             if found is None:  # a tree without leaves to JAX, and the end of the stream to who iterates
                 raise TypeError(
@@ -242,6 +242,16 @@ def _how_to_call(stage: Any, batch: Any) -> str:
     return (
         f". A batch is a dict, and {kind.__qualname__} takes an array: call it in an nnx.Module of yours that holds "
         "it, by __call__(self, batch): return batch | {'x': self.inner(batch['x'])}"
+    )
+
+
+def _how_to_draw(error: Exception) -> str:
+    """What to do about a module without Rngs. Source: flax.nnx.nn.stochastic, the errors of Dropout."""
+    if "no `rngs`" not in str(error):
+        return ""
+    return (
+        ". Give the module Rngs of its own: nnx.Dropout(0.5, rngs=nnx.Rngs(0)); Pipeline(rngs=...) is what the `keys` "
+        "of stages are made from"
     )
 
 

@@ -32,7 +32,7 @@ _TRANSFORMS = (
 _STACKED = "Elements are dicts, and are stacked by field; make them alike in a transform of the source, as by PadTo."
 _MESH = "Pipeline(sharding=NamedSharding(mesh, PartitionSpec('data'))) puts batches on a mesh."
 _ELSEWHERE = {
-    **dict.fromkeys(("num_workers", "worker_count", "num_parallel_calls"), _ACTORS),
+    **dict.fromkeys(("num_actors", "num_workers", "worker_count", "num_parallel_calls"), _ACTORS),
     **dict.fromkeys(("pin_memory", "prefetch_factor", "prefetch_buffer_size", "worker_buffer_size"), _AHEAD),
     **dict.fromkeys(("batch_size", "drop_last", "drop_remainder"), _BATCHES),
     **dict.fromkeys(("dataset", "data_source"), _DATA),
@@ -171,7 +171,7 @@ def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
                 [name for name in names if name in inspect.signature(each).parameters] for each in (config, source)
             )
             if {*by_config, *by_source} == {*names}:
-                given = ", ".join(f"{name}=..." for name in by_config) or "..."
+                given = ", ".join([*(f"{name}=..." for name in by_config), "num_epochs=1"])  # theirs is endless
                 more = "".join(f", {name}=..." for name in by_source if name not in by_config)
                 takers[source.__name__] = f"{source.__name__}({config.__name__}({given}), ...{more})"
         if not takers:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from datarax_ray.plan.arguments import nearest
+
 VERSION = 1
 
 # What a block order has whose state says nothing of window_blocks: it was left out where it was this. A constant of the
@@ -157,7 +159,12 @@ seen. Set the old value, or start a new run.
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     unknown = [path for path in allowed if not any(_is_under(key, path) for key in [*old, *new])]
     if unknown:
-        raise ValueError(f"allow_drift names no setting: {unknown}; the settings are {sorted(new)}")
+        groups = {key.partition(".")[0] for key in (*old, *new)}
+        known = sorted({*old, *new, *groups})
+        raise ValueError(
+            f"allow_drift names no setting: {unknown}.{nearest(unknown, known)} The settings are {known}; the name "
+            "before a dot is of all behind it"
+        )
     changed, told = _changed(old, new, allowed)
     if changed:
         found = [Difference(key, old.get(key), new.get(key), _describe(key, old, new)) for key in changed]

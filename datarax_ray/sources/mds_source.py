@@ -35,7 +35,7 @@ class MDSSourceConfig(WindowsConfig):
     pickles_as_bytes: bool = False
 
 
-class MDSSource(FilesSource, pytree=False):  # type: ignore[call-arg]
+class MDSSource(FilesSource[MDSSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The samples of MDS shards, as dicts of their columns, in an order that is a pure function of the position.
 
     paths: a folder with an index.json, that file, a glob of these, a URL (s3://, gs://, hf://, whatever pyarrow or

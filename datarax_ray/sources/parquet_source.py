@@ -33,7 +33,7 @@ class ParquetSourceConfig(RowGroupsConfig, RemoteFilesConfig):
         object.__setattr__(self, "exclude_columns", names("exclude_columns", self.exclude_columns))
 
 
-class ParquetSource(FilesSource, pytree=False):  # type: ignore[call-arg]
+class ParquetSource(FilesSource[ParquetSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The rows of Parquet files, as dicts of their fields, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a

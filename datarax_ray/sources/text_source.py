@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from datarax_ray.plan.arguments import mapping, names, ordered
 from datarax_ray.read.formats.text.reader import TextReader
@@ -80,19 +80,22 @@ class CSVSourceConfig(_TextConfig):
         return CSV(self.delimiter, self.column_names)
 
 
-class _TextSource(FilesSource, pytree=False):  # type: ignore[call-arg]
+_TextKind = TypeVar("_TextKind", bound=_TextConfig)
+
+
+class _TextSource(FilesSource[_TextKind], pytree=False):  # type: ignore[call-arg]
     """The rows of text files; see CSVSource and JSONLinesSource, which differ in their configs."""
 
     instead_of: ClassVar[Mapping[str, str]] = _INSTEAD_OF
 
-    def _opened(self, config: Any) -> tuple[TextReader, dict[str, Any]]:
+    def _opened(self, config: _TextKind) -> tuple[TextReader, dict[str, Any]]:
         types, fill = config.column_types, config.fill_nulls
         syntax = config.syntax()
         reader = TextReader.of(self.paths, syntax, filesystem=self.filesystem, column_types=types, fill_nulls=fill)
         return in_row_groups(config, reader)
 
 
-class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
+class CSVSource(_TextSource[CSVSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The rows of CSV files, as dicts of their columns, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
@@ -115,7 +118,7 @@ class CSVSource(_TextSource, pytree=False):  # type: ignore[call-arg]
     config_type = CSVSourceConfig
 
 
-class JSONLinesSource(_TextSource, pytree=False):  # type: ignore[call-arg]
+class JSONLinesSource(_TextSource[JSONLinesSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The objects of JSON lines, as dicts of their fields, in an order that is a pure function of the position.
 
     paths, filesystem, transforms, types and what is raised: as of CSVSource. A field that an object lacks is null; one

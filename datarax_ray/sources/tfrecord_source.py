@@ -22,7 +22,7 @@ class TFRecordSourceConfig(BlocksConfig):
     """
 
 
-class TFRecordSource(FilesSource, pytree=False):  # type: ignore[call-arg]
+class TFRecordSource(FilesSource[TFRecordSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The records of TFRecord files, as bytes, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a

@@ -26,7 +26,7 @@ class WebDatasetSourceConfig(BlocksConfig):
     decode: bool = True
 
 
-class WebDatasetSource(FilesSource, pytree=False):  # type: ignore[call-arg]
+class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The samples of tar files, as dicts of their members, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a

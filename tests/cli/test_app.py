@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -106,3 +107,15 @@ def test_where_no_cluster_is_the_pool_commands_say_so(command):
 def test_a_module_loads_only_what_it_needs(module, absent):
     code = f"import sys, {module}; print([m for m in {absent} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["diff", "none", "none"], ["diff", "none.py:make", "none"], ["checkpoint", "diff", "none", "none"]]
+    + [["checkpoint", "fits", *both] for both in (("none.py:make", "none"), ("none", "none.py:make"))],
+)
+def test_what_is_not_there_is_no_answer_of_a_command_that_compares(command: list[str], tmp_path: Path) -> None:
+    """1 is "they differ", which a script may go on with."""
+    found = CliRunner().invoke(app, [part.replace("none", f"{tmp_path}/none") for part in command])
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "none" in found.stderr.replace("\n", "")

@@ -54,6 +54,13 @@ def test_other_formats_are_measured_too(tmp_path: Path) -> None:
     assert "--need 1e+09\n" in text
 
 
+def test_few_records_are_no_ground_for_advice(tmp_path: Path) -> None:
+    write_tables(tmp_path, (9,))
+    assert told(tmp_path)["advice"] == [
+        "these are 9 records: too few batches to tell ways to read them from one another"
+    ]
+
+
 TRAIN = """
 import numpy as np
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource

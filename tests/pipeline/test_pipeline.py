@@ -105,6 +105,8 @@ class TestBatches:
         assert got + indices(pipeline) == want
         assert indices(pipeline) == []
         assert "at its end (position 240)" in caplog.text
+        with pytest.raises(ValueError, match="the stream ends at position"):
+            pipeline.seek(10**6)
         pipeline.seek(0)
         assert indices(pipeline) == want
 

@@ -94,6 +94,8 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
     ("MDS", lambda path: mds(path, "index.json")),
     ("MDS", lambda path: mds(path, "shard.00000.mds")),
     ("MDS", lambda path: mds(path, "shard.00000.mds", 2000)),  # of a header longer than what is looked at
+    ("MDS", lambda path: path.write_text(json.dumps({"version": 2, "shards": []}))),  # which MDSSource refuses
+    ("MDS", lambda path: path.write_text(json.dumps({"shards": [{"samples": 3}], "version": 2}, indent=1))),
     ("JSON lines", lambda path: path.write_text(json.dumps({"shards": [{"a": [1, 2]}]}))),
     ("JSON", lambda path: path.write_text(json.dumps({"a": [1, 2]}, indent=1))),
     ("JSON", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),

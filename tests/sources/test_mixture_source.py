@@ -166,6 +166,18 @@ def test_elements_one_by_one_and_at_positions_are_those_of_the_batches() -> None
     assert head + list(map(plain, restored)) == elements
 
 
+def test_an_index_reaches_what_the_mixture_gives_and_no_further() -> None:
+    config = RandomAccessSourceConfig(num_epochs=1)
+    sources = [RandomAccessSource(config, {"x": np.arange(n)}) for n in (10, 200)]
+    mixture = MixtureSource(sources, weights=[1, 1])  # over before half of the second
+    given = [int(element["x"]) for element in mixture.copy()]
+    assert len(given) < 100
+    assert [int(mixture[index]["x"]) for index in range(-len(given), len(given))] == given * 2
+    for index in (len(given), 200, -len(given) - 1):
+        with pytest.raises(IndexError, match=f"index {index} is outside an epoch of {len(given)} records"):
+            mixture[index]
+
+
 def test_elements_of_unlike_shapes_come_one_by_one_as_they_do_from_each_source() -> None:
     data = [[{"x": np.full(size, 10 * size + index)} for index in range(3)] for size in (1, 2)]
     sources = [RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), elements) for elements in data]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -52,15 +52,30 @@ def documented_order(*names: str) -> Callable[[type[Config]], type[Config]]:
     return accept
 
 
-def check_kind(config: Any, source: type[Any]) -> None:
-    """Raise TypeError unless the config is of the source's kind: settings of another source's would go unheard."""
+def check_given(source: type[Any], args: Sequence[Any], named: Iterable[str]) -> None:
+    """Raise TypeError unless the config, which comes first, is of the source's kind, and what comes behind it is there.
+
+    Settings of another source's config would go unheard.
+    """
+    parameters = [*inspect.signature(source).parameters.values()]
+    if not args or parameters[0].name != "config":
+        return
+    _check_kind(args[0], source, parameters)
+    wanted = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    names = [each.name for each in wanted[1:]]
+    if missing := [name for name in names[len(args) - 1 :] if name not in named]:
+        call = ", ".join([f"{type(args[0]).__name__}(...)", *names])
+        raise TypeError(f"{source.__name__} takes {' and '.join(missing)} as well: {source.__name__}({call})")
+
+
+def _check_kind(config: Any, source: type[Any], parameters: Sequence[inspect.Parameter]) -> None:
     kind = source.config_type
     if isinstance(config, kind):
         return
     if isinstance(config, type | SourceConfig | Mapping):
         given = f"the class {config.__name__}" if isinstance(config, type) else f"a {type(config).__name__}"
         raise TypeError(f"config is {given}; {source.__name__} takes a {kind.__name__}: {kind.__name__}(seed=7, ...)")
-    data = list(inspect.signature(source).parameters.values())[1]
+    data = parameters[1]
     is_data = data.kind is data.POSITIONAL_OR_KEYWORD
     arguments = f"{kind.__name__}(), {shown(config)}" if is_data else f"{kind.__name__}(...)"
     raise TypeError(

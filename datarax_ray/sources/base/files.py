@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from flax import nnx
 
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+
+Config = TypeVar("Config", bound=IndexedSourceConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ class BlocksConfig(IndexedSourceConfig):
         check_shuffled(self, "shuffle_block_size")
 
 
-class FilesSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: ignore[call-arg]
     """The records of files; a kind of file says how they are opened.
 
     beside: names of what its constructor takes beside these arguments, and keeps before it calls this one.
@@ -39,7 +41,7 @@ class FilesSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
 
     def __init__(
         self,
-        config: Any,
+        config: Config,
         paths: Any,
         *,
         transforms: Any = (),
@@ -53,6 +55,6 @@ class FilesSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         given = {part: getattr(self, part) for part in ("paths", "filesystem", *self.beside)}
         super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
 
-    def _opened(self, config: Any) -> tuple[Any, dict[str, Any]]:
+    def _opened(self, config: Config) -> tuple[Any, dict[str, Any]]:
         """The reader of paths, on filesystem; and the order, in arguments of IndexedSourceModule."""
         raise NotImplementedError

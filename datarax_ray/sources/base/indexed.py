@@ -125,13 +125,14 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
         Raises: IndexError outside the epoch, or where a filter drops the element; TypeError with a flat_map.
         """
         index, n = operator.index(index), len(self)
-        if not -n <= index < n:
-            raise IndexError(f"index {index} is outside an epoch of {n} records")
+        epoch, stop = int(self.current_epoch.get_value()), self._source.description.stop
+        epoch = epoch if stop is None else min(epoch, (stop - 1) // n)
+        count = n if stop is None else min(n, stop - epoch * n)  # a mixture may end within its first epoch
+        if not -count <= index < count:
+            raise IndexError(f"index {index} is outside an epoch of {count} records")
         if self.describe().yields.may_repeat:
             raise TypeError("with a flat_map an index gives any number of elements; get_batch_at(position, 1) has them")
-        epoch, stop = int(self.current_epoch.get_value()), self._source.description.stop
-        epoch = epoch if stop is None else min(epoch, stop // n - 1)
-        found = self._source.get_batch_at(epoch * n + index % n, 1)
+        found = self._source.get_batch_at(epoch * n + index % count, 1)
         if not found:
             raise IndexError(f"a filter or on_error='skip' drops the element at index {index}")
         return found[0]

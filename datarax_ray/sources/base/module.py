@@ -5,14 +5,13 @@ Source: datarax.core.module.DataraxModule and datarax.core.data_source.DataSourc
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from flax import nnx
 
-from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_kind
+from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_given
 from datarax_ray.sources.base.tracing import HostModule
 
 
@@ -33,8 +32,7 @@ class SourceModule(HostModule, nnx.Module, pytree=False):  # type: ignore[call-a
 
         A class of a user's own, over one of these, may take something else first.
         """
-        if args and next(iter(inspect.signature(cls).parameters)) == "config":
-            check_kind(args[0], cls)
+        check_given(cls, args, kwargs)
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, config: SourceConfig, *, rngs: nnx.Rngs | None = None, name: str | None = None) -> None:
