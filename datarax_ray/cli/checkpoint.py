@@ -16,7 +16,7 @@ from rich.table import Table
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 from datarax_ray.plan.amendments import Amendments, saved_amendments
-from datarax_ray.plan.fingerprint import DriftError, listed
+from datarax_ray.plan.fingerprint import DriftError, flattened, listed
 
 _MAX_SHOWN = 60
 _STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
@@ -83,7 +83,7 @@ def show(directory: str, as_json: bool, out: Console) -> None:
     for each in amendments_in(saved.state):
         out.print(f"amended {each}", soft_wrap=True, markup=False)
     table = Table("setting", "value", box=box.SIMPLE)
-    for name, value in flat(saved.state).items():
+    for name, value in flattened(saved.state).items():
         table.add_row(name, _shown(value))
     out.print(table)
 
@@ -154,16 +154,8 @@ def _position(state: Mapping[str, Any]) -> str:
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Both values of each leaf that differs, by dotted name; None where there is none."""
-    old, new = flat(one), flat(other)
+    old, new = flattened(one), flattened(other)
     return {name: [old.get(name), new.get(name)] for name in sorted(old | new) if old.get(name) != new.get(name)}
-
-
-def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, each in value.items():
-        inner = flat(each, f"{prefix}{name}.") if isinstance(each, Mapping) else {}
-        found |= inner or {f"{prefix}{name}": each}
-    return found
 
 
 def _shown(value: Any) -> str:

@@ -6,12 +6,12 @@ and the last one is written anew, as a whole, each time that something is added:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, shown
+from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, redacted
+from datarax_ray.read.written_whole import written_whole
 
 _PART_NBYTES = 256 * 2**10  # a line is some 200 bytes, and each addition writes the last part
 _MAX_FIRST_NBYTES = 2**20  # of a first line, which may be a whole file that is another's
@@ -41,7 +41,7 @@ def lines_at(path: str) -> Lines:
 def check_writable(url: str) -> None:
     """Raise ValueError for a URL whose client cannot write, ImportError where that is not installed."""
     if url.startswith(("http://", "https://")):
-        raise ValueError(f"{shown(url)} cannot be written: http servers are only read; give a bucket or a file")
+        raise ValueError(f"{redacted(url)} cannot be written: http servers are only read; give a bucket or a file")
     filesystem_of(url)
 
 
@@ -71,9 +71,8 @@ class FileLines:
         lines = self._path.read_text().splitlines(keepends=True)
         kept = [line for line in lines if is_kept(line)]
         if len(kept) < len(lines):
-            part = self._path.with_name(self._path.name + ".part")
-            part.write_text("".join(kept))
-            os.replace(part, self._path)
+            with written_whole(self._path) as part:
+                part.write_text("".join(kept))
 
     def _is_readable(self) -> bool:
         """Whether there is something, and no device or pipe, which is never read."""

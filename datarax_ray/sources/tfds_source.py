@@ -11,7 +11,7 @@ from flax import nnx
 
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.remote.ranges import shown
+from datarax_ray.read.formats.remote.ranges import redacted
 from datarax_ray.read.formats.tfds.prepared import find_prepared
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.remote import RemoteFilesConfig
@@ -75,4 +75,4 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         self.directory, self.split_name, self.version = prepared.directory, split, prepared.version
 
     def _reads(self) -> str:
-        return f"directory={shown(self.directory)!r}, split={self.split_name!r}"
+        return f"directory={redacted(self.directory)!r}, split={self.split_name!r}"

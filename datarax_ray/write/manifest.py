@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from datarax_ray.plan.fingerprint import flattened, shown
 from datarax_ray.read.identity.contents import head_and_content
+from datarax_ray.read.written_whole import written_whole
 
 VERSION = 1
 FINISHED = "dataset.json"
@@ -113,12 +114,10 @@ class Unfinished:
     def finish(self, manifest: Manifest) -> None:
         """Write `dataset.json`: what is written is all there."""
         _remove_parts(self._folder)
-        part = self._folder / f".dataset.json.{os.getpid():x}.part"
-        with part.open("w") as file:
+        with written_whole(self._folder / FINISHED) as part, part.open("w") as file:
             json.dump(manifest.to_json(), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, self._folder / FINISHED)
         _sync_folder(self._folder)
 
 

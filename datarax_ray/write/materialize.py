@@ -18,6 +18,7 @@ from datarax_ray.read.formats.materialized.written import KEY, component_path
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
+from datarax_ray.read.written_whole import written_whole
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.materializing import Materializing, leading
 from datarax_ray.write.shards import FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
@@ -167,9 +168,8 @@ def _write_page(done: Materialized) -> None:
         ("" if name == "." else name, each.said, each.statistics)
         for name, each in zip(names, done.components, strict=True)
     ]
-    part = Path(done.path, f".{REPORT}.{os.getpid():x}.part")
-    part.write_text(page(f"materialised: {Path(done.path).name}", parts), encoding="utf-8")
-    part.replace(Path(done.path, REPORT))
+    with written_whole(Path(done.path, REPORT)) as part:
+        part.write_text(page(f"materialised: {Path(done.path).name}", parts), encoding="utf-8")
 
 
 def _described(source: Any) -> Any:

@@ -9,6 +9,7 @@ from datarax_ray.read import lines
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.read.lines import FileLines, UrlLines, lines_at
+from datarax_ray.read.written_whole import written_whole
 
 URL = "memory://bucket/run/skipped.jsonl"
 
@@ -89,3 +90,17 @@ def test_a_path_is_a_file_and_a_url_of_this_machine_too(tmp_path):
     for path in (str(tmp_path / "a"), f"file://{tmp_path}/b"):
         lines_at(path).append(["x\n"])
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() == "x\n"
+
+
+def test_a_file_is_written_whole_or_is_as_it_was(tmp_path):
+    path = tmp_path / "told.json"
+    for text in ("1", "2"):
+        with written_whole(path) as part:
+            part.write_text(text)
+            assert not path.exists() or path.read_text() == "1"
+        assert path.read_text() == text
+    with pytest.raises(KeyboardInterrupt), written_whole(path) as part:
+        part.write_text("3")
+        raise KeyboardInterrupt
+    assert path.read_text() == "2"
+    assert list(tmp_path.iterdir()) == [path]

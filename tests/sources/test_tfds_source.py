@@ -170,7 +170,7 @@ def test_configurations_and_versions_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("other", FileNotFoundError, r"no dataset 'other' is prepared in .*, only \['small'\]"),
+        ("other", FileNotFoundError, r"no dataset 'other' is prepared in .*, only \[.*'small'\]"),
         ("small:2.0.0", FileNotFoundError, r"no version 2.0.0 is prepared here, only \['1.2.3'\]"),
         ("/nowhere/at/all", FileNotFoundError, "/nowhere/at/all is no dataset that tfds prepared"),
         (SimpleNamespace(data_dir="/nowhere"), FileNotFoundError, "/nowhere is no dataset that tfds prepared"),

@@ -16,7 +16,7 @@ from datarax_ray.read.formats.array_record.files import RecordFile, counted_part
 from datarax_ray.read.formats.parquet import footers
 from datarax_ray.read.formats.paths import FileSlice, find, for_people, kept
 from datarax_ray.read.formats.remote.index import Index, cache_directory
-from datarax_ray.read.formats.remote.ranges import is_url, shown
+from datarax_ray.read.formats.remote.ranges import is_url, redacted
 
 _SHARE_FILES = 256  # what is lost with a host is looked up again
 
@@ -29,7 +29,7 @@ class _Share:
 
     def __str__(self) -> str:
         first = self.files[0]
-        return f"{len(self.files)} files, {shown(getattr(first, 'path', first))} the first"
+        return f"{len(self.files)} files, {redacted(getattr(first, 'path', first))} the first"
 
 
 @named_arguments
@@ -112,7 +112,7 @@ def _asked(
 def _is_parquet(paths: Any) -> bool:
     """Whether these are named as Parquet files are. Raises: ValueError where some are, and others are not."""
     named = paths if isinstance(paths, tuple) else [paths]
-    texts = [shown(os.fspath(path)) if isinstance(path, str | os.PathLike) else "" for path in named]
+    texts = [redacted(os.fspath(path)) if isinstance(path, str | os.PathLike) else "" for path in named]
     are = [text.lower().endswith(footers.SUFFIXES) for text in texts]
     if any(are) and not all(are):
         raise ValueError(

@@ -17,7 +17,7 @@ from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import FileSlice, check_links, check_there, for_people, not_utf_8, tell_repeats
 from datarax_ray.read.formats.remote.listing import is_hidden
-from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of, shown
+from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of, redacted
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
@@ -134,7 +134,7 @@ def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
     texts = [text.removeprefix("file://") if text.startswith("file:///") else text for text in texts]
     roots = sorted({match["root"] if (match := _SCHEME.match(text)) else "this machine" for text in texts})
     if len(roots) > 1:
-        said = ", ".join(map(shown, roots))
+        said = ", ".join(map(redacted, roots))
         raise ValueError(f"the paths are on {len(roots)} filesystems ({said}); a source reads one of them")
     if roots == ["this machine"]:
         return fs.LocalFileSystem(), [os.path.abspath(os.path.expanduser(text)) for text in texts]
@@ -163,13 +163,15 @@ def _wrap(filesystem: Any, texts: list[str]) -> tuple[Any, list[str]]:
     names: dict[str, str] = {}  # by path
     numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(2))
     for text in dict.fromkeys(texts):
-        plain = shown(text) if text.startswith(("http://", "https://")) else text
+        plain = redacted(text) if text.startswith(("http://", "https://")) else text
         name = plain
         while name in paths:
             name = f"{plain} ({next(numbers[plain])})"
         paths[name], names[text] = text, name
     roots = {match["root"] for text in texts if (match := _SCHEME.match(text))}
-    secret = {name: path for name, path in (*paths.items(), *((shown(root), root) for root in roots)) if name != path}
+    secret = {
+        name: path for name, path in (*paths.items(), *((redacted(root), root) for root in roots)) if name != path
+    }
     return PyFileSystem(FsspecFiles(filesystem, secret)), [names[text] for text in texts]
 
 
@@ -188,7 +190,7 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         if not found:
             first = min(names, default=None, key=lambda name: (not _is_data(name[len(path) :], ("",)), name))
             raise FileNotFoundError(
-                f"{shown(path)}: none of the {len(names)} files in this directory is named "
+                f"{redacted(path)}: none of the {len(names)} files in this directory is named "
                 f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
                 + ((first and _advice(filesystem, first)) or "")
                 + " Give a glob to take files of other names."
@@ -220,18 +222,18 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         part = re.fullmatch(r"(.+)\[(-?\d*:-?\d*)\]", path)
         if not found and part and filesystem.get_file_info(part[1]).type == FileType.File:
             raise FileNotFoundError(
-                f"{shown(path)}: [start:stop] takes a part of an ArrayRecord file alone, and names no file here. "
-                f"Read {shown(part[1])}: itertools.islice(source, 10) gives its first 10 elements, and "
+                f"{redacted(path)}: [start:stop] takes a part of an ArrayRecord file alone, and names no file here. "
+                f"Read {redacted(part[1])}: itertools.islice(source, 10) gives its first 10 elements, and "
                 f"from_hf(NAME, 'train[{part[2]}]', data_files=...) these, with NAME 'parquet', 'csv' or 'json'"
             )
         if not found:
-            raise FileNotFoundError(f"{shown(path)}: no file matches this glob on {_storage(filesystem)}")
+            raise FileNotFoundError(f"{redacted(path)}: no file matches this glob on {_storage(filesystem)}")
     else:
         if isinstance(filesystem, LocalFileSystem):
             check_there([path])
         status = getattr(getattr(filesystem, "handler", None), "missing", {}).get(path)
         said = f"; its server answered {status} {HTTPStatus(status).phrase}" if status else ""
-        raise FileNotFoundError(f"{shown(path)}: no such file or directory on {_storage(filesystem)}{said}")
+        raise FileNotFoundError(f"{redacted(path)}: no such file or directory on {_storage(filesystem)}{said}")
     if isinstance(filesystem, LocalFileSystem):
         check_links(found)
     yield from found

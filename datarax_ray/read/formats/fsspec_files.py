@@ -10,7 +10,7 @@ from typing import Any
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
-from datarax_ray.read.formats.remote.ranges import TELLING, NoRangesError, refusal, shown
+from datarax_ray.read.formats.remote.ranges import TELLING, NoRangesError, redacted, refusal
 from datarax_ray.read.retry import is_transient, status_of, words_of
 
 _ROOT = re.compile(r"https?://[^/]*")
@@ -44,7 +44,7 @@ class FsspecFiles(FSSpecHandler):
             found = super().get_file_info_selector(full)
         if base == selector.base_dir:
             return found
-        return [FileInfo(shown(each.path), each.type, size=each.size, mtime=each.mtime) for each in found]
+        return [FileInfo(redacted(each.path), each.type, size=each.size, mtime=each.mtime) for each in found]
 
     def open_input_file(self, path: str) -> Any:
         with self._hiding():
@@ -129,7 +129,7 @@ def hiding() -> Iterator[None]:
         raise
     except Exception as error:
         cause = error.__cause__ or error
-        said = _URL.sub(lambda url: shown(url[0]), f"{type(cause).__name__}: {words_of(cause)}")
+        said = _URL.sub(lambda url: redacted(url[0]), f"{type(cause).__name__}: {words_of(cause)}")
         kind: type[OSError] = OSError
         if is_transient(error):
             kind = ConnectionError

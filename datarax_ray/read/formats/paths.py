@@ -17,7 +17,7 @@ from typing import Any
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.listing import listed
-from datarax_ray.read.formats.remote.ranges import is_url, shown
+from datarax_ray.read.formats.remote.ranges import is_url, redacted
 
 logger = logging.getLogger("datarax_ray")
 
@@ -47,7 +47,9 @@ class FileSlice:
 
     def __post_init__(self) -> None:
         if self.skip < 0 or (self.take is not None and self.take < 0):
-            raise ValueError(f"{shown(self.path)}: skip and take must not be negative, got {self.skip} and {self.take}")
+            raise ValueError(
+                f"{redacted(self.path)}: skip and take must not be negative, got {self.skip} and {self.take}"
+            )
 
 
 def find(paths: Any) -> tuple[FileSlice, ...]:
@@ -98,7 +100,7 @@ def for_people(paths: Any) -> Any:
     if isinstance(paths, tuple | list):
         return type(paths)(map(for_people, paths))
     name = getattr(paths, "filename", paths)
-    return shown(name) if isinstance(name, str) and "://" in name else paths
+    return redacted(name) if isinstance(name, str) and "://" in name else paths
 
 
 def not_utf_8(name: Any) -> ValueError:
@@ -165,7 +167,7 @@ def tell_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
             repeats.append((first, each.path))
         stops[identity] = first, max(before, stop)
     if repeats:
-        first, path = map(shown, repeats[0])
+        first, path = map(redacted, repeats[0])
         logger.warning(
             "%s is %s, and records of it are read again each time: %d of the %d files are there already. Name each "
             "once, and remove links, unless that is meant.",
@@ -253,7 +255,7 @@ def _from_path(path: str) -> Iterator[FileSlice]:
 def _cut(path: str, start: str, stop: str) -> FileSlice:
     skip = int(start or 0)
     if stop and int(stop) < skip:
-        raise ValueError(f"{shown(path)}[{start}:{stop}]: the slice ends before it starts")
+        raise ValueError(f"{redacted(path)}[{start}:{stop}]: the slice ends before it starts")
     return FileSlice(path, skip, int(stop) - skip if stop else None)
 
 

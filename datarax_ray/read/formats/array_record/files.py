@@ -21,7 +21,7 @@ from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import looked_at
-from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, is_url, read_tail, shown
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, is_url, read_tail, redacted
 from datarax_ray.read.identity.contents import head_and_content, lasting_stamp
 from datarax_ray.read.stream import MAX_NAMES
 
@@ -61,7 +61,7 @@ class RecordFile:
     @property
     def name(self) -> str:
         """The path for people: of a URL, without what may be a secret in it."""
-        return shown(self.path) if self.version else self.path
+        return redacted(self.path) if self.version else self.path
 
     @property
     def index_nbytes(self) -> int:
@@ -140,7 +140,7 @@ def counted_parts(parts: Sequence[FileSlice], remote: Remote = REMOTE) -> list[R
         is_far = is_url(part.path)
         return _cut(part, _counted_far(part, remote, index) if is_far else _counted_here(part.path, index_here))
 
-    found = inspect_all(inspect, parts, "opened", lambda part: shown(part.path))
+    found = inspect_all(inspect, parts, "opened", lambda part: redacted(part.path))
     index.save()
     return found
 
@@ -160,7 +160,7 @@ def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
         try:
             found = replace(_counted(image.path), path=url, version=version, footer=footer)
         except ValueError as error:
-            raise ValueError(str(error).replace(image.path, shown(url))) from error
+            raise ValueError(str(error).replace(image.path, redacted(url))) from error
     index.add(url, known_of(found))
     return found
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.remote.ranges import shown
+from datarax_ray.read.formats.remote.ranges import redacted
 
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
 _OF_DISKS = (
@@ -217,8 +217,8 @@ def _check_local(name: str) -> None:
         )
     if "://" in name and not name.startswith("hf://"):
         raise ValueError(
-            f"{shown(name)} is a URL, and what is named is a folder on this machine, a dataset on the hub or a format. "
-            f"Of data files give the format, from_hf('parquet', data_files=[...]), or take the source of it; "
+            f"{redacted(name)} is a URL, and what is named is a folder on this machine, a dataset on the hub or a "
+            f"format. Of data files give the format, from_hf('parquet', data_files=[...]), or take the source of it; "
             f"{_OF_DISKS}."
         )
     is_path = os.path.isabs(name) or name.startswith((".", "~")) or name.count("/") > 1 or name.endswith(_SUFFIXES)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.remote.ranges import is_url, read_small, shown
+from datarax_ray.read.formats.remote.ranges import is_url, read_small, redacted
 
 logger = logging.getLogger("datarax_ray")
 
@@ -120,12 +120,13 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written]:
     plain = told.get("made_from", {}).get(KEY) if isinstance(told.get("made_from"), Mapping) else None
     if plain is None:
         raise ValueError(
-            f"{shown(path)} was written by something else than materialize; load({shown(path)!r}) finds what reads it"
+            f"{redacted(path)} was written by something else than materialize; load({redacted(path)!r}) finds what "
+            "reads it"
         )
     version = plain["version"]
     if version != _VERSION:
         raise ValueError(
-            f"{shown(path)} was materialized by another release: its version of that is {version}, this one reads "
+            f"{redacted(path)} was materialized by another release: its version of that is {version}, this one reads "
             f"{_VERSION}. Materialize the source anew, or read it with the release that wrote it"
         )
     shards = told["shards"]
@@ -164,11 +165,11 @@ def _told(path: str) -> Mapping[str, Any]:
     except FileNotFoundError:
         begun = not is_url(path) and os.path.exists(f"{name}.unfinished")
         why = "it was not written to its end: call materialize again, which goes on" if begun else "nothing was written"
-        raise FileNotFoundError(f"{shown(path)} has no {_MANIFEST}: {why}") from None
+        raise FileNotFoundError(f"{redacted(path)} has no {_MANIFEST}: {why}") from None
     except ValueError as error:
-        raise ValueError(f"{shown(name)} is damaged: {error}") from error
+        raise ValueError(f"{redacted(name)} is damaged: {error}") from error
     if not isinstance(found, Mapping):
-        raise ValueError(f"{shown(name)} is damaged: it holds a {type(found).__name__}")
+        raise ValueError(f"{redacted(name)} is damaged: it holds a {type(found).__name__}")
     return found
 
 

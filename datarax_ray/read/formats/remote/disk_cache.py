@@ -32,7 +32,7 @@ from xxhash import xxh3_64_intdigest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.remote.index import is_lasting
-from datarax_ray.read.formats.remote.ranges import shown
+from datarax_ray.read.formats.remote.ranges import redacted
 
 logger = logging.getLogger("datarax_ray")
 
@@ -378,7 +378,7 @@ def write_at(fd: int, data: memoryview, start: int) -> None:
 
 
 def _header(file: VersionedFile) -> bytes:
-    told: dict[str, object] = {"format": _FORMAT, "url": shown(file.path), "version": file.version}
+    told: dict[str, object] = {"format": _FORMAT, "url": redacted(file.path), "version": file.version}
     told |= {"nbytes": file.nbytes, "page": PAGE}
     return json.dumps(told).encode()[:_HEADER_NBYTES].ljust(_HEADER_NBYTES, b"\0")
 
@@ -389,7 +389,7 @@ def _name(file: VersionedFile) -> str:
 
 @functools.lru_cache(2**16)
 def _named(path: str, version: str, nbytes: int) -> str:
-    return hashlib.sha256(json.dumps([shown(path), version, nbytes, PAGE]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([redacted(path), version, nbytes, PAGE]).encode()).hexdigest()[:32]
 
 
 def _num_pages(file: VersionedFile) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.formats.remote.ranges import shown
+from datarax_ray.read.formats.remote.ranges import redacted
 
 logger = logging.getLogger("datarax_ray")
 
@@ -110,5 +110,5 @@ class Index:
 
 def _place(url: str, what: str) -> tuple[str, str]:
     """The directory and the name, without what may be a secret."""
-    parent, _, name = shown(url).rpartition("/")
+    parent, _, name = redacted(url).rpartition("/")
     return parent, f"{name} {what}" if what else name

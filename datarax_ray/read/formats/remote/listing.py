@@ -15,8 +15,8 @@ from datarax_ray.read.formats.remote.ranges import (
     cause,
     filesystem_of,
     listed_version,
+    redacted,
     refusal,
-    shown,
 )
 
 logger = logging.getLogger("datarax_ray")
@@ -60,7 +60,7 @@ def listed(url: str, named: Pattern[str], remote: Remote = REMOTE) -> dict[str, 
     try:
         infos = by_client(url, "listing it", ask, remote)
     except ValueError as error:  # the client's own
-        raise refusal(url, f"{shown(url)}: listing it", error) from cause(url, error)
+        raise refusal(url, f"{redacted(url)}: listing it", error) from cause(url, error)
     if infos is None:
         return {url: ""}
     versions = {info["name"]: listed_version(url, info) for info in infos}
@@ -68,20 +68,20 @@ def listed(url: str, named: Pattern[str], remote: Remote = REMOTE) -> dict[str, 
     names = [name for name in names if not is_hidden(name, path)]
     found = [name for name in names if is_glob or named.search(name.rpartition("/")[2])]
     if not found and is_glob:
-        raise FileNotFoundError(f"{shown(url)}: no file matches this glob")
+        raise FileNotFoundError(f"{redacted(url)}: no file matches this glob")
     if not found:
         raise FileNotFoundError(
-            f"{shown(url)}: none of the {len(names)} files in this directory is named *.array_record*, *.arrayrecord* "
-            f"or *.riegeli* ({', '.join(names[:3]) or 'it is empty'}). Give a glob to take files of other names, or "
-            "one of the directories below it."
+            f"{redacted(url)}: none of the {len(names)} files in this directory is named *.array_record*, "
+            f"*.arrayrecord* or *.riegeli* ({', '.join(names[:3]) or 'it is empty'}). Give a glob to take "
+            "files of other names, or one of the directories below it."
         )
     # a client may list a directory in itself
     folders = {info["name"].rstrip("/") for info in infos if info["type"] == "directory"} - {path.rstrip("/")}
     if folders and "**" not in plain:  # which goes into them
         logger.warning(
             "%s: left out %d directories, %s the first; give a glob or a list of them to have what is in them as well.",
-            shown(url),
+            redacted(url),
             len(folders),
-            shown(min(folders)),
+            redacted(min(folders)),
         )
     return {client.unstrip_protocol(name): versions[name] for name in found}

@@ -32,7 +32,7 @@ from datarax_ray.read.formats.remote.ranges import (
     ask_ranges,
     read_ranges,
     read_tail,
-    shown,
+    redacted,
 )
 from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
 from datarax_ray.read.laps import lap
@@ -214,7 +214,7 @@ class Mirrors:
             return self._layout_of(index, end), end
         except ValueError as error:
             raise ValueError(
-                f"{shown(file.path)}: {error}, asked for twice, though it did when the source was made, and its "
+                f"{redacted(file.path)}: {error}, asked for twice, though it did when the source was made, and its "
                 "version is the same: what comes are not the bytes of the file. Look at what stands between (a proxy, "
                 "a cache), and go on from the last state."
             ) from error
@@ -614,7 +614,7 @@ def looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
         except NoArrayRecordError as error:
             instead = sniff.advice_at(image.path, "ArrayRecord")
             raise ValueError(
-                f"{shown(url)} is not a complete ArrayRecord file: {error}."
+                f"{redacted(url)} is not a complete ArrayRecord file: {error}."
                 + (instead or " It was cut short, or its writer was never closed; write or copy it again.")
             ) from error
         yield image, version, footer

@@ -108,10 +108,10 @@ def _scheme(url: str) -> str:
     return url.partition("://")[0]
 
 
-def shown(url: str) -> str:
+def redacted(url: str) -> str:
     """The URL for people: without what may be a secret in it, as of a presigned one.
 
-    >>> shown("https://me:word@host/a.array_record?X-Amz-Signature=12")
+    >>> redacted("https://me:word@host/a.array_record?X-Amz-Signature=12")
     'https://host/a.array_record'
     """
     plain = re.sub(r"(?<=://)[^/@]*@", "", url)
@@ -162,7 +162,7 @@ def read_small(path: str, most_nbytes: int) -> bytes:
             return file.read()
     found = read_tail(path, most_nbytes, REMOTE)
     if found.nbytes > most_nbytes:
-        raise ValueError(f"{shown(path)} has {found.nbytes:,} bytes, where at most {most_nbytes:,} were expected")
+        raise ValueError(f"{redacted(path)} has {found.nbytes:,} bytes, where at most {most_nbytes:,} were expected")
     return found.data
 
 
@@ -274,7 +274,11 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
             raise ConnectionError(f"{len(answer.data):,} bytes came of {count:,}")
         return answer
 
-    what = f"{shown(url)}, its last {stop:,} bytes" if start is None else f"{shown(url)}, bytes [{start:,}, {stop:,})"
+    what = (
+        f"{redacted(url)}, its last {stop:,} bytes"
+        if start is None
+        else f"{redacted(url)}, bytes [{start:,}, {stop:,})"
+    )
     return await _patiently(once, url, f"{what}: reading", remote, remote.timeout_s + count / remote.least_rate)
 
 
@@ -283,7 +287,7 @@ def by_client(url: str, doing: str, ask: Callable[[], T], remote: Remote = REMOT
 
     Raises: as read_ranges.
     """
-    asked = _patiently(lambda: _in_thread(ask), url, f"{shown(url)}: {doing}", remote, remote.listing_s)
+    asked = _patiently(lambda: _in_thread(ask), url, f"{redacted(url)}: {doing}", remote, remote.listing_s)
     return Asked(asked).result()
 
 
@@ -326,7 +330,7 @@ async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remot
 
 def _tell(url: str, message: str, *args: Any) -> None:
     """Warn, once in a while for each place."""
-    root, now = shown(url).rpartition("/")[0], time.monotonic()
+    root, now = redacted(url).rpartition("/")[0], time.monotonic()
     if now >= _told.get(root, -math.inf) + _TELL_EVERY_S:
         _told[root] = now
         logger.warning(message, *args)
@@ -355,24 +359,24 @@ async def _in_thread(call: Callable[[], T]) -> T:
 
 def _changed(url: str, version: str, now: str) -> ChangedError:
     return ChangedError(
-        f"{shown(url)} changed while it was read: its version was {version} when the source was made, and it {now} "
+        f"{redacted(url)} changed while it was read: its version was {version} when the source was made, and it {now} "
         "now. It may give bytes of two files, so nothing of this read is taken. Put the original back and go on from "
         "the last state, or make a new source."
     )
 
 
 def _empty(url: str) -> ValueError:
-    return ValueError(f"{shown(url)} is not a complete file: it is empty (0 bytes)")
+    return ValueError(f"{redacted(url)} is not a complete file: it is empty (0 bytes)")
 
 
 def refusal(url: str, what: str, error: Exception) -> Exception:
     """What to raise where asking again cannot help. No RuntimeError: readers raise that for a broken record."""
     status = status_of(error)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
-        return FileNotFoundError(f"{shown(url)}: no such file, or no such bucket ({_said(error)})")
+        return FileNotFoundError(f"{redacted(url)}: no such file, or no such bucket ({_said(error)})")
     if isinstance(error, PermissionError) or status in (401, 403) or "credentials" in str(error).lower():
         return PermissionError(
-            f"{shown(url)}: access is refused ({_said(error)}). Give credentials the way that the client of "
+            f"{redacted(url)}: access is refused ({_said(error)}). Give credentials the way that the client of "
             f"{url.partition('://')[0]}:// takes them, on every host that reads"
         )
     return StorageError(
@@ -383,7 +387,7 @@ def refusal(url: str, what: str, error: Exception) -> Exception:
 
 def cause(url: str, error: Exception) -> Exception | None:
     """The error, unless what it says of the URL could be a secret."""
-    return error if shown(url) == url else None
+    return error if redacted(url) == url else None
 
 
 def _said(error: BaseException) -> str:
@@ -405,14 +409,14 @@ def _answer(url: str, start: int | None, stop: int, content_range: str, version:
     match = _CONTENT_RANGE.fullmatch(content_range)
     if match is None:
         said = f"Content-Range {content_range[:80]!r}" if content_range else "no Content-Range"
-        raise NoRangesError(f"{shown(url)}: asked for {_header(start, stop)}, it is answered with {said}. {_PROXY}")
+        raise NoRangesError(f"{redacted(url)}: asked for {_header(start, stop)}, it is answered with {said}. {_PROXY}")
     # '*' is a number of bytes that is not told: the last ones end with the file, and of others it is known
     nbytes = int(match[2]) + 1 if match[3] == "*" else int(match[3])
     if int(match[1]) != (max(0, nbytes - stop) if start is None else start):
         raise ConnectionError(f"asked for {_header(start, stop)}, {match[0]!r} came. {_PROXY}")
     if not version:
         raise NoRangesError(
-            f"{shown(url)}: its storage tells neither an ETag nor a time of change, so a file that is replaced "
+            f"{redacted(url)}: its storage tells neither an ETag nor a time of change, so a file that is replaced "
             "while it is read could not be told. Copy the files, or serve them by another server"
         )
     return Answer(data, nbytes, version)
@@ -435,7 +439,7 @@ async def _get_http(client: Any, url: str, start: int | None, stop: int, timeout
         if start is None and version and length is not None and length <= stop:  # all of it, as was asked
             return Answer(await answer.read(), length, version)
         raise NoRangesError(
-            f"{shown(url)}: its server gives no byte ranges (it answers {answer.status} with the whole file). Copy "
+            f"{redacted(url)}: its server gives no byte ranges (it answers {answer.status} with the whole file). Copy "
             "the files, or serve them by a server that does"
         )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.formats.paths import FileSlice
-from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, read_small, shown
+from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, read_small, redacted
 from datarax_ray.read.formats.tfds.splits import shard_parts
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
@@ -43,7 +43,9 @@ class Prepared:
         """
         parts = shard_parts(split, self.lengths)
         if not parts:
-            raise ValueError(f"split {split!r} of {shown(self.directory)} has no records; a stream needs at least one")
+            raise ValueError(
+                f"split {split!r} of {redacted(self.directory)} has no records; a stream needs at least one"
+            )
         return tuple(
             FileSlice(self._path(part.split, part.shard), part.skip, part.take, self.lengths[part.split][part.shard])
             for part in parts
@@ -62,7 +64,8 @@ class Prepared:
         name = re.sub(r"\{(\w+)\}", lambda field: values.get(field[1], field[0]), self.templates[split])
         if "{" in name or os.path.isabs(name) or ".." in name.split("/"):
             raise ValueError(
-                f"{shown(self.directory)}: the shards of {split!r} are said to be {name!r}, which names no file in it"
+                f"{redacted(self.directory)}: the shards of {split!r} are said to be {name!r}, which names no file in "
+                "it"
             )
         return os.path.join(self.directory, name)
 
@@ -81,9 +84,9 @@ def find_prepared(name_or_builder: Any, data_dir: str | os.PathLike[str] | None 
     info = _read(directory, _INFO)
     if info.get("fileFormat") != "array_record":
         raise ValueError(
-            f"{shown(directory)} is prepared as {info.get('fileFormat', 'tfrecord')}, which cannot be read by index; "
-            "prepare it with tfds.builder(name, file_format='array_record').download_and_prepare(), or convert it with "
-            "`tfds convert_format --out_file_format=array_record`"
+            f"{redacted(directory)} is prepared as {info.get('fileFormat', 'tfrecord')}, which cannot be read by "
+            "index; prepare it with tfds.builder(name, file_format='array_record').download_and_prepare(), or convert "
+            "it with `tfds convert_format --out_file_format=array_record`"
         )
     splits = {split["name"]: split for split in info.get("splits", ())}
     return Prepared(
@@ -111,8 +114,8 @@ def _directory(name_or_builder: Any, data_dir: str | os.PathLike[str] | None) ->
     folders = _folders(folder)
     if folders is None:
         raise FileNotFoundError(
-            f"{shown(folder)}: no dataset {match['name']!r} is prepared in {shown(root)}, only {_folders(root) or []}; "
-            "give data_dir, or prepare it with tfds (file_format='array_record')"
+            f"{redacted(folder)}: no dataset {match['name']!r} is prepared in {redacted(root)}, only "
+            f"{_folders(root) or []}; give data_dir, or prepare it with tfds (file_format='array_record')"
         )
     config = match["config"] or _default_config(folder, folders)
     return _version(os.path.join(folder, config) if config else folder, match["version"])
@@ -126,7 +129,9 @@ def _default_config(folder: str, folders: list[str]) -> str | None:
     if metadata is not None and (said := json.loads(metadata).get("defaultConfigName")):
         return str(said)
     if len(folders) != 1:
-        raise FileNotFoundError(f"{shown(folder)} has the configurations {folders}; name one, as '{{name}}/{{config}}'")
+        raise FileNotFoundError(
+            f"{redacted(folder)} has the configurations {folders}; name one, as '{{name}}/{{config}}'"
+        )
     return folders[0]
 
 
@@ -136,7 +141,7 @@ def _version(folder: str, wanted: str | None) -> str:
     pattern = re.escape(wanted or "*").replace(r"\*", r"[\d.]+")
     fitting = [version for version in versions if re.fullmatch(pattern, version)]
     if not fitting:
-        raise FileNotFoundError(f"{shown(folder)}: no version {wanted or ''} is prepared here, only {versions}")
+        raise FileNotFoundError(f"{redacted(folder)}: no version {wanted or ''} is prepared here, only {versions}")
     return os.path.join(folder, fitting[-1])
 
 
@@ -163,16 +168,16 @@ def _read(directory: str, name: str) -> dict[str, Any]:
     stored = _stored(path)
     if stored is None:
         raise FileNotFoundError(
-            f"{shown(directory)} is no dataset that tfds prepared: it has no {name}; prepare it with tfds "
+            f"{redacted(directory)} is no dataset that tfds prepared: it has no {name}; prepare it with tfds "
             "(file_format='array_record'), or give the directory of a version"
         )
     try:
         found = json.loads(stored)
     except ValueError as error:
-        raise ValueError(f"{shown(path)} is no JSON: {error}; prepare the dataset again") from error
+        raise ValueError(f"{redacted(path)} is no JSON: {error}; prepare the dataset again") from error
     if not isinstance(found, dict):
         raise ValueError(
-            f"{shown(path)} holds a {type(found).__name__}, not what tfds writes; prepare the dataset again"
+            f"{redacted(path)} holds a {type(found).__name__}, not what tfds writes; prepare the dataset again"
         )
     return found
 
