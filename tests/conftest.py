@@ -26,6 +26,7 @@ hypothesis.settings.register_profile(
     "datarax_ray",
     derandomize=True,
     deadline=None,
+    max_examples=40,  # tests/fuzz are the programs that go on
     database=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

@@ -54,25 +54,6 @@ def test_the_import_contracts_hold() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_a_type_checker_knows_the_public_names(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        "from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, Pipeline, RaySource\n"
-        "source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), 'x')\n"
-        "Pipeline(source=RaySource(source, num_actors=2), batchsize=8)\n"
-    )
-    config = tmp_path / "mypy.ini"  # what no signature of ours comes from takes as long to look at as all the rest
-    config.write_text(
-        "[mypy]\nfollow_imports = silent\nignore_missing_imports = True\n"
-        "[mypy-ray.*,orbax.*,grain.*,datasets.*,array_record.*,pyarrow.*,fsspec.*,pandas.*,optax.*,rich.*]\n"
-        "follow_imports = skip\n"
-    )
-    command = [sys.executable, "-m", "mypy", "--config-file", config]
-    done = subprocess.run([*command, program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert 'program.py:3: error: Unexpected keyword argument "batchsize"' in done.stdout
-    assert "Found 1 error" in done.stdout
-
-
 def imports_of(path: Path, modules: set[str]) -> set[str]:
     """The modules of this package that a file imports anywhere: at the top, in functions and for types alone."""
     found = set()

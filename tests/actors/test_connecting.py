@@ -58,6 +58,7 @@ def run(num_actors: int, home: Path, **environment: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.slow
 def test_a_plain_script_is_told_of_the_start_sees_prints_up_to_a_bound_and_no_warning_of_forks(tmp_path: Path) -> None:
     done = run(1, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -223,6 +223,7 @@ def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path]
         next(source.batches(0, StreamOptions(8)))
 
 
+@pytest.mark.slow
 def test_one_actor_that_cannot_start_is_told_once_and_done_without(
     files: list[Path], monkeypatch: Any, caplog: Any
 ) -> None:
@@ -337,6 +338,7 @@ class SlowHost:
         return element
 
 
+@pytest.mark.slow
 def test_a_slow_actor_loses_partitions_to_the_others(files: list[Path], tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     slow.write_text("")
@@ -399,6 +401,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_actor_is_two_log_lines_and_ray_is_quiet_but_for_others(
     tmp_path: Path,
 ) -> None:

@@ -69,6 +69,7 @@ def nodes_of(source: RaySource) -> set[str]:
     return {stats["node_id"] for stats in source.stats().values()}
 
 
+@pytest.mark.slow
 def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
     cluster: Cluster, source: ArrayRecordSourceModule, caplog: Any
 ) -> None:

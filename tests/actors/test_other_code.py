@@ -165,6 +165,7 @@ def test_code_that_is_edited_while_it_is_in_use_changes_nothing(
         assert got + told(stream) == want
 
 
+@pytest.mark.slow
 def test_where_all_nodes_have_other_code_the_error_says_so(cluster: Cluster, scale: Any, tmp_path: Path) -> None:
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_files(tmp_path, (9,)), transforms=[decode, scale])
     with (

@@ -15,7 +15,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import stack
 from datarax_ray.read.errors import Skipped
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
+PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 
 
 def element(position: int) -> dict:

@@ -16,7 +16,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined
 from datarax_ray.read.block import Block
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
+PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 FIELDS = ("x", "mask")
 PAD = {"x": -1}
 

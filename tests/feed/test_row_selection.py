@@ -53,7 +53,7 @@ def test_several_elements_of_a_position_and_those_that_were_delivered_before():
 
 
 @given(st.data())
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=40)
 def test_trainers_pick_what_a_loop_over_rows_gives_them(data):
     num_parts = data.draw(st.integers(1, 4))
     batch_size = num_parts * data.draw(st.integers(1, 5))

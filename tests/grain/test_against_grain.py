@@ -110,7 +110,7 @@ def is_possible(arguments: dict[str, Any]) -> bool:
     return keys is None or len(keys) > 0
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(arguments(), st.sampled_from([0, 1, 2, 3]))
 def test_every_output_is_grains(arguments: dict[str, Any], num_actors: int) -> None:
     if not is_possible(arguments):

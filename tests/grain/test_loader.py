@@ -509,6 +509,7 @@ class TestActors:
                 next(iterator)
             assert any("in reader actor" in note for note in caught.value.__notes__)
 
+    @pytest.mark.slow
     def test_a_killed_actor_changes_nothing(self) -> None:
         source = grain.RangeDataSource(0, 3000, 1)
         arguments: dict[str, Any] = {

@@ -29,7 +29,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import WeightSchedule, whole_weights
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=100)
+PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 LOG = (
     Amendment(12, positions=((12, 15), (20, 21)), why="a loss spike"),
     Amendment(30, records=((3, 5),)),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
 from tests import shards_oracle
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=100)
+PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 SHAPES = {"num_shards": st.integers(1, 7), "turn_size": st.integers(1, 5)}
 
 

@@ -14,7 +14,7 @@ from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import whole_weights
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
+PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 weightings = st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any).map(whole_weights)
 
 

@@ -13,7 +13,7 @@ from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=80)
+PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 
 
 def fewest_moves(before: tuple[int, ...], actors: list[int]) -> int:

@@ -12,7 +12,7 @@ SETS = st.sets(st.integers(0, 60))
 
 
 @given(SETS, st.integers(0, 70), st.randoms())
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=40)
 def test_runs_hold_the_rows_that_they_are_made_of(chosen, num_rows, random):
     rows = np.array(sorted(chosen), np.int64)
     runs, array = runs_of(rows), np.arange(100) * 3

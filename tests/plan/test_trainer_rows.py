@@ -19,7 +19,7 @@ from datarax_ray.plan.trainer_rows import (
     within,
 )
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=100)
+PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 
 
 @st.composite

@@ -237,10 +237,3 @@ def test_a_package_that_an_import_hook_finds_counts_whether_it_is_imported_or_no
             del sys.modules[name]
     (folder / "deep.py").write_text("def g(e):\n    return e + 22\n")
     assert late_imports(names["f"]) != before
-
-
-def test_a_package_that_ends_the_program_when_it_is_asked_for_a_name_ends_none(told: Any) -> None:
-    """As where what its __getattr__ imports calls sys.exit: who reads by it is told then."""
-    init = "def __getattr__(name):\n    raise SystemExit(name)\n"
-    steps = "import late_package\n\n\ndef f(e):\n    return late_package.strip(e)\n"
-    assert told("", __init__=init, steps=steps)["digest"]

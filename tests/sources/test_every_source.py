@@ -211,8 +211,8 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "jax arrays": random_access(lambda: {"index": jnp.arange(N), "square": jnp.arange(N) ** 2}),
 }
 # Those whose actors are killed, and shared, in every run; the rest in long runs alone, and these are read together.
-KILLED = {"array_record", "parquet", "hf eager mapped", "hf stream", "mixture of one"}
-SHARED = {"hf stream", "mixture of one", "json lines, every row by itself"}
+KILLED = {"array_record", "parquet", "hf stream", "mixture of one"}
+SHARED = {"hf stream", "mixture of one"}
 
 
 @pytest.fixture(params=list(SOURCES))

@@ -216,6 +216,7 @@ def test_trainers_rows_joined_by_rank_are_the_batch(corpus: list[str]) -> None:
         assert np.concatenate([part["text"] for part in rows]).tolist() == batch["text"].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
 def test_a_flat_map_resumes_in_the_middle_of_an_element(corpus: list[str]) -> None:
     dataset = stream(corpus)

@@ -256,6 +256,7 @@ def test_any_number_of_actors_gives_the_same_bytes_and_resumes_also_when_one_is_
                     assert_equal([on_host(batch) for batch in restored], batches[5:])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
 def test_trainers_that_share_actors_have_their_rows(shards: list[str], records: list[Path]) -> None:
     mixture = MixtureSource(parts(shards, records), WEIGHTS)

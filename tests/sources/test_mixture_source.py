@@ -128,10 +128,7 @@ def test_every_run_of_elements_has_each_source_in_its_share() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("flat_map in one", "mixture in a mixture")))
-        for kind in MIXTURES
-    ],
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "mixture in a mixture")) for kind in MIXTURES],
 )
 @pytest.mark.usefixtures("ray_local")
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_path: Path) -> None:

@@ -58,11 +58,7 @@ def asked(value: Any, name: str, otherwise: Any = None) -> Any:
     """As getattr, also of what raises another error: a dict with attributes (`__getattr__ = dict.__getitem__`), say."""
     try:
         return getattr(value, name)
-    except BaseException as error:  # of a __getattr__ of the user's: a transform that needs it raises it too
-        from datarax_ray.read.errors import is_of_data  # which imports this module
-
-        if not is_of_data(error):
-            raise
+    except Exception:  # of a __getattr__ of the user's: a transform that needs it raises it too
         return otherwise
 
 

@@ -117,6 +117,7 @@ def test_after_a_killed_driver_the_actors_serve_the_next_and_end_by_themselves(
     until(lambda: not any(each["num_running"] for each in listed(cluster) if not each["drivers"]))
 
 
+@pytest.mark.slow
 def test_a_pool_whose_only_driver_was_killed_is_listed_no_more(cluster: Cluster, directory: Path) -> None:
     killed = job(cluster, directory, 5, 0.1, end="killed")
     said(killed)

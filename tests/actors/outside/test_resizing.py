@@ -195,6 +195,7 @@ def test_a_wish_that_comes_as_soon_as_a_pool_is_seen_is_followed(
         until(lambda: source.num_actors == 3)
 
 
+@pytest.mark.slow
 def test_one_for_each_cpu_follows_the_cluster_as_it_grows(
     cluster: Cluster, pool: Callable[..., Any], module: ArrayRecordSourceModule
 ) -> None:
