@@ -43,6 +43,8 @@ os.environ["DATARAX_RAY_CACHE"] = ""
 os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
 # Ray starts its workers at nice 15: beside two busy processes of other tests an actor's second of work took a minute.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# Nor has each Ray two workers that most tests have no use for.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 # Tests run in several processes (pytest-xdist), each with a Ray of its own, and none may find the other's as "auto".
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets there

@@ -42,8 +42,9 @@ def test_in_one_process_it_counts_what_came(command, files):
     assert re.search(r"[\d,]+ records/s, [\d.,]+ MB/s\n$", shown.stderr)
 
 
-def test_actors_read_the_same_and_are_listed(command, files):
-    shown = command("ingest", files[0].parent, "--num-actors", 2, "--num-epochs", 2)
+def test_actors_read_the_same_and_are_listed(command, files, ray_local):
+    address = ray.get_runtime_context().gcs_address
+    shown = command("ingest", files[0].parent, "--num-actors", 2, "--num-epochs", 2, ray_address=address)
     assert shown.returncode == 0, shown.stderr
     assert rows(shown.stdout)["records"] == "240"
     assert number_of(rows(shown.stdout)["start"]) > 0

@@ -11,7 +11,9 @@ import cv2
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from datarax_ray.cli.app import app
 from datarax_ray.cli.inspect import run
 from tests.data import write_file
 from tests.tables import write_tables
@@ -96,21 +98,16 @@ def test_a_field_is_of_the_type_of_its_first_value(tmp_path: Path) -> None:
 
 
 def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    (tmp_path / "a.jsonl").write_text('{"x": [1, 2]}\n{"x": [3]}\n')
-    done = command("inspect", tmp_path / "a.jsonl")
-    assert done.returncode == 0
-    assert "records: 2" in done.stdout
-    assert "[1, 2]" in done.stdout
-    done = command("inspect", tmp_path / "absent")
-    assert (done.returncode, "absent" in done.stderr) == (1, True)
-
-
-def test_text_in_brackets_is_shown_as_it_is(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Text in brackets, which rich has for marks, is shown as it is."""
     (tmp_path / "[b]").mkdir()
-    (tmp_path / "[b]/a.jsonl").write_text('{"text": "[INST] [b]hi[/b] [/INST]"}\n')
+    (tmp_path / "[b]/a.jsonl").write_text('{"x": [1, 2], "text": "[INST] [b]hi[/b] [/INST]"}\n{"x": [3], "text": ""}\n')
     done = command("inspect", tmp_path / "[b]" / "a.jsonl")
     assert done.returncode == 0, done.stderr
+    assert "records: 2" in done.stdout
+    assert "[1, 2]" in done.stdout
     assert "[INST] [b]hi[/b] [/INST]" in done.stdout
+    absent = CliRunner().invoke(app, ["inspect", str(tmp_path / "absent")])
+    assert (absent.exit_code, "absent" in absent.stderr) == (1, True)
 
 
 def test_records_that_only_look_like_an_encoding_are_shown_as_they_are(tmp_path: Path) -> None:
