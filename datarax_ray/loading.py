@@ -208,8 +208,15 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         name = "CSV" if name == "text" and suffix.lower() in CSV.suffixes else name
         found.setdefault(name, (path, head))
     known = [name for name in found if name in _SOURCES]
+    image = next((found[name][0] for name in sniff.IMAGES if name in found), None)
     if len(known) == 1:
         assert known[0] is not None
+        if image is not None:
+            logger.warning(
+                "%s and other images there are not read: load chose %s. load('imagefolder:DIR') reads folders of them",
+                image,
+                known[0],
+            )
         return known[0], found[known[0]][1]
     said = ", ".join(
         f"{path} ({name or ('of no known format' if head else 'empty')})"
@@ -217,7 +224,10 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
     )
     if known:
         raise ValueError(f"there are files of several formats: {said}. Give a glob of those that are meant")
-    name, (path, _) = next(iter(found.items()))
+    name, (path, _) = next((each for each in found.items() if each[0] in sniff.IMAGES), next(iter(found.items())))
+    suffix = os.path.splitext(path)[1]
+    if any(other != path and os.path.splitext(other)[1] == suffix for other in files):
+        path = f"{os.path.dirname(path)}/*{suffix}"
     raise ValueError(
         f"nothing there is {', '.join(list(_SOURCES)[:-1])} or {list(_SOURCES)[-1]}: {said}."
         f"{advice_of_saved(files) or sniff.how_to_read(name, path)}"

@@ -250,6 +250,27 @@ def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path: Path) -> Non
         load(f"imagefolder:{tmp_path}", split="test")
 
 
+def test_images_beside_a_table_are_told_of_and_beside_a_note_they_are_what_is_meant(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a/0.png", "b/1.png"):
+        write_image(tmp_path / name, 1)
+    (tmp_path / "README.txt").write_text("Some pictures.\nOf cats.\n")
+    with pytest.raises(ValueError, match=r'looks like a PNG file: load\("imagefolder:DIR"\)'):
+        load(tmp_path)
+    assert not caplog.text
+    (tmp_path / "labels.csv").write_text("file,label\na/0.png,a\n")
+    assert len(load(tmp_path)) == 1
+    assert "a/0.png and other images there are not read: load chose CSV" in caplog.text
+
+
+def test_what_reads_several_texts_is_told_of_them_all(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one\ntwo\n")
+    with pytest.raises(ValueError, match=rf'from_hf\("text", data_files="{tmp_path}/\*.txt"\) reads it'):
+        load(tmp_path)
+
+
 def test_an_image_folder_whose_classes_are_named_as_splits_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

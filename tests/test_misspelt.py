@@ -4,6 +4,7 @@ import inspect
 import re
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 
@@ -123,6 +124,17 @@ def test_arguments_without_a_name_where_none_are_taken_are_answered_with_the_nam
     said = r"Pipeline takes no arguments without a name, got 2; write Pipeline\(source=\.\.\., batch_size=\.\.\.\)"
     with pytest.raises(TypeError, match=said):
         Pipeline(source, 2)  # type: ignore[misc, call-arg]
+    with pytest.raises(TypeError, match=r"write RaySource\(source=\.\.\., num_actors=\.\.\.\)"):
+        datarax_ray.RaySource(source, 2)  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"write HFEagerSource\(config=\.\.\., dataset=\.\.\.\)"):
+        datarax_ray.HFEagerSource(datarax_ray.HFEagerConfig(), source)  # type: ignore[misc]
+
+
+def test_a_dataset_in_place_of_a_source_is_answered_with_what_makes_one() -> None:
+    data = datasets.Dataset.from_dict({"x": [1]})
+    for given, said in ((data, "HFEagerSource"), (data.to_iterable_dataset(), "HFStreamingSource")):
+        with pytest.raises(TypeError, match=rf"{said}\(HF\w+Config\(.*\), dataset=data\) makes one"):
+            Pipeline(source=given, batch_size=1)  # type: ignore[arg-type]
 
 
 def test_what_a_class_of_ones_own_takes_is_its_own() -> None:

@@ -111,6 +111,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
             if isinstance(source, str | os.PathLike):
                 remedy = "; load(paths) makes one of files"
+            elif type(source).__module__.partition(".")[0] == "datasets":
+                kind = "Eager" if hasattr(source, "__len__") else "Streaming"
+                streaming = "" if kind == "Eager" else "streaming=True"
+                remedy = f"; HF{kind}Source(HF{kind}Config({streaming}), dataset=data) makes one"
             elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
                 remedy = "; RandomAccessSource(RandomAccessSourceConfig(), elements) makes one of what has len() and []"
             else:

@@ -38,6 +38,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("dataset", "data_source"), _DATA),
     **dict.fromkeys(("shuffle", "seed", "num_epochs", "generator"), _ORDER),
     "sampler": _SAMPLED,
+    **dict.fromkeys(("sep", "separator"), "CSVSource(CSVSourceConfig(delimiter=';'), paths) takes it."),
     **dict.fromkeys(("transform", "transforms", "transformations", "operations", "map_fn"), _TRANSFORMS),
     **dict.fromkeys(("collate_fn", "padded_shapes"), _STACKED),
     **dict.fromkeys(("mesh", "devices"), _MESH),
@@ -136,7 +137,10 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
     kinds = [each.kind for each in parameters]
     most = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     if num_unnamed > most and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        wanted = ", ".join(f"{each.name}=..." for each in parameters if each.default is each.empty)
+        named = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in ("rngs", "name")]
+        needed = [each for each in parameters if each.default is each.empty]
+        shown = [*needed, *[each for each in named if each not in needed][: max(0, num_unnamed - len(needed))]]
+        wanted = ", ".join(f"{each.name}=..." for each in shown)
         raise TypeError(
             f"{called.__name__} takes {most or 'no'} arguments without a name, got {num_unnamed}; write "
             f"{called.__name__}({wanted or '...'})"

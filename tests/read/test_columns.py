@@ -92,7 +92,7 @@ class Colour(enum.IntEnum):
         ([1], np.zeros(1), "is list in one element, float64 in another"),
         ({"z": 1}, 1, "fields .*'z'.* in one element, int in another"),
         (1, {"z": 1}, "is int64 in one element, dict in another"),
-        (None, {"z": 1}, "is NoneType in one element, dict in another.*fill in missing values"),
+        (None, {"z": 1}, "is NoneType in one element, dict in another; fill it in by a transform"),
         ({"z": 1}, None, "fields .*'z'.* in one element, NoneType in another"),
         ("a", {"z": 1}, "is str in one element, dict in another"),
         (1, 2**63, "is 9223372036854775808, which does not fit in int64"),

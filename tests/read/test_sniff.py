@@ -99,6 +99,7 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
     ("JSON lines", lambda path: path.write_text(json.dumps({"shards": [{"a": [1, 2]}]}))),
     ("JSON", lambda path: path.write_text(json.dumps({"a": [1, 2]}, indent=1))),
     ("JSON", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),
+    ("text", lambda path: path.write_text("[1, 2]\n[3, 4]\n")),  # lists in lines
     ("CSV", comma_separated),
     ("text", lambda path: path.write_text("It was a dark night.\nA dog barked, far away.\n")),
     ("PNG", image(".png")),

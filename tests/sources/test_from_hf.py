@@ -40,6 +40,15 @@ def test_a_small_dataset_is_eager_and_gets_every_option(saved: Path) -> None:
     assert [int(element["z"]) for element in source] == want
 
 
+@pytest.mark.parametrize("split", ["test", "validation[:3]"])
+def test_a_split_of_what_was_saved_without_one_is_refused(saved: Path, split: str) -> None:
+    """All rows came, of whatever split: what is held out would have been trained on."""
+    for streaming in (False, True):
+        with pytest.raises(ValueError, match="was saved without a split, and split='.*' was asked for; leave it out"):
+            from_hf(saved, split, streaming=streaming)
+    assert len(list(from_hf(saved, "train[:3]", num_epochs=1))) == 3
+
+
 def test_of_a_built_dict_of_splits_the_split_is_read() -> None:
     built = datasets.DatasetDict({name: datasets.Dataset.from_dict({"x": [len(name)]}) for name in ("train", "test")})
     assert [int(element["x"]) for element in from_hf(built, "test", num_epochs=1)] == [4]

@@ -32,6 +32,9 @@ def test_columns_go_to_the_batch_as_arrow_has_them(table: Path) -> None:
 def test_a_delimiter_that_was_left_out_is_named(table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     CSVSource(CSVSourceConfig(), table)
     assert f"{table}: its one column is named 'x;y'. Is it split by ';'? Say delimiter=';'." in caplog.messages
+    (tmp_path / "c.csv").write_text("x,y\n1,2\n")
+    CSVSource(CSVSourceConfig(delimiter=";"), tmp_path / "c.csv")
+    assert caplog.messages[-1].endswith("its one column is named 'x,y'. Is it split by ','? Say delimiter=','.")
     (tmp_path / "b.csv").write_text("x;y\n1;2,5\n")
     with pytest.raises(ValueError, match=r"Expected 1 columns, got 2: 1;2,5\. Is it split by ';'\? Say delimiter=';'"):
         CSVSource(CSVSourceConfig(), tmp_path / "b.csv")

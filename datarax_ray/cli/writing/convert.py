@@ -79,7 +79,8 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
 
 def _reader_of(request: Request) -> tuple[Any, dict[str, Any]]:
     """What reads the records as they are stored, and what these do not say themselves."""
-    kind, _, name = request.source.partition(":")
+    kind, colon, name = request.source.partition(":")
+    kind = kind if colon else ""  # a folder may be called so
     if kind == "imagefolder":
         folder = ImageFolder(name)
         return RandomAccessReader(EncodedImages(folder)), {"class_names": list(folder.class_names)}

@@ -40,7 +40,14 @@ _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 
 _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
-_TO_ONE_SHAPE = "pad it (PadTo({'field': length})) or resize it, or return it as a list to keep it ragged on the host"
+_FILL_IN = (
+    "fill it in by a transform, or, of files, by fill_nulls={'field': 0} in the source's config; a column is objects "
+    "with None only where no transform takes single elements"
+)
+_TO_ONE_SHAPE = (
+    "resize it, or pad it (PadTo({'field': shape}), with the length of each axis), or return it as a list to keep it "
+    "ragged on the host"
+)
 _TO_AS_MANY_AXES = (
     "make it an array of as many axes in every element, in a transform; images of a Hugging Face column that are grey "
     "and in colour are all RGB behind dataset.cast_column('image', datasets.Image(mode='RGB'))"
@@ -275,8 +282,8 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
         dtype = dense_dtype(value)
         is_other = (dtype is None) != (first is None) or (dtype is not None and dtype != first)
         if is_other or (has_dicts and isinstance(value, Mapping)):
-            is_none = not path and (value is None or values[0] is None)
-            remedy = LEAVE_NONE_OUT if is_none else _TO_ONE_DTYPE
+            is_none = value is None or values[0] is None
+            remedy = (_FILL_IN if path else LEAVE_NONE_OUT) if is_none else _TO_ONE_DTYPE
             raise ColumnError(
                 f"{named(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; {remedy}", index
             )

@@ -90,7 +90,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     if is_host_only(array.dtype):
         raise TypeError(
             f"{name!r} is {type(value).__name__}, and packing joins numbers; make tokens of it in a transform, "
-            "np.frombuffer(text, np.uint8) for bytes"
+            "np.frombuffer(text.encode(), np.uint8) for its bytes"
         )
     if not array.ndim:
         raise ValueError(f"{name!r} is a single value; packing joins arrays and lists, one entry for each token")

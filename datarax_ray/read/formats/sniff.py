@@ -41,6 +41,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xfe", _NO_UTF_8),  # the byte order mark of UTF-16, as Excel writes text
     (0, b"\xfe\xff", _NO_UTF_8),
 )
+IMAGES = ("PNG", "JPEG")
 _MDS_JSON = b'{"column_encodings"'  # as its writer sorts it
 _MDS_INDEX = re.compile(rb"\s*\{[^{]{0,40}\"shards\":\s*\[\s*[\]{]")
 # What to do with a file of a format. PATH is the file's.
@@ -57,7 +58,7 @@ _READERS = {
     "Arrow": _BY_DATASETS % "arrow",
     "MDS": "MDSSource reads its folder",
     "TFRecord": "TFRecordSource reads it, with DecodeExample() for tf.train.Example",
-    **dict.fromkeys(("PNG", "JPEG"), 'load("imagefolder:DIR") reads folders of them, one for each class'),
+    **dict.fromkeys(IMAGES, 'load("imagefolder:DIR") reads folders of them, one for each class'),
     **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
     "NumPy zip": "of np.load(PATH) RandomAccessSource takes its arrays",
@@ -208,7 +209,8 @@ def _text_format(head: bytes) -> str | None:
         is_whole = len(lines) > 1 or len(head) < HEAD_NBYTES
         return "JSON lines" if not is_whole or _is_json(first) else "JSON"
     if first.startswith("[") and (first in ("[", "[{") or _is_json(first) or len(lines) == 1):
-        return "JSON"
+        # of lists in lines no reader of JSON makes records: a transform does, of each line of a text
+        return "text" if len(lines) > 1 and _is_json(first) and _is_json(lines[1]) else "JSON"
     for separator in (",", "\t", ";"):
         counts = {line.count(separator) for line in lines[: max(2, len(lines) - 1)]}
         if len(lines) > 1 and counts != {0} and len(counts) == 1:

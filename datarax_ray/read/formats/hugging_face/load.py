@@ -190,7 +190,12 @@ def _saved_folder(name: str, split: str) -> str:
     name, base = os.fspath(name), split.partition("[")[0]
     if os.path.isfile(os.path.join(name, _STATE_FILE)):
         said = _read_json(os.path.join(name, _STATE_FILE)).get("_split")
-        # what a user builds has no split; a part of a split is named by its slice, as "train[:100]"
+        if said is None and base != "train":  # what a user builds has no split, and "train" is the default
+            raise ValueError(
+                f"{name} was saved without a split, and split={split!r} was asked for; leave it out, or name the "
+                "folder of that split"
+            )
+        # a part of a split is named by its slice, as "train[:100]"
         if said is not None and said.partition("[")[0] != base:
             raise ValueError(f"{name} was saved from the split {said!r}, and split={split!r} was asked for")
         return name

@@ -221,7 +221,7 @@ def _other_delimiter(names: Sequence[str]) -> str:
     >>> _other_delimiter(["name;label"])
     " Is it split by ';'? Say delimiter=';'."
     """
-    found = max("\t;|", key=names[0].count) if len(names) == 1 else ""
+    found = max(",\t;|", key=names[0].count) if len(names) == 1 else ""
     return f" Is it split by {found!r}? Say delimiter={found!r}." if found and found in names[0] else ""
 
 
