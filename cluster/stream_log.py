@@ -17,7 +17,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from datarax_ray.read.formats.remote.ranges import is_url, shown
+from datarax_ray.read.formats.remote.ranges import is_url, redacted
 from datarax_ray.read.lines import UrlLines
 
 
@@ -92,7 +92,7 @@ class _UrlLog:
     def truncate(self, restored_step: int) -> int:
         """Cut off what is superseded. Returns how many lines went."""
         lines = [line.encode() for line in self._lines.read()]
-        num_kept, _, num_superseded = kept(lines, restored_step, shown(self._url))
+        num_kept, _, num_superseded = kept(lines, restored_step, redacted(self._url))
         if num_superseded:
             numbers = itertools.count()
             self._lines.keep(lambda line: next(numbers) < num_kept)

@@ -33,7 +33,11 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"the {made} by a method fingerprint() -> str.",
     )
     return {
-        f"{one}s": (differ, f"Restore the old code, or {allow} meant."),
+        f"{one}s": (
+            differ,
+            f"Restore the old code, or {allow} meant. A script that runs is the module __main__, and another one where "
+            f"it is imported: keep {one}s in a module that both import.",
+        ),
         f"{one}s.held": (
             f"{differ}, unless this is a cache that the {one} fills itself, or decides nothing",
             f"Restore the old value, make the {one} anew, let it hold no more than it needs (args.scale in place of "
