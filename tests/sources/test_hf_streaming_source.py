@@ -536,6 +536,16 @@ def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do() -> None:
         ),
         (lambda d: d.shuffle(seed=1).map(twice), ValueError, r"shuffled by its own shuffle\(\)"),
         (lambda d: split_dataset_by_node(d, 0, 2), ValueError, "split_dataset_by_node"),
+        (
+            lambda d: joined(d, generated()).filter(bool),
+            ValueError,
+            r"joins \(concatenate_datasets\) some .* do it to each",
+        ),
+        (
+            lambda d: joined(generated(), d).map(twice),
+            ValueError,
+            r"joins \(concatenate_datasets\) some .* do it to each",
+        ),
         (lambda d: [1, 2], TypeError, "a stream is a datasets.IterableDataset, got list"),
     ],
 )
@@ -544,6 +554,31 @@ def test_what_cannot_be_resumed_is_refused_at_construction(
 ) -> None:
     with pytest.raises(error, match=message):
         make(dataset(stream(corpus)))
+
+
+@pytest.mark.parametrize("steps_before", [False, True])
+def test_tables_joined_with_a_generator_resume_from_every_state(corpus: list[str], steps_before: bool) -> None:
+    """Whatever is done to them is done before; behind it `datasets` itself loses what is left of a shard."""
+    parts = [stream(corpus).select_columns(["text"]), generated()]
+    source = joined(*(part.filter(bool) for part in parts)) if steps_before else joined(*parts)
+    want = [element["text"] for element in make(source, num_epochs=1)]
+    assert sorted(want) == sorted(element["text"] for part in parts for element in part)
+    reading = make(source, num_epochs=1)
+    for taken in range(1, len(want)):
+        next(reading)
+        if taken % 7:
+            continue
+        resumed = make(source, num_epochs=1)
+        resumed.set_state(json.loads(json.dumps(reading.get_state())))
+        assert [element["text"] for element in resumed] == want[taken:]
+
+
+def joined(*parts: Any) -> Any:
+    return datasets.concatenate_datasets(list(parts))
+
+
+def generated() -> Any:
+    return datasets.IterableDataset.from_generator(lambda: ({"text": f"made {n}"} for n in range(30)))
 
 
 def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:

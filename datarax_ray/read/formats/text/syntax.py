@@ -184,6 +184,8 @@ class JSONLines:
         import pyarrow as pa
         from pyarrow import json
 
+        if said := _no_objects(data):
+            raise pa.ArrowInvalid(f"JSON parse error: {said}")
         try:
             return json.read_json(
                 pa.BufferReader(_with_its_bom(data)),
@@ -220,6 +222,31 @@ class JSONLines:
                 except (ValueError, RecursionError):  # no object alone, which reading says, or one of great depth
                     continue
                 yield from _long_integers_in(value, kind, "")
+
+
+def _no_objects(data: bytes) -> str:
+    """Why these are no lines of one object each; "" where they may be.
+
+    pyarrow does not tell: it takes an object on two lines beside two on one for as many rows, and text that is no UTF-8
+    for text; of a first line `null` its process dies (26.0).
+    """
+    held = np.frombuffer(data, np.uint8)
+    ends = np.append(np.flatnonzero(held == ord("\n")), len(data))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    ends -= held[np.maximum(ends - 1, 0)] == ord("\r") if len(data) else 0
+    lines = starts < ends
+    starts, ends = starts[lines], ends[lines]
+    unsure = np.flatnonzero((held[starts] != ord("{")) | (held[ends - 1] != ord("}")))
+    for start, stop in zip(starts[unsure].tolist(), ends[unsure].tolist(), strict=True):
+        line = data[start:stop].strip(b" \t\r")
+        if line and not (line.startswith(b"{") and line.endswith(b"}")):
+            return "a line is one object, from { to }"
+    try:
+        if not data.isascii():
+            data.decode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 ({error.reason})"
+    return ""
 
 
 def _fields_beside(schema: Any, other: Any) -> Iterator[str]:
