@@ -375,7 +375,7 @@ def test_text_that_is_no_utf_8_is_refused_and_never_bytes_of_itself(tmp_path: Pa
 
 def test_a_name_of_a_field_that_is_no_utf_8_is_refused_with_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, b'{"a": 1, "\xff": 2}\n', "a.jsonl")
-    with pytest.raises(ValueError, match=rf"{path}: .*not UTF-8"):
+    with pytest.raises(ValueError, match=rf"{path}: the name of a field .*not UTF-8"):
         TextReader.of(path, JSONLines())
 
 

@@ -187,13 +187,16 @@ class JSONLines:
         if said := _no_objects(data):
             raise pa.ArrowInvalid(f"JSON parse error: {said}")
         try:
-            return json.read_json(
+            table = json.read_json(
                 pa.BufferReader(_with_its_bom(data)),
                 read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
                 parse_options=json.ParseOptions(
                     explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
                 ),
             )
+            if schema is not None and not data.isascii():
+                table.validate(full=True)  # text that is no UTF-8, which it takes for text
+            return table
         except pa.ArrowInvalid as error:
             if schema is None or "unexpected field" not in str(error):
                 raise
@@ -227,8 +230,8 @@ class JSONLines:
 def _no_objects(data: bytes) -> str:
     """Why these are no lines of one object each; "" where they may be.
 
-    pyarrow does not tell: it takes an object on two lines beside two on one for as many rows, and text that is no UTF-8
-    for text; of a first line `null` its process dies (26.0).
+    pyarrow does not tell: it takes an object on two lines beside two on one for as many rows, and of a first line
+    `null` its process dies (26.0).
     """
     held = np.frombuffer(data, np.uint8)
     ends = np.append(np.flatnonzero(held == ord("\n")), len(data))
@@ -241,11 +244,6 @@ def _no_objects(data: bytes) -> str:
         line = data[start:stop].strip(b" \t\r")
         if line and not (line.startswith(b"{") and line.endswith(b"}")):
             return "a line is one object, from { to }"
-    try:
-        if not data.isascii():
-            data.decode()
-    except UnicodeDecodeError as error:
-        return f"it is not UTF-8 ({error.reason})"
     return ""
 
 
