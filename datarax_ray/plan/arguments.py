@@ -137,10 +137,10 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
     kinds = [each.kind for each in parameters]
     most = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     if num_unnamed > most and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        named = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in ("rngs", "name")]
-        needed = [each for each in parameters if each.default is each.empty]
-        shown = [*needed, *[each for each in named if each not in needed][: max(0, num_unnamed - len(needed))]]
-        wanted = ", ".join(f"{each.name}=..." for each in shown)
+        needed = [each.name for each in parameters if each.default is each.empty]
+        named = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        others = [name for name in named if name not in ("rngs", "name", *needed)][: max(0, num_unnamed - len(needed))]
+        wanted = ", ".join(f"{name}=..." for name in (*needed, *others))
         raise TypeError(
             f"{called.__name__} takes {most or 'no'} arguments without a name, got {num_unnamed}; write "
             f"{called.__name__}({wanted or '...'})"

@@ -159,9 +159,9 @@ class DecodedGroups:
 
     def _taken(self, group: int, rows: Indices, decode: Callable[[int], Columns | OddGroup]) -> Columns:
         found = self._group(group, decode)
-        return (
-            found.take(rows) if isinstance(found, OddGroup) else map_leaves(lambda column: _take(column, rows), found)
-        )
+        if isinstance(found, OddGroup):
+            return found.take(rows)
+        return map_leaves(lambda column: _take(column, rows), found)
 
     def _group(self, group: int, decode: Callable[[int], Columns | OddGroup]) -> Columns | OddGroup:
         if group in self._kept:

@@ -83,8 +83,7 @@ def read_records(
     asked = Progress([], positions, records, on_error=on_error, locate=reader.locate)
     if not len(records):
         return asked, None
-    parts: list[tuple[int, Any]] = []  # how many, in the order asked for
-    kept: list[int] = []
+    parts: list[tuple[range, Any]] = []  # which of them, in their order
     call = Call(lambda *_: None, "reading", catch=ChildProcessError if ended else reader.broken)
 
     def read(first: int, stop: int) -> bool:
@@ -94,26 +93,24 @@ def read_records(
         try:
             if ended:
                 raise ChildProcessError(f"every process that reads it ends: {ended}")
-            parts.append((stop - first, _read(reader, positions[first:stop], records[first:stop], in_rows)))
+            parts.append((range(first, stop), _read(reader, positions[first:stop], records[first:stop], in_rows)))
+            return True
         except BaseException as error:
             if stop - first == 1:
                 return asked.leave_out(first, call, int(records[first]), error)
             if not is_of_data(error, call.catch):
                 raise
-        else:
-            kept.extend(range(first, stop))
-            return True
         step = -(-(stop - first) // _PARTS)
         return all(read(at, min(at + step, stop)) for at in range(first, stop, step))
 
     with lap("reading"):
         read(0, len(records))
-    if len(kept) < len(records):
-        asked.keep(kept)
+    if sum(len(those) for those, _ in parts) < len(records):
+        asked.keep([index for those, _ in parts for index in those])
     return asked, _joined(parts, asked)
 
 
-def _joined(parts: list[tuple[int, Any]], asked: Progress) -> Columns:
+def _joined(parts: list[tuple[range, Any]], asked: Progress) -> Columns:
     """What was read in parts, as columns where they go together; else None, and they are the elements of `asked`."""
     first = parts[0][1] if parts else []
     if isinstance(first, Mapping) and all(isinstance(part, Mapping) and spec(part) == spec(first) for _, part in parts):
@@ -122,8 +119,8 @@ def _joined(parts: list[tuple[int, Any]], asked: Progress) -> Columns:
         asked.elements = first if isinstance(first, list | FixedRecords) else list(first)
         return None
     asked.elements = []
-    for size, part in parts:  # bytes, or images of several sizes
-        asked.elements += unstack_to_stack(part, size) if isinstance(part, Mapping) else part
+    for those, part in parts:  # bytes, or images of several sizes
+        asked.elements += unstack_to_stack(part, len(those)) if isinstance(part, Mapping) else part
     return None
 
 

@@ -15,9 +15,9 @@ from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.contents import head_and_content
 
+_JOINED = "VerticallyConcatenatedMultiSourcesExamplesIterable"
 # Those whose state_dict was found to be exact behind every batch and every element, with datasets 5.2: a run from it
 # gives what was left, in plain reading and under map, filter and interleave (tests/read/test_hf_shards.py).
-_JOINED = "VerticallyConcatenatedMultiSourcesExamplesIterable"
 _EXACT = {
     "ExamplesIterable",
     "ArrowExamplesIterable",

@@ -139,21 +139,23 @@ class TextReader(GroupedRows):
         )
 
     def _block_at(self, group: int) -> tuple[bytes, TextFile, int, str]:
+        file, where = self._file_of(group)
+        return self._stored(group), file, file.rows[self._places[group][1]], where
+
+    def _file_of(self, group: int) -> tuple[TextFile, str]:
+        """The file of a block, and what the block is called."""
         file, index = self._places[group]
-        found = self.files[file]
-        return self._stored(group), found, found.rows[index], f"{found.path}, block {index} of its rows"
+        return self.files[file], f"{self.files[file].path}, block {index} of its rows"
 
     def _split(self, block: bytes) -> list[bytes]:
         return [block[start:stop] for start, stop in self._syntax.rows(block, True).tolist()]
 
     def _part(self, group: int, lines: list[bytes], rows: Indices) -> tuple[bytes, TextFile, int, str]:
         """Some rows of a block, as a block."""
-        file, index = self._places[group]
-        found = self.files[file]
-        where = f"{found.path}, block {index} of its rows"
+        file, where = self._file_of(group)
         if len(rows) == 1:
             where = self.locate(int(self._groups.starts[group] + rows[0]))
-        return b"\n".join([lines[row] for row in rows.tolist()]), found, len(rows), where
+        return b"\n".join([lines[row] for row in rows.tolist()]), file, len(rows), where
 
     def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
         table = self._with_nulls(self._parsed(data, file, num_rows, where))
