@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from datarax_ray.actors.source import RaySource
-from datarax_ray.plan.arguments import named_arguments, nearest
+from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
+from datarax_ray.read.formats.hugging_face.load import advice_of_saved
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
@@ -43,6 +43,7 @@ from datarax_ray.sources import (
     WebDatasetSourceConfig,
     from_hf,
 )
+from datarax_ray.sources.kinds import kind_of, split_of
 
 logger = logging.getLogger("datarax_ray")
 
@@ -62,9 +63,6 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
 # Where fsspec's client reads ArrayRecord, and Parquet where it tells versions, and pyarrow's own other formats:
 # credentials and endpoints may differ.
 _TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
-
-# Read by name, and not by what files begin with.
-_KINDS = ("hf", "imagefolder")
 
 
 @named_arguments
@@ -102,12 +100,9 @@ def load(
     """
     _check(paths)
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
-    kind, name = _kind_of(paths)
-    if split is not None and kind != "hf":
-        where = f"{paths}/{split}" if kind == "imagefolder" else "the paths of its files, or hold out some by a filter"
-        raise ValueError(f"split={split!r} is of a dataset of the hub, and {paths!r} is none; give {where}")
+    kind, name = kind_of(paths, split)
     if kind == "hf":
-        source = from_hf(name, split or only_split(name) or "train", transforms=transforms, **order)
+        source = from_hf(name, split_of(name, split), transforms=transforms, **order)
     elif kind == "imagefolder":
         source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
@@ -142,20 +137,6 @@ def _check(paths: Any) -> None:
         )
     if not isinstance(paths, Iterable):
         raise TypeError(f"load takes a path, or a list of these, got {paths!r}")
-
-
-def _kind_of(paths: Any) -> tuple[str | None, str]:
-    """What stands before the colon, and the name behind it; None for paths. Raises: ValueError for a mistyped one."""
-    if isinstance(paths, str | os.PathLike) and is_saved(paths):
-        return "hf", os.fspath(paths)
-    named = re.fullmatch(r"(\w+):(?!//)(.*)", paths) if isinstance(paths, str) else None
-    if named is None or os.path.exists(paths):
-        return None, ""
-    if named[1] in _KINDS and not named[2]:
-        raise ValueError(f"{paths!r} names nothing: it is {named[1]}:NAME")
-    if named[1] not in _KINDS and (hint := nearest([named[1]], _KINDS)):
-        raise ValueError(f"{named[1]!r} names no kind of data; those are {', '.join(_KINDS)}.{hint}")
-    return (named[1], named[2]) if named[1] in _KINDS else (None, "")
 
 
 def _found(paths: Any) -> tuple[str, bytes]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import ColumnError, stack
-from datarax_ray.read.elements.transforms import OnError
+from datarax_ray.read.elements.transforms import OnError, leaves_out
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -159,7 +159,7 @@ def encode(encoder: Any, element: Any, on_error: OnError, reader: Any, record: i
 def leave_out(on_error: OnError, reader: Any, record: int, reason: str, error: BaseException) -> None:
     """Raise the RecordError of a record, unless it is to be left out."""
     failure = RecordError.of(reader.locate(record), record, reason, error)
-    if on_error == "raise" or (callable(on_error) and not on_error(failure)):
+    if not leaves_out(on_error, failure):
         raise failure
 
 

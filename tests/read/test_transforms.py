@@ -331,6 +331,20 @@ def test_an_on_error_that_raises_is_a_failure_of_the_record_that_it_was_asked_ab
         raise progress.failure
 
 
+@pytest.mark.parametrize("answer", ["raise", "skip", 1, [], object])
+def test_an_on_error_that_says_neither_leaves_nothing_out(answer):
+    progress = run([raising(ValueError("bad"))], [1, 2, 3], on_error=lambda failure: answer)
+    assert progress.elements == [1]
+    assert not progress.skipped
+    with pytest.raises(RecordError, match=r"and on_error raised TypeError: on_error returned .*; True leaves"):
+        raise progress.failure
+
+
+@pytest.mark.parametrize(("answer", "elements"), [(True, [1, 3]), (np.True_, [1, 3]), (False, [1]), (None, [1])])
+def test_an_on_error_says_whether_the_record_is_left_out(answer, elements):
+    assert run([raising(ValueError("bad"))], [1, 2, 3], on_error=lambda failure: answer).elements == elements
+
+
 def test_ctrl_c_in_a_transform_ends_the_program_at_once_and_says_where_it_was():
     def transform(element):
         if element == 2:

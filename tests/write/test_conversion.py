@@ -323,6 +323,15 @@ def test_the_names_of_classes_stand_beside_the_data(tmp_path: Path) -> None:
     assert said["label"]["names"] == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("make", [csv, images, hugging_face], ids=lambda make: make.__name__)
+def test_a_split_of_what_has_none_is_refused(make: Callable[[Path], tuple[str, list[Any]]], tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    source, _ = make(tmp_path / "from")
+    with pytest.raises(ValueError, match=r"'test'"):
+        convert(source, tmp_path / "to", split="test")
+    assert not (tmp_path / "to").exists()
+
+
 def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match=r"file is a file, and datasets are written to folders"):
         folder_of(write_file(tmp_path / "file", [b"x"]))

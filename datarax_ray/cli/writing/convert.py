@@ -17,6 +17,7 @@ from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.identity.sampled_rows import spread
 from datarax_ray.sources import from_hf
+from datarax_ray.sources.kinds import kind_of, split_of
 from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.manifest import Manifest
 from datarax_ray.write.reading import EncodedImages
@@ -79,14 +80,13 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
 
 def _reader_of(request: Request) -> tuple[Any, dict[str, Any]]:
     """What reads the records as they are stored, and what these do not say themselves."""
-    kind, colon, name = request.source.partition(":")
-    kind = kind if colon else ""  # a folder may be called so
+    kind, name = kind_of(request.source, request.split)
     if kind == "imagefolder":
         folder = ImageFolder(name)
         return RandomAccessReader(EncodedImages(folder)), {"class_names": list(folder.class_names)}
     if kind == "hf":  # a stream of shards cannot be cut into runs of records
-        return from_hf(name, request.split or "train", eager=True).describe().reader, {}
-    return load(request.source, split=request.split).describe().reader, {}
+        return from_hf(name, split_of(name, request.split), eager=True).describe().reader, {}
+    return load(request.source).describe().reader, {}
 
 
 def _check_apart(reader: Any, destination: Path) -> None:

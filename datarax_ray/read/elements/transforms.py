@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.plan.arguments import ordered
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, dense_dtype, given_note
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
@@ -32,8 +33,21 @@ from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 
 # The callable is asked, where the record is read, whether to leave it out.
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
+
 _BOOLS = (bool, np.bool_)
 METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
+
+
+def leaves_out(on_error: OnError, failure: RecordError) -> bool:
+    """Whether what failed is left out. Raises: what a function of the user's does; TypeError where it does not say."""
+    if not callable(on_error):
+        return on_error == "skip"
+    answer: Any = on_error(failure)
+    if answer is not None and not isinstance(answer, _BOOLS):
+        raise TypeError(
+            f"on_error returned {shown(answer)}; True leaves the record out, and with False or None it is an error"
+        )
+    return bool(answer)
 
 
 @dataclass(frozen=True)
@@ -284,7 +298,7 @@ class Progress:
         failure.__cause__ = error
         if isinstance(error, Exception):  # who raises another asks for more than an element to be left out
             try:
-                is_left_out = self._on_error == "skip" or (callable(self._on_error) and bool(self._on_error(failure)))
+                is_left_out = leaves_out(self._on_error, failure)
             except BaseException as second:
                 if not is_of_data(second):
                     raise

@@ -17,7 +17,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +178,7 @@ class HFShards:
     def _look(self, on_host: Iterable[str], portions: Portions) -> None:
         """Decide by the first rows what columns become, and how many rows a portion has."""
         dataset = self._dataset.with_format("arrow")
-        first = retried(lambda: next(dataset.iter(FIRST_ROWS), None))
+        first = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
         if first is None:
             return
         self._types, self._num_first = ColumnTypes.of(first, as_objects=on_host), first.num_rows
@@ -230,7 +230,7 @@ class _TableRun:
         self._types, self._num_first = types, num_first
 
     def next(self) -> list[Rows] | None:
-        table = next(self._iterator, None)
+        table = _next_table(self._iterator)
         if table is None:
             return None
         try:  # each batch where it lies: joining them would copy all
@@ -309,6 +309,19 @@ class _ElementRun:
 
     def close(self) -> None:
         self._iterator.close()
+
+
+def _next_table(tables: Iterator[Any]) -> Any:
+    """The next one; None at the end. Raises: ValueError where some that are joined differ, and what reading does."""
+    try:
+        return next(tables, None)
+    except ValueError as error:  # as Arrow's errors are
+        if "Schema at index" not in str(error):
+            raise
+        raise ValueError(
+            "the tables of the dataset have not the same columns in the same order, as where concatenate_datasets "
+            f"joins some that differ ({error}); give each its columns by select_columns before they are joined"
+        ) from error
 
 
 def _unlike(these_are: str, first: str, remedy: str, error: Exception) -> ValueError:

@@ -197,7 +197,7 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
             advice = sniff.advice(raw, file.path, syntax.name)
         advice += _other_delimiter(file.names)
         if "changed from" in str(error):  # Arrow's JSON
-            advice += " A field has values of one type in all rows: write it so, as text say."
+            advice += " A field has values of one type in all rows, and column_types turns none into another."
         raise ValueError(
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
