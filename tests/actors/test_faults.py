@@ -257,6 +257,7 @@ class FullLater(ReaderActor):
         super().__init__(index, code, linger_s, lease_s)
 
 
+@pytest.mark.slow  # Ray tries several times, each a process
 def test_an_actor_that_cannot_start_again_is_told_once_and_comes_back_when_it_can(
     files: list[Path], tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:

@@ -211,6 +211,7 @@ def test_more_in_flight_than_the_store_holds_without_spilling_changes_nothing(
     cluster.remove_node(node)
 
 
+@pytest.mark.slow  # a Ray of its own
 def test_where_neither_store_nor_disk_has_room_the_error_says_what_to_lower(
     cluster: Cluster, large: ArrayRecordSourceModule
 ) -> None:

@@ -65,9 +65,9 @@ def test_it_stops_after_max_batches(command, files):
 @pytest.mark.parametrize(
     ("number", "num_actors", "status", "cause"),
     [
-        (signal.SIGINT, 0, 130, "Ctrl-C"),
-        pytest.param(signal.SIGTERM, 0, 143, "SIGTERM", marks=pytest.mark.slow),
-        (signal.SIGTERM, 1, 143, "SIGTERM"),
+        pytest.param(signal.SIGINT, 0, 130, "Ctrl-C", marks=pytest.mark.slow),
+        (signal.SIGTERM, 0, 143, "SIGTERM"),
+        pytest.param(signal.SIGTERM, 1, 143, "SIGTERM", marks=pytest.mark.slow),  # a Ray of its own
     ],
 )
 def test_a_signal_ends_an_endless_stream_with_a_report(files, number, num_actors, status, cause):

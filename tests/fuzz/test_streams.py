@@ -25,7 +25,7 @@ def check(seeds: range, directory: Path, where: object) -> None:
 
 
 def test_random_streams_are_those_of_a_plain_loop(tmp_path: Path) -> None:
-    check(range(24), tmp_path, streams.InProcess())
+    check(range(12), tmp_path, streams.InProcess())
 
 
 @pytest.mark.slow

@@ -74,6 +74,7 @@ def listed(cluster: Cluster) -> list[Any]:
     return json.loads(printed.getvalue())
 
 
+@pytest.mark.slow
 def test_jobs_one_after_the_other_find_the_actors_of_those_before_until_they_are_stopped(
     cluster: Cluster, directory: Path
 ) -> None:
