@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Split = Annotated[str | None, typer.Option(metavar="SPLIT", help="Of hf:NAME; train by default.", show_default=False)]
 Destination = Annotated[
     Path, typer.Argument(metavar="DST", help="A folder, empty or new, that all hosts see.", show_default=False)
 ]
@@ -331,6 +332,7 @@ def inspect(
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Write the first 64 pictures, side by side.")
     ] = None,
+    split: Split = None,
     as_json: Json = False,
 ) -> None:
     """Show what lies there: files, records, sizes, groups and whether they hurt, and the first elements.
@@ -345,7 +347,7 @@ def inspect(
     with told(err):
         from datarax_ray.cli.inspect import run
 
-        run(paths, num_elements, as_json, out, sheet)
+        run(paths, num_elements, as_json, out, sheet, split)
 
 
 @app.command(short_help="Write a dataset anew, as ArrayRecord or Parquet.")
@@ -384,9 +386,7 @@ def convert(
     decoder: Annotated[
         str, typer.Option(metavar="DECODER", help="What a record is, as of `ingest`; none keeps its bytes.")
     ] = "none",
-    split: Annotated[
-        str | None, typer.Option(metavar="SPLIT", help="Of hf:NAME; train by default.", show_default=False)
-    ] = None,
+    split: Split = None,
     on_error: Annotated[
         str,
         typer.Option(

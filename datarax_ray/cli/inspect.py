@@ -30,12 +30,14 @@ _MAX_VALUES = 4
 _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
 
 
-def run(paths: list[str], num_elements: int, as_json: bool, out: Console, sheet: Path | None = None) -> None:
+def run(
+    paths: list[str], num_elements: int, as_json: bool, out: Console, sheet: Path | None, split: str | None
+) -> None:
     """Print files, records, sizes, groups with advice, and the first elements, decoded where that can be guessed.
 
-    sheet: a .png for the first pictures.
+    sheet: a .png for the first pictures. split: of a dataset of Hugging Face.
     """
-    with load(paths if len(paths) > 1 else paths[0]) as source:
+    with load(paths if len(paths) > 1 else paths[0], split=split) as source:
         facts = _facts(source)
         most = num_elements if sheet is None else max(num_elements, _MAX_PICTURES)
         elements, decoder = _decoded(list(islice(iter(source), most)))
@@ -125,15 +127,19 @@ def _picture(element: Any) -> np.ndarray | None:
 
 
 def _type(values: list[Any]) -> str:
-    value = next((value for value in values if value is not None), None)
-    if callable(getattr(value, "__array__", None)):  # of JAX, of a dataset that is formatted so
-        value = np.asarray(value)
+    value = _as_numpy(next((value for value in values if value is not None), None))
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype} {value.shape}" if value.shape else str(value.dtype)
     return type(value).__name__
 
 
+def _as_numpy(value: Any) -> Any:
+    """Arrays of JAX, and of a dataset that is formatted so, as numpy's; anything else as it is."""
+    return np.asarray(value) if callable(getattr(value, "__array__", None)) else value
+
+
 def _value(value: Any) -> str:
+    value = _as_numpy(value)
     if isinstance(value, np.ndarray) and value.size > _MAX_VALUES:
         first = ", ".join(map(str, value.reshape(-1)[:_MAX_VALUES].tolist()))
         return f"[{first}, ...]"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import datasets
 import numpy as np
 import pytest
 from rich.console import Console
@@ -20,9 +21,9 @@ from tests.tables import write_tables
 from tests.tars import write_tar
 
 
-def told(*paths: Any, num_elements: int = 2, sheet: Path | None = None) -> dict[str, Any]:
+def told(*paths: Any, num_elements: int = 2, sheet: Path | None = None, split: str | None = None) -> dict[str, Any]:
     out = Console(file=io.StringIO(), width=300)
-    run(list(map(str, paths)), num_elements, True, out, sheet)
+    run(list(map(str, paths)), num_elements, True, out, sheet, split)
     found: dict[str, Any] = json.loads(out.file.getvalue())  # type: ignore[attr-defined]
     return found
 
@@ -95,6 +96,14 @@ def test_pictures_are_found_as_bytes_in_a_field_too(tmp_path: Path) -> None:
 def test_a_field_is_of_the_type_of_its_first_value(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": null}\n{"x": 1}\n')
     assert fields(told(tmp_path / "a.jsonl"))["x"][0] == "int"
+
+
+def test_a_split_is_named_or_there_is_one(tmp_path: Path) -> None:
+    parts = {name: datasets.Dataset.from_dict({"x": [number]}) for number, name in enumerate(("a", "b"))}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path)
+    assert fields(told(tmp_path, split="b"))["x"][1] == ["1"]
+    with pytest.raises(ValueError, match="'train'"):
+        told(tmp_path)
 
 
 def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
