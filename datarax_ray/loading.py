@@ -23,6 +23,7 @@ from datarax_ray.read.formats.random_access import by_rows
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, by_client, filesystem_of
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
+from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.retry import retried
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
@@ -175,6 +176,11 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
     """The same by one client, None for pyarrow's. Of each suffix one file is looked at."""
     named = [*named] if isinstance(named, Iterable) and not isinstance(named, Set) else named  # may be asked again
     filesystem, files = find_on(named, filesystem, ("",))
+    for notes in [path for path in files if os.path.basename(path) == UNFINISHED]:
+        folder = os.path.dirname(notes)
+        if os.path.join(folder, FINISHED) not in files:
+            raise not_finished(for_people(folder))
+        files = tuple(path for path in files if path != notes)
     found: dict[str | None, tuple[str, bytes]] = {}
     looked_at: set[str] = set()  # suffixes
     for path in files:

@@ -200,6 +200,23 @@ def test_images_that_end_in_another_way_are_told_and_what_is_no_image_is_left_ou
     assert "leaves out 3 images: 2 .gif, 1 .heic" in caplog.text
 
 
+def test_images_of_other_names_and_beside_the_folders_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_image(tmp_path / "a/0.png", 7)
+    image = (tmp_path / "a/0.png").read_bytes()
+    (tmp_path / "README.md").write_text("notes")
+    (tmp_path / "a/.hidden").write_bytes(image)
+    (tmp_path / "a/labels").write_text("x")
+    assert len(ImageFolder(tmp_path)) == 1
+    assert caplog.text == ""
+    for name in ("a/x.jfif", "a/b/5f1c", "loose.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(image)
+    assert len(ImageFolder(tmp_path)) == 1
+    assert "leaves out 3 images: 1 beside the folders, 1 without a suffix, 1 .jfif" in caplog.text
+
+
 @pytest.mark.parametrize("make", [load, lambda data: RandomAccessSource(RandomAccessSourceConfig(), data)])
 def test_an_endless_generator_is_refused_with_what_reads_it(make: Any) -> None:
     with pytest.raises(TypeError, match=r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\)"):

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from datarax_ray.plan.fingerprint import flattened, shown
+from datarax_ray.read.formats.written_folders import FINISHED, SHARD, UNFINISHED
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.written_whole import written_whole
 
 VERSION = 1
-FINISHED = "dataset.json"
-UNFINISHED = "dataset.json.unfinished"
-_OURS = re.compile(r"data-\d{5,}-of-\d{5,}\.\w+")
 _PART = re.compile(r"\.data-\d{5,}-of-\d{5,}\.\w+\.[0-9a-f]+\.part|\.dataset\.json\.[0-9a-f]+\.part")
 _BESIDE = ("report.html",)  # which materialize writes anew
 _MAX_LISTED = 5
@@ -140,7 +138,7 @@ def unfinished(
             _check_same(folder, before.settings, settings)
         mine = {name for name in names if before is not None}
         if before is not None and overwrite:
-            mine = {entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name)}
+            mine = {entry.name for entry in folder.iterdir() if SHARD.fullmatch(entry.name)}
         _check_alone(folder, mine)
         kept: list[Shard] = []
         if before is not None and not overwrite:

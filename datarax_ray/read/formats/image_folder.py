@@ -13,6 +13,7 @@ from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.errors import StorageError
+from datarax_ray.read.formats import sniff
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.identity.sampled_rows import spread
 
@@ -22,6 +23,7 @@ logger = logging.getLogger("datarax_ray")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _NOT_READ = (".gif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")  # images all the same
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
+_MAX_OF_KIND = 200  # files of one other suffix that are looked at, to tell whether they are images
 _MAX_LOOKED_AT = 1000  # files whose beginning is read, one by one, to tell a folder from another one
 
 
@@ -29,8 +31,8 @@ class ImageFolder(NamedArguments):
     """The images of directory/CLASS/**/NAME by index, class by class in the order of their names, decoded.
 
     An element is {"image": uint8 (height, width, 3), "label": int}. class_names: by label, sorted. A class is a folder
-    that is there, with images in it; files beside the folders, and others in them, are left out, of which images of
-    other kinds (.gif) are logged.
+    that is there, with images in it; files beside the folders, and those of other names in them, are left out, and a
+    warning counts the images among them (.gif, .jfif, those without a suffix).
 
     Two folders are told apart by all names, and by sizes and bytes of 1,000 images.
 
@@ -48,7 +50,8 @@ class ImageFolder(NamedArguments):
             )
         self.directory = os.path.abspath(os.path.expanduser(os.fspath(directory)))
         with os.scandir(self.directory) as found:
-            self.class_names = tuple(sorted(entry.name for entry in found if entry.is_dir()))
+            entries = sorted(found, key=lambda entry: entry.name)
+        self.class_names = tuple(entry.name for entry in entries if entry.is_dir())
         if not self.class_names:
             raise ValueError(
                 f"{self.directory} has no folders; images are in one for each class, directory/CLASS/NAME.jpg"
@@ -62,9 +65,12 @@ class ImageFolder(NamedArguments):
             )
         names: list[bytes] = []
         labels: list[int] = []
-        left_out: Counter[str] = Counter()  # images, by suffix
+        others = _Others()
+        for entry in entries:
+            if entry.is_file():
+                others.add(entry.path, "beside the folders")
         for label, name in enumerate(self.class_names):
-            mine = _images_in(os.path.join(self.directory, name), left_out)
+            mine = _images_in(os.path.join(self.directory, name), others)
             if not mine:
                 raise ValueError(
                     f"{os.path.join(self.directory, name)} has no images ({', '.join(_SUFFIXES)}), and would be the "
@@ -72,12 +78,12 @@ class ImageFolder(NamedArguments):
                 )
             names += (os.fsencode(os.path.relpath(path, self.directory)) for path in mine)
             labels += [label] * len(mine)
-        if left_out:
+        if left_out := others.images():
             logger.warning(
-                "%s: it leaves out %d images: %s; it reads %s. Convert them, or take them away",
+                "%s: it leaves out %d images: %s; it reads %s in folders. Convert, rename, move or remove them",
                 self.directory,
                 left_out.total(),
-                ", ".join(f"{count} {suffix}" for suffix, count in left_out.most_common()),
+                ", ".join(f"{count} {kind}" for kind, count in left_out.most_common()),
                 ", ".join(_SUFFIXES),
             )
         self._names = np.array(names, "S")  # a few MB for a million, where they travel to the actors
@@ -119,8 +125,43 @@ class ImageFolder(NamedArguments):
         return f"ImageFolder(num_images={len(self)}, num_classes={len(self.class_names)}, digest={self._digest!r})"
 
 
-def _images_in(folder: str, left_out: Counter[str]) -> list[str]:
-    """The paths of the images, in order. left_out: counts those of other kinds."""
+class _Others:
+    """Files that are not read, counted by kind, with a few of each to be looked at."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, list[str]] = {}
+
+    def add(self, path: str, kind: str | None = None) -> None:
+        """kind: for people; None for its suffix."""
+        kind = kind or os.path.splitext(path)[1].lower() or "without a suffix"
+        if os.path.basename(path).startswith("."):
+            return
+        self._counts[kind] += 1
+        if len(first := self._first.setdefault(kind, [])) < _MAX_OF_KIND:
+            first.append(path)
+
+    def images(self) -> Counter[str]:
+        """How many of them are images, by how they begin, of each kind; behind the first of a kind all or none."""
+        found: Counter[str] = Counter()
+        for kind, first in self._first.items():
+            if count := sum(map(_is_image, first)):
+                found[kind] = count + self._counts[kind] - len(first)
+        return found
+
+
+def _is_image(path: str) -> bool:
+    if path.lower().endswith(_SUFFIXES + _NOT_READ):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return sniff.file_format(file.read(sniff.HEAD_NBYTES)) in sniff.IMAGES
+    except OSError:  # it is not read
+        return False
+
+
+def _images_in(folder: str, others: _Others) -> list[str]:
+    """The paths of the images, in order. others: takes those of other names."""
     found = []
     above: dict[str, tuple[str, ...]] = {}  # of each folder, itself and those that it is in, wherever links lead
     for root, folders, names in os.walk(folder, followlinks=True):
@@ -136,6 +177,6 @@ def _images_in(folder: str, left_out: Counter[str]) -> list[str]:
         for name in sorted(names):
             if name.lower().endswith(_SUFFIXES):
                 images.append(os.path.join(root, name))
-            elif name.lower().endswith(_NOT_READ):
-                left_out[os.path.splitext(name)[1].lower()] += 1
+            else:
+                others.add(os.path.join(root, name))
     return images

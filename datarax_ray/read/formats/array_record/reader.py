@@ -42,6 +42,7 @@ from datarax_ray.read.formats.inspecting import nothing_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
+from datarax_ray.read.formats.written_folders import check_folders
 from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, lasting_stamp, stamp
 from datarax_ray.read.retry import retried
 
@@ -121,6 +122,8 @@ class ArrayRecordReader:
         if isinstance(paths, NodeFiles):
             return cls(paths.files, keep, remote=remote, homes=paths.homes())
         files = counted(paths, remote)
+        here = {file.path: (file.nbytes, file.content) for file in files if not file.version}
+        check_folders(here, here.__getitem__)
         if not sum(file.take for file in files):
             raise ValueError(
                 f"{nothing_in([file.name for file in files])}; a stream needs at least one. Check that the writer "

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import is_url, read_small, redacted
+from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, check_shard
 
 logger = logging.getLogger("datarax_ray")
 
 KEY = "materialized"
 _VERSION = 1
-_MANIFEST = "dataset.json"
 _MAX_NBYTES = 2**28  # of it, behind a URL: some KB for each shard
 
 _NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)  # the last one
@@ -130,15 +130,13 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written]:
             f"{_VERSION}. Materialize the source anew, or read it with the release that wrote it"
         )
     shards = told["shards"]
+    if (held := sum(shard["num_records"] for shard in shards)) != told["num_records"]:
+        raise ValueError(
+            f"{redacted(path)}/{FINISHED} is damaged: its shards have {held} of {told['num_records']} records"
+        )
     reader = ArrayRecordReader.of([f"{path.rstrip('/')}/{shard['name']}" for shard in shards])
     for shard, file in zip(shards, reader.files, strict=True):
-        found, was = (file.num_records, file.nbytes, file.content), (shard["num_records"], shard["nbytes"])
-        if found != (*was, shard["content"]):
-            others = " (others)" if found[:2] == was else ""
-            raise ValueError(
-                f"{file.name} is not the file that was written: it has {found[0]:,} records in {found[1]:,} bytes, and "
-                f"{was[0]:,} in {was[1]:,}{others} were written. Copy it anew, or materialize the source anew"
-            )
+        check_shard(file.name, shard, file.nbytes, file.content)
     origins = [Origin(*each) for shard in shards for each in shard["said"]["origins"]]
     known = {each.name: plain[each.name] for each in fields(Written)[:-1]}
     return reader, Written(**known, origins=tuple(origins) if len(origins) <= _MAX_ORIGINS else ())
@@ -146,7 +144,7 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written]:
 
 def is_materialized(path: Any) -> bool:
     """Whether a folder of this machine is one that materialize has written."""
-    if not isinstance(path, str | os.PathLike) or not os.path.exists(os.path.join(path, _MANIFEST)):
+    if not isinstance(path, str | os.PathLike) or not os.path.exists(os.path.join(path, FINISHED)):
         return False
     made_from = _told(os.fspath(path)).get("made_from")
     return isinstance(made_from, Mapping) and KEY in made_from
@@ -159,13 +157,13 @@ def component_path(path: str, index: int) -> str:
 
 def _told(path: str) -> Mapping[str, Any]:
     """What dataset.json says."""
-    name = f"{path.rstrip('/')}/{_MANIFEST}"
+    name = f"{path.rstrip('/')}/{FINISHED}"
     try:
         found = json.loads(read_small(name, _MAX_NBYTES))
     except FileNotFoundError:
-        begun = not is_url(path) and os.path.exists(f"{name}.unfinished")
+        begun = not is_url(path) and os.path.exists(f"{path.rstrip('/')}/{UNFINISHED}")
         why = "it was not written to its end: call materialize again, which goes on" if begun else "nothing was written"
-        raise FileNotFoundError(f"{redacted(path)} has no {_MANIFEST}: {why}") from None
+        raise FileNotFoundError(f"{redacted(path)} has no {FINISHED}: {why}") from None
     except ValueError as error:
         raise ValueError(f"{redacted(name)} is damaged: {error}") from error
     if not isinstance(found, Mapping):

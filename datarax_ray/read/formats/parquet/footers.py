@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
@@ -23,7 +24,8 @@ from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import sampled
 from datarax_ray.read.formats.remote.ranges import REMOTE, NoRangesError, Remote, read_tail
-from datarax_ray.read.identity.contents import sampled_spans
+from datarax_ray.read.formats.written_folders import check_folders
+from datarax_ray.read.identity.contents import head_and_content, sampled_spans
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
@@ -128,6 +130,8 @@ def look_up(
 
     files = tuple(inspect_all(inspect, found))
     place.close()
+    if filesystem.type_name == "local":
+        check_folders(found, lambda path: (os.path.getsize(path), head_and_content(path)[1]))
     assert leaves is not None
     return Footers(filesystem, files, leaves, types)
 

@@ -1,0 +1,130 @@
+"""Folders that convert and materialize wrote, read by the sources of their formats: all of them, or an error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datarax_ray import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    MaterializedSource,
+    ParquetSource,
+    ParquetSourceConfig,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+    load,
+    materialize,
+)
+from datarax_ray.write.manifest import FINISHED, UNFINISHED
+from tests.write.test_conversion import convert
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "array_record": lambda paths: ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), paths),
+    "parquet": lambda paths: ParquetSource(ParquetSourceConfig(num_epochs=1), paths),
+}
+
+
+@pytest.fixture(params=KINDS)
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[Any], Any]]:
+    """A folder of four files of one size, and what reads it."""
+    rows = [{"x": f"{number:05}"} for number in range(4000)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    convert(str(tmp_path / "a.jsonl"), tmp_path / "to", to=request.param, num_shards=4)
+    return tmp_path / "to", KINDS[request.param]
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("data-*"))
+
+
+def named(folder: Path) -> list[Any]:
+    """How the files may be named."""
+    return [folder, f"{folder}/data-*", [*map(str, shards(folder))]]
+
+
+def refused(folder: Path, read: Callable[[Any], Any], said: str) -> None:
+    for paths in named(folder):
+        for make in (read, load):
+            with pytest.raises(ValueError, match=said):
+                make(paths)
+
+
+def test_a_file_that_is_gone_is_named(written: tuple[Path, Callable[[Any], Any]]) -> None:
+    folder, read = written
+    shards(folder)[1].unlink()
+    refused(
+        folder, read, f"1 of the 4 files that were written there are gone, data-00001-of-00004.*, .*remove {FINISHED}"
+    )
+    (folder / FINISHED).unlink()
+    assert len(read(folder)) == 3000
+
+
+def test_a_file_in_the_place_of_another_is_named(written: tuple[Path, Callable[[Any], Any]]) -> None:
+    folder, read = written
+    first, second, *_ = shards(folder)
+    shutil.copy(first, second)
+    refused(folder, read, r"data-00001-of-00004\.\w+ is not the file that was written: it has .* bytes, and .* were")
+
+
+def test_a_file_of_another_run_is_named(written: tuple[Path, Callable[[Any], Any]]) -> None:
+    folder, read = written
+    first = shards(folder)[0]
+    shutil.copy(first, first.with_stem("data-00004-of-00005"))
+    refused(folder, read, r"data-00004-of-00005\.\w+ is none of the 4 files that were written there; take it away")
+
+
+def test_some_of_the_files_and_others_beside_them_are_read(written: tuple[Path, Callable[[Any], Any]]) -> None:
+    folder, read = written
+    assert [len(read(paths)) for paths in (folder, f"{folder}/data-0000[12]*", shards(folder)[3])] == [4000, 2000, 1000]
+    shutil.copy(shards(folder)[0], (more := shards(folder)[0].with_stem("more")))
+    assert len(read([shards(folder)[0], more])) == 2000
+
+
+def test_notes_of_others_are_no_matter(written: tuple[Path, Callable[[Any], Any]]) -> None:
+    folder, read = written
+    for text in ("", "[]", '{"shards": 3}', '{"shards": [{"name": "a"}]}', '{"shards": ["a"]}', "\xff"):
+        (folder / FINISHED).write_text(text, "latin1")
+        assert len(read(folder)) == 4000
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_a_folder_that_was_not_written_to_its_end_is_refused(to: str, tmp_path: Path) -> None:
+    rows = ['{"x": 1}'] * 300 + ["{"] + ['{"x": 1}'] * 99
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    with pytest.raises(ValueError, match=r"a\.jsonl\[300\]"):
+        convert(str(tmp_path / "a.jsonl"), tmp_path / "to", to=to, num_shards=4)
+    assert (tmp_path / "to" / UNFINISHED).exists()
+    refused(tmp_path / "to", KINDS[to], f"to was not written to its end: run the same command, .*remove {UNFINISHED}")
+    convert(str(tmp_path / "a.jsonl"), tmp_path / "to", to=to, num_shards=4, on_error="skip", overwrite=True)
+    assert len(KINDS[to](tmp_path / "to")) == 399
+
+
+def double(element: dict[str, Any]) -> dict[str, Any]:
+    return {"x": element["x"] * 2}
+
+
+def test_a_materialized_folder_is_read_whole_or_not_by_whatever_reads_it(tmp_path: Path) -> None:
+    source = RandomAccessSource(
+        RandomAccessSourceConfig(num_epochs=1), [{"x": i} for i in range(100)], transforms=[double]
+    )
+    materialize(source, tmp_path, num_shards=4)
+    assert [int(element["x"]) for element in load(tmp_path)] == list(range(0, 200, 2))
+    said = (tmp_path / FINISHED).read_text()
+    (tmp_path / FINISHED).rename(tmp_path / UNFINISHED)
+    with pytest.raises(ValueError, match="was not written to its end"):
+        load(tmp_path)
+    (tmp_path / UNFINISHED).unlink()
+    (tmp_path / FINISHED).write_text(said)
+    shards(tmp_path)[2].unlink()
+    with pytest.raises(ValueError, match="1 of the 4 files that were written there are gone"):
+        load(tmp_path)
+    told = json.loads(said)
+    (tmp_path / FINISHED).write_text(json.dumps(told | {"shards": told["shards"][:2]}))
+    with pytest.raises(ValueError, match=f"{FINISHED} is damaged"):
+        MaterializedSource(source, tmp_path)
