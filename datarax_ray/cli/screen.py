@@ -55,7 +55,10 @@ def told(console: Console, status: int = 1) -> Iterator[None]:
             yield
         except (KeyboardInterrupt, SystemExit) as end:
             raise typer.Exit(tell_stopped(end, console)) from None
-        except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, MemoryError) as error:
+        # of EOFError typer would say "Aborted!"
+        except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, MemoryError, EOFError) as error:
+            if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 puts one in __set_name__ into another
+                raise typer.Exit(tell_stopped(error.__cause__, console)) from None
             console.print(_message(error), style="red", markup=False, soft_wrap=True)
             raise typer.Exit(status) from None
 

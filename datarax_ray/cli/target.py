@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from datarax_ray.plan.arguments import nearest
+from datarax_ray.plan.fingerprint import shown
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
@@ -48,17 +52,41 @@ def _named(target: str, kind: str) -> Any:
 
     A file is read as Python reads a script, but for what stands under `if __name__ == "__main__":`, which is not run.
     What it defines is of `__main__`: states that the script saved are of the same code, and actors need no such file.
+    Its command line has no arguments: those of this command are not its own.
 
-    Raises: ValueError where there is no such name; what the file itself raises, with a note.
+    Raises: ValueError where there is no such name, and where the file ends the program; what the file itself raises,
+    with a note.
     """
     where, _, name = target.rpartition(":")
     if not names_a_pipeline(target):
         raise ValueError(f"{target!r} names no {kind}; write train.py:make_{kind}, or package.module:make_{kind}")
+    with _without_arguments(where, name):
+        try:
+            module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        except Exception as error:
+            error.add_note(f"while {where} was imported to find {name}")
+            raise
+        return _made(module, where, name)
+
+
+@contextlib.contextmanager
+def _without_arguments(where: str, name: str) -> Iterator[None]:
+    """While code of the user's runs that may look at its command line."""
+    before, sys.argv = sys.argv, [where]
     try:
-        module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:
-        error.add_note(f"while {where} was imported to find {name}")
-        raise
+        yield
+    except SystemExit as end:
+        if end.code == signal.SIGTERM:  # see screen.told
+            raise
+        raise ValueError(
+            f"{where} ended the program, with {shown(end.code)}, while {name} was made, without arguments on its "
+            'command line: what needs these, or trains, belongs under `if __name__ == "__main__":`'
+        ) from end
+    finally:
+        sys.argv = before
+
+
+def _made(module: ModuleType, where: str, name: str) -> Any:
     found = getattr(module, name, None)
     if found is None:
         have = [key for key, value in vars(module).items() if not key.startswith("_") and _is_of(module, value)]
@@ -70,8 +98,8 @@ def _named(target: str, kind: str) -> Any:
     wanted = [each.name for each in inspect.signature(found).parameters.values() if _is_wanted(each)]
     if wanted:
         raise ValueError(
-            f"{target} is called without arguments, and it wants {', '.join(wanted)}; give them defaults, or name a "
-            "function that calls it with yours"
+            f"{where}:{name} is called without arguments, and it wants {', '.join(wanted)}; give them defaults, or "
+            "name a function that calls it with yours"
         )
     return found()
 

@@ -114,6 +114,37 @@ def test_every_row_is_printed_with_its_record(train: str) -> None:
         locate(f"{train}:make", 3, 6, None, False, out)
 
 
+PARSES = """
+import argparse, numpy as np
+from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=4)
+parser.add_argument("--sure", required=%s, action="store_true")
+arguments = parser.parse_args()
+
+def make():
+    parser.parse_args()
+    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(arguments.steps)})
+    return Pipeline(source=source, batch_size=2)
+"""
+
+
+def test_a_script_does_not_see_the_commands_own_arguments(
+    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = ["datarax-ray", "locate", f"{train}:make", "--step", "1"]
+    monkeypatch.setattr(sys, "argv", mine)
+    Path(train).write_text(PARSES % False)
+    locate(f"{train}:make", 1, None, None, True, out := console())
+    assert [each["record"] for each in json.loads(printed(out))] == ["arrays[2]", "arrays[3]"]
+    Path(train).write_text(PARSES % True)
+    with pytest.raises(ValueError, match=r"own_train\.py ended the program, with 2, while make was made, .* under `if"):
+        locate(f"{train}:make", 1, None, None, True, console())
+    assert "usage: own_train.py" in capsys.readouterr().err
+    assert sys.argv is mine
+
+
 def test_of_packed_rows_the_pieces_are_printed(train: str) -> None:
     out = console()
     locate(f"{train}:packed", 0, 0, None, False, out)

@@ -38,11 +38,18 @@ def test_an_error_without_a_text_is_named():
     assert say(MemoryError()) == (1, "error: MemoryError\n")
 
 
+def test_a_file_that_ends_too_early_is_an_error_of_its_own():
+    assert say(EOFError("Ran out of input")) == (1, "error: Ran out of input\n")
+
+
 def test_a_signal_is_no_error():
     assert say(KeyboardInterrupt()) == (130, "stopped by Ctrl-C\n")
     assert say(SystemExit(15)) == (143, "stopped by SIGTERM\n")
     with pytest.raises(SystemExit), screen.told(Console(file=io.StringIO())):
         raise SystemExit(3)
+    wrapped = RuntimeError("Error calling __set_name__")
+    wrapped.__cause__ = KeyboardInterrupt()
+    assert say(wrapped) == (130, "stopped by Ctrl-C\n")
 
 
 def test_a_signal_that_is_dropped_in_a_librarys_callback_comes_again():
