@@ -11,7 +11,10 @@ import time
 
 import ray
 from ray._private import services
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.utils import get_system_memory, get_used_memory  # they know of cgroups
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.exceptions import AuthenticationError
 
 from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.local_ray import sigterm_kept, start_local
@@ -38,7 +41,8 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
     another's actors.
 
     A local one listens on loopback and has token authentication; see local_ray. A running cluster is what ray.init()
-    takes for one: RAY_ADDRESS, or what `ray start` started last on this host.
+    takes for one: RAY_ADDRESS, or what `ray start` started last on this host. It is sent a token where it wants one,
+    unless RAY_AUTH_MODE says whether it is.
 
     Raises: ValueError for a RAY_ADDRESS that is none; ConnectionError where no cluster answers at its address.
     """
@@ -55,8 +59,12 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
     address = named if "://" in named else services.canonicalize_bootstrap_address(None)
     if address is not None:
         _wait_for(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")
+        is_by_client = "://" in address  # which Ray reads of RAY_ADDRESS itself
+        if not is_by_client and "RAY_AUTH_MODE" not in os.environ and _wants_token(address):
+            maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         with sigterm_kept():
-            ray.init(log_to_driver=True)
+            # without an address Ray sends a token wherever there is one, and a Ray that has none cancels its actors
+            ray.init(None if is_by_client else address, log_to_driver=True)
         logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
         return num_actors, num_cpus
     num_actors = _limited(num_actors)
@@ -73,6 +81,19 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
             "ray.init() in the main thread before, or keep this one"
         )
     return num_actors, 0.0
+
+
+def _wants_token(address: str) -> bool:
+    """Whether the Ray at an address answers only those who send its token; of one that does not answer ray.init says
+    more.
+    """
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        return True
+    except Exception:
+        return False
+    return False
 
 
 def most_local_actors(num_cores: int, free_nbytes: int) -> int:

@@ -9,6 +9,8 @@ answers with an error.
 
 from __future__ import annotations
 
+import os
+
 import ray
 from ray.exceptions import RayTaskError
 
@@ -41,5 +43,11 @@ def why_no_start(error: Exception) -> str:
     """Why an actor could not start: the last line says it, where a constructor raised."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, OtherCodeError):
         return str(error.cause)
+    if "it was cancelled before it started" in str(error) and os.environ.get("RAY_AUTH_MODE") == "token":
+        return (
+            f"{first_line(error)} Ray cancelled it: so does one that was started without a token with the actors of a "
+            "program that sends one. Attach to it by its address, host:port, and without RAY_AUTH_MODE=token; or start "
+            "it anew, which finds the token"
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]} {lines[-1] if len(lines) > 1 else ''}"[:500] if lines else repr(error)

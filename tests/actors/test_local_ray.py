@@ -47,6 +47,9 @@ if __name__ == "__main__":
                 print("with", name, "answered", len(call(b"", metadata=metadata, timeout=60)) > 0)
             except grpc.RpcError as error:
                 print("with", name, error.code().name)
+        wants = "import sys; from datarax_ray.actors import connecting; print(connecting._wants_token(sys.argv[1]))"
+        plain = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+        print("wants a token:", subprocess.check_output([sys.executable, "-c", wants, node.gcs_address], env=plain))
         found = subprocess.run(
             ["grep", "-rlF", token, node.get_session_dir_path(), sys.argv[2]], capture_output=True, text=True
         )
@@ -75,6 +78,7 @@ def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_no
     assert "with no token UNAUTHENTICATED" in lines
     assert "with a wrong token UNAUTHENTICATED" in lines
     assert "with the token answered True" in lines
+    assert r"wants a token: b'True\n'" in lines
     assert "token in files: []" in lines
     assert "token in arguments: []" in lines
     token = tmp_path / "home" / ".ray" / "auth_token"
