@@ -100,6 +100,8 @@ def load(
     {'x': array([1, 3]), 'y': array([2, 4])}
     """
     _check(paths)
+    if num_actors == 0:
+        raise ValueError("num_actors=0: None, the default, reads in this process, and a number starts so many actors")
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
     kind, name = kind_of(paths, split)
     if kind == "hf":

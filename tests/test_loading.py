@@ -178,6 +178,12 @@ def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tm
         load(f"imagefolder:{tmp_path}").get_batch(1)
 
 
+def test_no_actors_are_none_and_not_zero(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    with pytest.raises(ValueError, match="num_actors=0: None, the default, reads in this process"):
+        load(tmp_path, num_actors=0)
+
+
 def test_which_image_fed_a_row_is_told_by_its_file(tmp_path: Path) -> None:
     for name in ("a/1.png", "b/2.png", "b/3.png"):
         write_image(tmp_path / name, 7)

@@ -420,7 +420,8 @@ class RayPool(Pool):
     def check_open(self) -> None:
         """Raise RuntimeError once closed."""
         if self._is_closed:
-            raise closed("RaySource")
+            # whose own position is not moved by a Pipeline
+            raise closed("RaySource", "this, or the new Pipeline that of the old one, which closed its source")
 
     def _is_elsewhere(self, ask: InFlight) -> bool:
         """Whether what has come says only where the block is, as one for several trainers; then that is waited for."""

@@ -142,7 +142,8 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
         others = [name for name in named if name not in ("rngs", "name", *needed)][: max(0, num_unnamed - len(needed))]
         wanted = ", ".join(f"{name}=..." for name in (*needed, *others))
         raise TypeError(
-            f"{called.__name__} takes {most or 'no'} arguments without a name, got {num_unnamed}; write "
+            f"{called.__name__} takes {most or 'no'} argument{'' if most == 1 else 's'} without a name, got "
+            f"{num_unnamed}; write "
             f"{called.__name__}({wanted or '...'})"
         )
     if any(each.kind == each.VAR_KEYWORD for each in parameters):  # whoever gets them knows what they may be

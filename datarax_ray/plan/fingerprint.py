@@ -72,6 +72,11 @@ def _of_fields(one: str, arguments: str) -> tuple[str, str]:
     )
 
 
+_RENAMED = (
+    "their names alone differ, what they hold is the same in the same order, as far as is looked at (ends, and pages "
+    "between)",
+    "Give the files their old names, or pass allow_drift=('files.digest',) to read them under these.",
+)
 _NEW_RUN = "Set the old value, or start a new run."
 _ON_PURPOSE = "Set the old value, or pass allow_drift=('{}',) to {} on purpose."
 _ORDER = ("records would be repeated and others never seen", _NEW_RUN)
@@ -270,19 +275,30 @@ def shown(value: Any) -> str:
 def _is_said(key: str, changed: list[str]) -> bool:
     """Whether another setting that changed says more of it: digests of code, beside the names and digests of parts."""
     head, _, last = key.rpartition(".")
-    return (last == "each" and f"{head}.digest" in changed) or (last == "digest" and f"{head}.names" in changed)
+    if last == "each":
+        return f"{head}.digest" in changed
+    parts = key.split(".")
+    of = next((index for index, part in enumerate(parts) if part in _LATER_OF_CODE or part == "digest"), len(parts))
+    return f"{'.'.join(parts[:of])}.names" in changed  # of other transforms all else is another, too
 
 
 def _describe(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     name = _setting(key)
     prefixes = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
     consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
+    if name == "files.digest" and _are_renamed(key.removesuffix("digest"), old, new):
+        consequence, remedy = _RENAMED
     remedy = remedy.replace("allow_drift=('", f"allow_drift=('{key.removesuffix(name)}")  # whole, of a component
     others = _others(key, old, new)
     values = f"the checkpoint was written with {shown(old.get(key))}, this pipeline has {shown(new.get(key))}"
     if others:
         values = f"{' and '.join(others)}: the checkpoint was written with other code or settings of it"
     return f"{shown(key)[1:-1]}: {values}; {consequence}. {remedy}"
+
+
+def _are_renamed(head: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether files hold the same in the same order, as far as is looked at. head: of their settings."""
+    return all(key in old and old[key] == new.get(key) for key in (f"{head}num_files", f"{head}content"))
 
 
 def _others(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -259,7 +259,10 @@ def _call(step: Step, given: Any, count: int) -> Columns:
         if not isinstance(array, np.ndarray) or not array.ndim:
             raise TypeError(f"{name} is a {type(array).__name__}; {step.kind} gives arrays with a row for each record")
         if len(array) != count:
-            raise ValueError(f"{name} has {len(array)} rows for {count} records")
+            raise ValueError(
+                f"{name} has {len(array)} rows for {count} records; {step.kind} gives one for each. A filter(element) "
+                "leaves records out, and a flat_map(element) gives several"
+            )
     return columns
 
 

@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Self
 
 
-def closed(what: str) -> RuntimeError:
-    """The error of who reads from what was closed."""
+def closed(what: str, of: str = "this") -> RuntimeError:
+    """The error of who reads from what was closed. of: whose state goes on."""
     return RuntimeError(
-        f"this {what} is closed; make a new one, and give it the state of this: new.set_state(old.get_state())"
+        f"this {what} is closed; make a new one, and give it the state of {of}: new.set_state(old.get_state())"
     )
 
 

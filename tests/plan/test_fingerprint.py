@@ -167,6 +167,27 @@ def test_nor_do_digests_of_many_components_change():
     assert without_later({"order": BLOCKS | {"window_blocks": 32}}) == {"order": BLOCKS | {"window_blocks": 32}}
 
 
+def test_files_of_which_the_names_alone_differ_are_told_as_that():
+    def settings(**files):
+        return {"components": {"0": {"files": {"num_files": 2, "digest": "aa", "content": "cc"} | files}}}
+
+    with pytest.raises(DriftError, match="their names alone differ") as caught:
+        check_drift(settings(), settings(digest="ab"))
+    (allowed,) = re.findall(r"allow_drift=\('(.*?)',\)", str(caught.value))
+    assert check_drift(settings(), settings(digest="ab"), [allowed]) == []
+    for others in ({"content": "cd"}, {"num_files": 3}):
+        with pytest.raises(DriftError, match="resuming would skip or repeat records"):
+            check_drift(settings(), settings(digest="ab", **others))
+
+
+def test_of_other_transforms_the_names_are_all_that_is_told():
+    one = {"names": ["T", "R"], "digest": "aa", "held": {"0 T.k": "a1"}, "used": {"m.x": "a2"}, "each": ["a", "b"]}
+    other = {"names": ["R", "T"], "digest": "bb", "held": {"1 T.k": "a1"}, "each": ["b", "a"], "deep": "a"}
+    with pytest.raises(DriftError) as caught:
+        check_drift({"transforms": one}, {"transforms": other})
+    assert [each.setting for each in caught.value.differences] == ["transforms.names"]
+
+
 def test_the_remedy_for_a_component_of_a_mixture_names_its_setting_whole():
     def settings(num_epochs):
         return {"components": {"0": {"components": {"1": {"order": {"num_epochs": num_epochs}}}}}}

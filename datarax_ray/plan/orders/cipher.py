@@ -200,8 +200,11 @@ def _walk(
     return values.astype(np.int64, copy=False)
 
 
-@functools.lru_cache(maxsize=64)  # 64 epochs of at most 256 KB: chunks of small datasets span several epochs
 def _table(n: int, seed: int, rounds: int) -> Indices:
+    return (_small_table if n <= _SMALL else _large_table)(n, seed, rounds)
+
+
+def _made_table(n: int, seed: int, rounds: int) -> Indices:
     """The whole permutation of a small domain, by pointer jumping: each pass doubles the steps that `jump` takes.
 
     Values below n stay where they are in it, so the walk of each start ends at the first of them.
@@ -216,6 +219,12 @@ def _table(n: int, seed: int, rounds: int) -> Indices:
         jump = jump[jump]
     table.flags.writeable = False
     return table
+
+
+# Chunks of small datasets span several epochs, of very small ones hundreds: 16 MB of tables at most, of either kind.
+_SMALL = 2**10
+_small_table = functools.lru_cache(maxsize=2048)(_made_table)
+_large_table = functools.lru_cache(maxsize=64)(_made_table)
 
 
 def _words(word: Any, seed: int, rounds: int) -> tuple[Any, ...]:

@@ -97,12 +97,21 @@ class EpochGroups:
         return np.append(self.begins[:-1:num_slots], self.begins[-1])
 
 
-@functools.lru_cache(maxsize=8)  # chunks of at most a few epochs are in flight; each table is 24 bytes a group
 def slots(groups: RecordGroups, seed: int, rounds: int) -> EpochGroups:
     """The epoch's slots under this seed."""
+    return (_few_slots if len(groups) <= _FEW else _many_slots)(groups, seed, rounds)
+
+
+def _made_slots(groups: RecordGroups, seed: int, rounds: int) -> EpochGroups:
     order = cipher.permute(np.arange(len(groups)), len(groups), seed=seed, rounds=rounds)
     begins = np.concatenate([[0], np.cumsum(np.diff(groups.starts)[order])])
     return EpochGroups(order, begins, groups.starts[order] - begins[:-1], _Finder(begins))
+
+
+# A table is 24 bytes a group, and chunks of a few epochs are in flight; of very few groups they span hundreds.
+_FEW = 2**8
+_few_slots = functools.lru_cache(maxsize=512)(_made_slots)
+_many_slots = functools.lru_cache(maxsize=8)(_made_slots)
 
 
 class _Finder:
