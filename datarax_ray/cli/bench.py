@@ -30,6 +30,7 @@ RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled"
 # Below this gain an order that mixes less is not worth it.
 _WORTH = 1.5
 _FEW_BATCHES = 4  # of an epoch: what a batch costs by itself is most of it
+_FEW_RECORDS = 1000
 # What `load` reads by name.
 _KINDS = "hf", "imagefolder"
 # Of the files' sources, those whose shuffle is of single records unless they are told otherwise.
@@ -92,6 +93,8 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         notes.append(f"these are {num_records:,} records: too few batches to tell ways to read them from one another")
         said = notes
     else:
+        if num_records < _FEW_RECORDS:
+            notes.append(f"these are {num_records:,} records: what an epoch costs by itself makes their rates low")
         said = [*notes, *advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
     if as_json:
         ways_found = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]

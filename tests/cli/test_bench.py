@@ -39,6 +39,7 @@ def test_files_of_groups_are_shuffled_in_blocks_as_well(tmp_path: Path, group_si
     assert found["mean_nbytes"] > 0
     assert all(way["record_nbytes"] > 0 for way in found["ways"])
     assert found["advice"][-1].startswith("what a cluster of such actors would do: datarax-ray simulate --rate ")
+    assert found["advice"][0].startswith("these are 40 records: what an epoch costs by itself")
     assert found["advice"][-1].endswith(" --need RATE, where RATE is what its trainers take, in records/s")
 
 
