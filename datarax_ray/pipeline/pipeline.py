@@ -536,8 +536,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def seek(self, position: int) -> None:
         """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records, and the digest, anew.
 
-        position: in records of the source, epoch after epoch, also those that a filter leaves out; of a stream, and of
-        a mixture with one, in elements.
+        position: in records of the source, epoch after epoch, also those that a filter leaves out; of a mixture with a
+        stream in elements. A stream alone reserves positions of shards that ended, and for each epoch 2**40: take one
+        that `locate` or a state gave.
 
         Raises: ValueError for a position beyond the end, or where the last batch from there on would not divide over
         the sharding, or a mixture had other weights; the position stays.
