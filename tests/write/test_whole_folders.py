@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from datarax_ray import (
     materialize,
 )
 from datarax_ray.write.manifest import FINISHED, UNFINISHED
+from tests.http_files import HttpFiles
 from tests.write.test_conversion import convert
 
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -77,6 +79,28 @@ def test_a_file_of_another_run_is_named(written: tuple[Path, Callable[[Any], Any
     first = shards(folder)[0]
     shutil.copy(first, first.with_stem("data-00004-of-00005"))
     refused(folder, read, r"data-00004-of-00005\.\w+ is none of the 4 files that were written there; take it away")
+
+
+def test_so_it_is_behind_a_url(written: tuple[Path, Callable[[Any], Any]]) -> None:
+    folder, read = written
+    with contextlib.closing(HttpFiles(folder)) as served:
+        urls = [f"{served.url}/{path.name}" for path in shards(folder)]
+        assert [len(read(each)) for each in (urls, urls[1:3])] == [4000, 2000]
+        first = shards(folder)[0]
+        shutil.copy(first, more := first.with_stem("data-00004-of-00005"))
+        with pytest.raises(ValueError, match=r"data-00004-of-00005\.\w+ is none of the 4 files"):
+            read([*urls, f"{served.url}/{more.name}"])
+        more.unlink()
+        if first.suffix == ".array_record":  # of Parquet behind URLs sizes alone are compared
+            shutil.copy(shards(folder)[1], first)
+            with pytest.raises(ValueError, match=r"data-00000-of-00004\.\w+ is not the file that was written"):
+                read(urls)
+        first.unlink()
+        with pytest.raises(ValueError, match=r"1 of the 4 files that were written there are gone, data-00000-of-00004"):
+            read(urls[1:])
+        (folder / FINISHED).rename(folder / UNFINISHED)
+        with pytest.raises(ValueError, match="was not written to its end"):
+            read(urls[1:])
 
 
 def test_some_of_the_files_and_others_beside_them_are_read(written: tuple[Path, Callable[[Any], Any]]) -> None:

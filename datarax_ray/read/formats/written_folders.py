@@ -9,51 +9,58 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from datarax_ray.read.formats.inspecting import inspect_all
+from datarax_ray.read.formats.remote.ranges import REMOTE, is_url, read_small, read_tail, redacted
 
 FINISHED = "dataset.json"
 UNFINISHED = "dataset.json.unfinished"
+MAX_NBYTES = 2**28  # of it, behind a URL: some KB for each shard
+_MAX_ASKED = 8
 SHARD = re.compile(r"data-\d{5,}-of-\d{5,}\.\w+")
 
 
-def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str]]) -> None:
-    """Look whether these files of this machine are whole where they lie in folders that were written here.
+def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | None]]) -> None:
+    """Look whether these files are whole where they lie in folders that were written here, on this machine or behind
+    URLs. Of folders without files of such names nothing is asked.
 
-    seen: the size of a file, and the digest of its content (see read.identity.contents).
+    seen: the size of a file, and the digest of its content (see read.identity.contents); None where that is not known.
 
     Raises: ValueError for a folder that was not written to its end, or of which a file lacks, and for a file there that
     is another one than was written.
     """
-    folders: dict[str, list[str]] = {}
-    for path in dict.fromkeys(paths):
-        folders.setdefault(os.path.dirname(path) or ".", []).append(path)
-    for folder, found in folders.items():
+    folders: dict[str, dict[str, str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if SHARD.fullmatch(name):
+            folders.setdefault(folder or ".", {})[name] = path
+    for folder, mine in folders.items():
         shards = _shards_in(folder)
         if shards is None:
-            if os.path.exists(os.path.join(folder, UNFINISHED)):
-                raise not_finished(folder)
+            if _is_there(f"{folder}/{UNFINISHED}"):
+                raise not_finished(redacted(folder))
             continue
         remedy = f"or, where that is meant, remove {FINISHED} from there"
-        if missing := sorted(name for name in shards if not os.path.exists(os.path.join(folder, name))):
+        others = sorted(shards.keys() - mine.keys())
+        others = others[:_MAX_ASKED] if is_url(folder) else others  # a request each, where some are read alone
+        if missing := [name for name in others if not _is_there(f"{folder}/{name}")]:
             raise ValueError(
-                f"{folder}: {len(missing)} of the {len(shards)} files that were written there are gone, {missing[0]} "
-                f"the first; copy the folder anew, {remedy}"
+                f"{redacted(folder)}: {len(missing)} of the {len(shards)} files that were written there are gone, "
+                f"{missing[0]} the first; copy the folder anew, {remedy}"
             )
-        names = {path: os.path.basename(path) for path in found}
-        if strange := next(
-            (path for path in found if names[path] not in shards and SHARD.fullmatch(names[path])), None
-        ):
+        if strange := sorted(mine.keys() - shards.keys()):
             raise ValueError(
-                f"{strange} is none of the {len(shards)} files that were written there; take it away, {remedy}"
+                f"{redacted(mine[strange[0]])} is none of the {len(shards)} files that were written there; take it "
+                f"away, {remedy}"
             )
-        mine = [path for path in found if names[path] in shards]
-        for path, now in zip(mine, inspect_all(seen, mine) if mine else [], strict=True):
-            check_shard(path, shards[names[path]], *now)
+        for name, now in zip(mine, inspect_all(seen, [*mine.values()]), strict=True):
+            check_shard(redacted(mine[name]), shards[name], *now)
 
 
-def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str) -> None:
-    """Raise ValueError where a file is another one than was written. shard: what `dataset.json` says of it."""
-    if (nbytes, content) != (was := (shard["nbytes"], shard["content"])):
-        others = "others" if nbytes == was[0] else f"{was[0]:,}"
+def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str | None) -> None:
+    """Raise ValueError where a file is another one than was written. path: for people. shard: what `dataset.json` says
+    of it. content: None where it is not known.
+    """
+    if nbytes != shard["nbytes"] or content not in (None, shard["content"]):
+        others = "others" if nbytes == shard["nbytes"] else f"{shard['nbytes']:,}"
         raise ValueError(
             f"{path} is not the file that was written: it has {nbytes:,} bytes, and {others} were written. Copy it "
             f"anew, write all anew, or, where that is meant, remove {FINISHED} from there"
@@ -71,8 +78,17 @@ def not_finished(folder: str) -> ValueError:
 def _shards_in(folder: str) -> dict[str, Mapping[str, Any]] | None:
     """What was written to a folder, by name; None where nothing says so."""
     try:
-        with open(os.path.join(folder, FINISHED), "rb") as file:
-            told = json.load(file)
+        told = json.loads(read_small(f"{folder}/{FINISHED}", MAX_NBYTES))
         return {shard["name"]: {key: shard[key] for key in ("nbytes", "content")} for shard in told["shards"]} or None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none of ours
+    except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError, AttributeError):  # none of ours
         return None
+
+
+def _is_there(path: str) -> bool:
+    if not is_url(path):
+        return os.path.exists(path)
+    try:
+        read_tail(path, 1, REMOTE)
+    except (FileNotFoundError, PermissionError):
+        return False
+    return True

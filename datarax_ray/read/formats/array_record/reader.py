@@ -122,8 +122,8 @@ class ArrayRecordReader:
         if isinstance(paths, NodeFiles):
             return cls(paths.files, keep, remote=remote, homes=paths.homes())
         files = counted(paths, remote)
-        here = {file.path: (file.nbytes, file.content) for file in files if not file.version}
-        check_folders(here, here.__getitem__)
+        found = {file.path: (file.nbytes, file.content) for file in files}
+        check_folders(found, found.__getitem__)
         if not sum(file.take for file in files):
             raise ValueError(
                 f"{nothing_in([file.name for file in files])}; a stream needs at least one. Check that the writer "

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import is_url, read_small, redacted
-from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, check_shard
+from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, UNFINISHED, check_shard
 
 logger = logging.getLogger("datarax_ray")
 
 KEY = "materialized"
 _VERSION = 1
-_MAX_NBYTES = 2**28  # of it, behind a URL: some KB for each shard
 
 _NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)  # the last one
 # Runs of origins: one for each file of most formats. Where records have names of their own, as in tar files, nearly
@@ -159,7 +158,7 @@ def _told(path: str) -> Mapping[str, Any]:
     """What dataset.json says."""
     name = f"{path.rstrip('/')}/{FINISHED}"
     try:
-        found = json.loads(read_small(name, _MAX_NBYTES))
+        found = json.loads(read_small(name, MAX_NBYTES))
     except FileNotFoundError:
         begun = not is_url(path) and os.path.exists(f"{path.rstrip('/')}/{UNFINISHED}")
         why = "it was not written to its end: call materialize again, which goes on" if begun else "nothing was written"

@@ -132,6 +132,9 @@ def look_up(
     place.close()
     if filesystem.type_name == "local":
         check_folders(found, lambda path: (os.path.getsize(path), head_and_content(path)[1]))
+    elif is_by_ranges:
+        sizes = {file.url: (file.nbytes, None) for file in files if file.url}
+        check_folders(sizes, sizes.__getitem__)
     assert leaves is not None
     return Footers(filesystem, files, leaves, types)
 
