@@ -56,6 +56,18 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
             f"what the {one}s import of a module of yours when they run has another text, and {differ}",
             f"Restore the old code, or {allow} meant.",
         ),
+        f"{one}s.kinds": (
+            f"what the {one}s hold and read has a tuple where a list was, say, and {differ}",
+            f"Restore the old value, or {allow} meant or decides nothing.",
+        ),
+        f"{one}s.modules": (
+            f"a name that the {one}s read stands for another library, and {differ}",
+            f"Restore the old import, or {allow} meant.",
+        ),
+        f"{one}s.tables": (
+            f"a long table that the {one}s read has other entries, and {differ}",
+            f"Restore the old table, or {allow} meant or decides nothing.",
+        ),
         f"{one}s.places": (
             f"a path or time that {one}s read is another, and so are the {made} that are made of it",
             "Set the old value where it is more than where and when the program runs.",
@@ -77,6 +89,10 @@ _RENAMED = (
     "between)",
     "Give the files their old names, or pass allow_drift=('files.digest',) to read them under these.",
 )
+_OTHER_FILES = (
+    "Point the source to the original files, or start a new run. allow_drift=('files',) goes on at the same position "
+    "of the new ones: in this epoch some records come again, others never."
+)
 _NEW_RUN = "Set the old value, or start a new run."
 _ON_PURPOSE = "Set the old value, or pass allow_drift=('{}',) to {} on purpose."
 _ORDER = ("records would be repeated and others never seen", _NEW_RUN)
@@ -84,7 +100,7 @@ _REMAINDER = "the last batch would be another"
 
 # For each setting: what would follow from going on, and what to do. A prefix covers what lies under it.
 _CONSEQUENCES = {
-    "files": ("resuming would skip or repeat records", "Point the source to the original files, or start a new run."),
+    "files": ("resuming would skip or repeat records", _OTHER_FILES),
     "files.schema": _of_fields("schema", "columns= or exclude_columns=, or column_types=, column_names= or delimiter="),
     "files.columns": _of_fields("columns", "columns=, column_types= or fill_nulls="),
     "files.lists": _of_fields("lists", "columns=, exclude_columns= or fill_nulls="),
@@ -124,7 +140,9 @@ _CONSEQUENCES = {
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
-_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "imports", "each", "deep"}
+_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "imports", "each", "deep"} | {
+    *("kinds", "modules", "tables")
+}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
@@ -217,11 +235,21 @@ def _changed(
         for key in sorted(old.keys() | new.keys())
         if (key not in old or key not in new or not _is_same(old[key], new[key]))
         and not (key not in old and _is_later(key))
-        and not any(_is_under(key, path) for path in allowed)
+        and not any(_is_under(name, path) for path in allowed for name in (key, _files_of(key, old, new)))
     ]
     told = [key for key in changed if _is_place(key)]
     changed = [key for key in changed if key not in told]
-    return [key for key in changed if not _is_said(key, changed)], told
+    said = [key for key in changed if _is_said(key, changed)]
+    for key in changed:
+        if (files := _files_of(key, old, new)) and any(_is_under(each, files) for each in changed):
+            said.append(key)
+    return [key for key in changed if key not in said], told
+
+
+def _files_of(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The files that a setting follows from, that of blocks which are groups of files; "" for none."""
+    head = key.removesuffix("order.block_size")
+    return f"{head}files" if head != key and isinstance(old.get(key), str) and isinstance(new.get(key), str) else ""
 
 
 def listed(lines: list[str], most: int = _MAX_LISTED) -> str:

@@ -180,6 +180,19 @@ def test_files_of_which_the_names_alone_differ_are_told_as_that():
             check_drift(settings(), settings(digest="ab", **others))
 
 
+def test_blocks_that_are_groups_of_files_go_with_these():
+    def settings(files, blocks):
+        return {"files": {"digest": files}, "order": {"shuffle": "block", "block_size": blocks}}
+
+    with pytest.raises(DriftError) as caught:
+        check_drift(settings("aa", "a8"), settings("ab", "55"))
+    assert [each.setting for each in caught.value.differences] == ["files.digest"]
+    assert check_drift(settings("aa", "a8"), settings("ab", "55"), ["files"]) == []
+    for files, blocks in (("aa", "55"), ("ab", 7)):
+        with pytest.raises(DriftError, match="order.block_size"):
+            check_drift(settings("aa", "a8"), settings(files, blocks))
+
+
 def test_of_other_transforms_the_names_are_all_that_is_told():
     one = {"names": ["T", "R"], "digest": "aa", "held": {"0 T.k": "a1"}, "used": {"m.x": "a2"}, "each": ["a", "b"]}
     other = {"names": ["R", "T"], "digest": "bb", "held": {"1 T.k": "a1"}, "each": ["b", "a"], "deep": "a"}

@@ -17,6 +17,29 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**53 + 1, None, 3]),
+        pa.chunked_array([[2**53 + 1, None, 3]]),
+        pd.Series([2**53 + 1, None, 3], dtype="Int64"),
+        pd.array([2**53 + 1, None, 3], dtype="UInt64"),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_integers_that_nulls_would_make_other_numbers_are_refused(column: Any) -> None:
+    with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fill its nulls"):
+        RandomAccessSource(RandomAccessSourceConfig(), {"x": column})
+
+
+def test_other_columns_of_tables_are_arrays() -> None:
+    columns = {"a": pa.array([2**60, 3]), "b": pd.Series([1, 2]), "c": pa.array([1, None]), "d": pa.array([0.5, None])}
+    (first, second) = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), columns)
+    assert [int(first["a"]), int(second["b"]), float(first["c"])] == [2**60, 2, 1.0]
+    assert np.isnan([second["c"], second["d"]]).all()
+
+
 FRAME = pd.DataFrame(np.arange(12).reshape(4, 3))  # columns 0, 1, 2: they would be taken for its rows
 
 

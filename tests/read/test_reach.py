@@ -1,6 +1,10 @@
 """The fingerprint sees what a transform uses in its own package: code and data, and nothing of libraries."""
 
 import importlib
+import importlib.util
+import os
+import runpy
+import subprocess
 import sys
 import textwrap
 
@@ -981,7 +985,8 @@ MODULES |= {"of_pattern of_mode of_held of_config of_module OfClass Overrides Se
 def test_fingerprints_are_those_that_states_hold(tmp_path, get, module):
     other = LATER_OTHER if module is LATER else OTHER
     fingerprint = found(tmp_path, get, module, other)
-    fingerprint.pop("bound", None)  # told later
+    for later in ("bound", "kinds", "modules", "tables"):
+        fingerprint.pop(later, None)
     assert digest_of(fingerprint) == PINNED[get]
 
 
@@ -1353,3 +1358,110 @@ def test_an_nnx_module_is_the_same_once_it_went_through_jit():
     assert code_fingerprint([module]) == before
     module.z = 2
     assert code_fingerprint([module]) != before
+
+
+APART = """
+import math as m
+import re
+
+import numpy as np
+
+table = np.arange(16).reshape(4, 4)
+place = (0, 1)
+look = {0: 5, 1: 6}.get
+words = {f"w{i}": i for i in range(10_001)}
+stops = set(range(10_001))
+listed = [*range(10_001)]
+
+
+class Held:
+    def __init__(self):
+        self.sub, self.take = re.compile("4").sub, table.take
+
+    def map(self, e):
+        return self.sub("9", e)
+
+
+class Pairs:
+    def __init__(self):
+        self.pairs = {1: 2}
+
+    def map(self, e):
+        return self.pairs[e]
+
+
+def of_closure():
+    get = "a,b".split
+    return lambda e: get(e)
+
+
+split = of_closure()
+def of_place(e): return table[place]
+def of_look(e): return look(e)
+def of_alias(e): return m.sqrt(e)
+def of_words(e): return words[e]
+def of_stops(e): return e in stops
+def of_listed(e): return listed[e]
+"""
+APART_CHANGES = {
+    "Held": ('compile("4")', 'compile("5")', "bound"),
+    "Held ": ("arange(16)", "arange(1, 17)", "bound"),
+    "Pairs": ("{1: 2}", "[[1, 2]]", "kinds"),
+    "split": ('"a,b"', '"a,c"', "bound"),
+    "of_place": ("(0, 1)", "[0, 1]", "kinds"),
+    "of_look": ("1: 6", "1: 7", "bound"),
+    "of_alias": ("import math as m", "import cmath as m", "modules"),
+    "of_words": ('": i for', '": 10_000 - i for', "tables"),
+    "of_stops": ("set(range(10_001))", "set(range(1, 10_002))", "tables"),
+    "of_listed": ("[*range(10_001)]", "[*range(1, 10_002)]", "tables"),
+}
+
+
+@pytest.mark.parametrize("get", APART_CHANGES)
+def test_what_the_digest_takes_for_the_same_is_told_beside_it(tmp_path, get):
+    old, new, told = APART_CHANGES[get]
+    assert APART.count(old) == 1
+    before, again = (found(tmp_path / name, get.strip(), APART) for name in ("before", "again"))
+    after = found(tmp_path / "after", get.strip(), APART.replace(old, new))
+    assert before == again
+    assert {key for key in before | after if before.get(key) != after.get(key)} - {"digest"} == {told}, (before, after)
+
+
+def test_containers_in_sets_are_the_same_in_every_process(tmp_path):
+    """Their order is another in each: what kinds are in them is left out."""
+    text = "things = {frozenset({(1, (2,)), 'a', frozenset({3})}), frozenset({'b', (4,)})}\ndef of(e): return things\n"
+    (tmp_path / "sets_of_a_user.py").write_text(text)
+    program = (
+        "import sets_of_a_user as m; from datarax_ray.read.identity.code import code_fingerprint as f; print(f([m.of]))"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    said = {
+        subprocess.check_output(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
+        )
+        for seed in range(3)
+    }
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("how", ["exec", "run_path", "spec"])
+@pytest.mark.parametrize("change", [("1", "22"), ("+ v", "- v")])
+def test_code_whose_module_is_not_kept_counts_as_any_other(tmp_path, how, change):
+    text = "SCALE = 1\ndef helper(v): return SCALE + v\nclass Uses:\n    def map(self, e): return helper(e)\n"
+
+    def read(text):
+        (path := tmp_path / "plugin_of_a_user.py").write_text(text)
+        if how == "run_path":
+            names = runpy.run_path(str(path))
+        elif how == "exec":
+            exec(compile(text, "<cell>", "exec"), names := {"__name__": "cell"})
+        else:
+            spec = importlib.util.spec_from_file_location("plugin_of_a_user", path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            names = vars(module)
+        return [code_fingerprint([made])["digest"] for made in (names["helper"], names["Uses"]())]
+
+    before, again, after = read(text), read(text), read(text.replace(*change))
+    assert before == again
+    assert all(one != other for one, other in zip(before, after, strict=True))

@@ -545,6 +545,7 @@ class KeepsAll:
     [
         (lambda e: [e], r"a list of 1 dict, and .*; return the dict itself, or, .* flat_map\(element\) -> list"),
         (lambda e: pd.DataFrame([e]), "a DataFrame, .*; return a dict with an array for each of its columns"),
+        (lambda e: pd.Series({"a": 1, "b": 0.5}), r"a Series, whose names .* would be lost; make it dict\(series\)"),
         (lambda e: pa.table({"x": [e["x"]]}), "a Table, .*; return a dict with an array for each of its columns"),
         (lambda e: Point(e["x"]), "a Point, .*; return dataclasses.asdict of it"),
         (lambda e: str(e["x"]), "a str in place of a dict, .*; return {'name': value}"),

@@ -201,7 +201,7 @@ def test_other_transforms_and_other_files_are_refused(files: list[Path], tmp_pat
         DriftError, match=r"(?s)out was not written of this source.*number 1 \(FailAt\)|transforms.names"
     ):
         MaterializedSource(live(files, [decode, FailAt(3)]), tmp_path / "out")
-    with pytest.raises(DriftError, match="files.num_records: it was written with 120, this source has 20"):
+    with pytest.raises(DriftError, match="files.num_records: 120 and 20"):
         MaterializedSource(live(files[:3], [decode, DropThirds()]), tmp_path / "out")
     longer = live(files, [decode, DropThirds(), FailAt(500)])  # what is behind it runs live
     assert_interchangeable(pipelines(longer), pipelines(MaterializedSource(longer, tmp_path / "out")), every=9)

@@ -41,8 +41,8 @@ _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
 _FILL_IN = (
-    "fill it in by a transform, or, of files, by fill_nulls={'field': 0} in the source's config; a column is objects "
-    "with None only where no transform takes single elements"
+    "fill it in by a transform, or, of Parquet, CSV and JSON lines, by fill_nulls={'field': 0} of the source's config; "
+    "a column is objects with None only where no transform takes single elements"
 )
 _TO_ONE_SHAPE = (
     "resize it, or pad it (PadTo({'field': shape}), with the length of each axis), or return it as a list to keep it "
@@ -57,6 +57,7 @@ LEAVE_NONE_OUT = (
     "where it is None, as a filter of Grain's MapDataset gives in place of what it drops, leave it out by a first "
     "transform, an object with the method `def filter(self, element): return element is not None`"
 )
+OF_SERIES = "a Series, whose names and types of values would be lost; make it dict(series), or series.to_numpy()"
 _MAX_SAID = 20  # fields in a note of an error
 
 
@@ -70,6 +71,12 @@ class ColumnError(ValueError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def is_series(value: Any) -> bool:
+    """Whether it is a Series of pandas, as a row of its tables is. Imports none."""
+    kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__)
+    return "pandas.Series" in kinds
 
 
 def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
@@ -88,6 +95,8 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
             f"transform: lambda element: {call}",
             0,
         )
+    if not path and is_series(first):
+        raise ColumnError(f"the element is {OF_SERIES}, as by a first transform", 0)
     if not isinstance(first, Mapping):
         return _column(elements, path)
     if not first or not all(isinstance(key, str) for key in first):

@@ -26,7 +26,7 @@ import numpy as np
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, dense_dtype, given_note
+from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, OF_SERIES, dense_dtype, given_note, is_series
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
@@ -356,6 +356,8 @@ def _no_element(made: Any, given: Any) -> str | None:
         )
     if hasattr(kind, "columns") and not isinstance(made, Mapping):
         return f"a {kind.__name__}, {by_name}; return a dict with an array for each of its columns"
+    if is_series(made):
+        return OF_SERIES
     if dataclasses.is_dataclass(made):
         return f"a {kind.__name__}, {by_name}; return dataclasses.asdict of it"
     if isinstance(given, Mapping) and not isinstance(made, Mapping | tuple | np.ndarray) and dense_dtype(made) is None:

@@ -23,6 +23,7 @@ from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.code import value_digest
 from datarax_ray.read.identity.sampled_rows import rows_digest, spread
+from datarax_ray.read.identity.users_code import asked
 from datarax_ray.read.retry import retried
 
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
@@ -263,6 +264,7 @@ def _check_alike(values: Any, name: str) -> None:
     one that no array holds.
     """
     if not isinstance(values, list | tuple):
+        _check_integers(values, name)
         return
     try:
         array = np.asarray(values)
@@ -280,6 +282,18 @@ def _check_alike(values: Any, name: str) -> None:
             f"the list {name!r} holds {' and '.join(sorted(kind.__name__ for kind in types))}, and as an array of "
             f"{array.dtype} some of them would be other values; give a NumPy array of the dtype that you want"
         )
+
+
+def _check_integers(values: Any, name: str) -> None:
+    """Raise ValueError for a column of pyarrow or pandas with integers and nulls that floats would change."""
+    kind, of_arrow = asked(asked(values, "dtype"), "kind"), str(asked(values, "type"))
+    if not isinstance(values, np.ndarray) and (kind in ("i", "u") or of_arrow.startswith(("int", "uint"))):
+        array = np.asarray(values)
+        if array.dtype.kind == "f" and bool((np.abs(array) >= 2.0**53).any()):
+            raise ValueError(
+                f"the column {name!r} holds integers and nulls, and as an array of {array.dtype} some of these would "
+                "be other numbers; fill its nulls (fill_null(0) of pyarrow, fillna(0) of pandas)"
+            )
 
 
 def _name(data: Any) -> str:

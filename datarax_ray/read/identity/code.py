@@ -37,7 +37,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.text_scalars import said
-from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, config_of, shortened
+from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, LongTable, bound_to, config_of, shortened
 from datarax_ray.read.identity.referenced_globals import lasting, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.users_code import (
@@ -82,7 +82,9 @@ def code_fingerprint(
     reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
     object. "settings", "bound", "imports": so for what Used says, "places" for the paths and times among the settings,
     of which a warning tells. "each": so for the transforms, where there are several. "deep": a digest of what lies
-    deeper in them than the digest goes.
+    deeper in them than the digest goes. "kinds": one of what is a list, a tuple or a mapping, which the digest
+    takes for one another. "modules": of what library each name of a module stands for. "tables": of some entries
+    of tables that are too long to be told.
 
     most: parts that are told, an array for each KiB of it. Raises: LongError where there are more.
     """
@@ -116,6 +118,9 @@ def code_fingerprint(
             "imports": _few(telling.imports),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
             "deep": telling.deep,
+            "kinds": telling.kinds.digest,
+            "modules": telling.modules and digest(telling.modules),
+            "tables": telling.tables and digest(telling.tables),
         }
         return found | {name: value for name, value in more.items() if value}
 
@@ -253,6 +258,30 @@ def _label(transform: Any) -> str:
     return name
 
 
+class _Kinds:
+    """A digest of what kinds of containers were told, in their order."""
+
+    def __init__(self) -> None:
+        self._found = hashlib.sha256()
+        self._is_left_out = False
+
+    def add(self, kind: bytes) -> None:
+        if not self._is_left_out:
+            self._found.update(kind)
+
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
+        before, self._is_left_out = self._is_left_out, True
+        try:
+            yield
+        finally:
+            self._is_left_out = before
+
+    @property
+    def digest(self) -> str:
+        return self._found.hexdigest()[:16]
+
+
 class _Telling:
     """Plain values for what is told, and what was found on the way, around functions and beside them; each once."""
 
@@ -265,6 +294,9 @@ class _Telling:
         self.places: dict[str, str] = {}  # likewise
         self.bound: dict[str, str] = {}  # likewise
         self.imports: dict[str, str] = {}  # of what is imported late, by module
+        self.modules: dict[str, str] = {}  # of libraries, by the names that stand for them
+        self.kinds = _Kinds()
+        self.tables: list[str] = []
         self._seen: set[types.CodeType] = set()
         self._classes: dict[type, Any] = {}  # a list may hold thousands of one
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
@@ -290,7 +322,9 @@ class _Telling:
         if self._left < 0:
             raise LongError
         if depth > _MAX_DEPTH:
-            self._below = self._below or _Below(self._as_told, self._left)
+            if self._below is None:
+                self._below = _Below(self._as_told, self._left)
+                self._below.kinds, self._below.modules, self._below.tables = self.kinds, self.modules, self.tables
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
@@ -303,12 +337,17 @@ class _Telling:
             return [str(value.dtype), list(value.shape), self._arrays[id(value)][1]]
         if isinstance(value, Mapping | list | tuple | set | frozenset) and is_users(type(value)):
             self._look_at_class(type(value))  # a dict with a __missing__, say
+        if isinstance(value, Mapping | tuple | list):
+            self.kinds.add(b"m" if isinstance(value, Mapping) else b"t" if isinstance(value, tuple) else b"l")
+        if isinstance(value, LongTable):
+            self.tables.append(value_digest(value.some))
         if isinstance(value, Mapping):
             return [[self.value(k, depth + 1), self.value(v, depth + 1)] for k, v in value.items()]
         if isinstance(value, list | tuple):
             return [self.value(v, depth + 1) for v in value]
         if isinstance(value, set | frozenset):
-            return sorted(self._item(item, depth + 1) for item in value)
+            with self.kinds.left_out():  # another order in every process
+                return sorted(self._item(item, depth + 1) for item in value)
         if not inspect.isclass(value) and callable(asked(value, "__array__")) and asked(value, "shape") is not None:
             # of other libraries: jax, torch. One on a device, one that is trained and a key of JAX are told as objects.
             with contextlib.suppress(Exception):
@@ -349,6 +388,9 @@ class _Telling:
             return self._classes[value]
         if asked(value, "__wrapped__") is not None:  # functools.wraps, functools.cache, jax.jit
             return [type(value).__qualname__, self.value(value.__wrapped__, depth + 1)]
+        if (owner := bound_to(value)) is not None:
+            name = f"{type(owner).__name__}.{value.__name__}"
+            self.bound[name] = digest([self.bound.get(name), self._setting(shortened(owner))])
         if asked(value, "__name__") is not None:  # builtins, ufuncs, modules
             return [type(value).__qualname__, value.__name__]
         return [self.value(type(value), depth + 1), *(self.value(part, depth + 1) for part in _state(value))]
@@ -375,6 +417,7 @@ class _Telling:
                 said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
+        self.modules |= dict(used.modules)
         for name, each in used.imports:
             self.imports[name] = digest([self.imports.get(name), each])
         return found

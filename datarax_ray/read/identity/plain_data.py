@@ -5,11 +5,13 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
+import itertools
 import operator
 import os
 import re
 import struct
 import types
+import zlib
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -24,8 +26,8 @@ import numpy as np
 
 from datarax_ray.read.identity.users_code import asked, is_users
 
-# A longer table is data, which a fingerprint of code need not read in full: its length counts.
-_MAX_ITEMS = 10_000
+# A longer table is data, which a fingerprint of code need not read in full: its length counts, and some of it.
+_MAX_ITEMS, _MAX_LOOKED_AT, _MAX_SUMMED = 10_000, 1000, 200_000
 _SINGLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.ndarray, np.generic)
 PLAIN = (*_SINGLE, tuple, list, dict, set, frozenset)
 _TABLES = (Mapping, tuple, list, set, frozenset)
@@ -35,10 +37,36 @@ SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath
 PLACES = (date, time, PurePath)
 
 
+class LongTable(list[Any]):
+    """What stands for a long table: its type and length. some: entries spread over it; () where it has no order, and
+    looking at all would take long.
+    """
+
+    def __init__(self, table: Any) -> None:
+        super().__init__([type(table).__name__, len(table)])
+        self._table = table
+
+    @property
+    def some(self) -> Any:
+        """For a digest; of a set the sum of what its entries are."""
+        table, step = self._table, -(-len(self._table) // _MAX_LOOKED_AT)
+        if isinstance(table, Set):
+            return sum(zlib.crc32(repr(entry).encode()) for entry in table) if len(table) <= _MAX_SUMMED else ()
+        entries = table.items() if isinstance(table, Mapping) else table
+        return [*itertools.islice(entries, 0, None, step)]
+
+
 def shortened(value: Any) -> Any:
-    """The value; of a long table its type and length."""
+    """The value; of a long table what stands for it."""
     is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
-    return [type(value).__name__, len(value)] if is_table and len(value) > _MAX_ITEMS else value
+    return LongTable(value) if is_table and len(value) > _MAX_ITEMS else value
+
+
+def bound_to(value: Any) -> Any:
+    """The plain data or pattern that a method of Python's own is bound to, as in `{...}.get`; None for all others."""
+    is_method = isinstance(value, types.BuiltinMethodType | types.MethodWrapperType)
+    owner = asked(value, "__self__") if is_method else None
+    return owner if isinstance(owner, (*PLAIN, re.Pattern)) else None
 
 
 def is_data(value: Any) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.late_imports import late_imports
-from datarax_ray.read.identity.plain_data import PLAIN, SETTINGS, config_of, is_data, plainly, shortened
+from datarax_ray.read.identity.plain_data import PLAIN, SETTINGS, bound_to, config_of, is_data, plainly, shortened
 from datarax_ray.read.identity.users_code import (
     GENERATED,
     as_bare,
@@ -60,7 +60,8 @@ class Used(NamedTuple):
     types; the methods of users' objects at module level that the code calls (`tokenizer.encode`), and the plain
     attributes that these read, and those of `encode = tokenizer.encode`; the methods of such a frozen dataclass; the
     functions in np.vectorize and functools.singledispatch. imports: a digest of what
-    functions import of users' modules when they run, by module.
+    functions import of users' modules when they run, by module. modules: of libraries, by the names that stand
+    for them.
     """
 
     reached: list[tuple[str, Any]]
@@ -68,6 +69,7 @@ class Used(NamedTuple):
     settings: list[tuple[str, Any]]
     bound: list[tuple[str, Any]]
     imports: list[tuple[str, str]]
+    modules: list[tuple[str, str]]
 
 
 def used_by(root: Any) -> Used:
@@ -91,13 +93,13 @@ def used_by(root: Any) -> Used:
     bound = behind.bound | told_by_text | _beyond(package, far)
     found = [(reached, written), (beside, written_there), (read.settings, read.written)]
     found.append((bound, read.written | far.written | behind.written))
-    found.append((far.imports, set()))
+    found += [(far.imports, set()), (read.modules | far.modules, set())]
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
 def _behind(told: Mapping[str, Any]) -> _Read:
     """What functions and classes of which the text is told use in turn, all of it as `bound`."""
-    found = _Read({}, {}, {}, {}, set(), set(), {})
+    found = _Read({}, {}, {}, {}, set(), set(), {}, {})
     waiting = [*told.values()]
     seen: set[int] = set()
     while waiting and len(found.bound) < _MAX_FOUND:
@@ -172,7 +174,10 @@ def _bound(load: _Load) -> dict[str, Any]:
     if (data := plainly(value)) is not None:
         return {load.name: data}
     is_name = load.is_of_modules and callable(value) and not is_users(inner(value))
-    return {load.name: str(value.__name__)} if is_name and isinstance(asked(value, "__name__"), str) else {}
+    if not is_name or not isinstance(asked(value, "__name__"), str):
+        return {}
+    owner = bound_to(value)
+    return {load.name: str(value.__name__)} | ({} if owner is None else {f"{load.name}()": shortened(owner)})
 
 
 def _of_method(name: str, owner: Any, method: str) -> dict[str, Any]:
@@ -193,7 +198,7 @@ def _is_generated(function: Any) -> bool:
 class _Read(NamedTuple):
     """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says,
     the latter for fingerprints alone. put: methods that were put into classes. written: names of what its functions
-    write to. imports: as Used says, where all of users' is followed.
+    write to. imports: as Used says, where all of users' is followed. modules: as Used says.
     """
 
     used: dict[str, Any]
@@ -203,16 +208,20 @@ class _Read(NamedTuple):
     put: set[str]
     written: set[str]
     imports: dict[str, str]
+    modules: dict[str, str]
 
 
 def _read(root: Any, *, for_actors: bool) -> _Read:
-    read, loaded = _Read({}, {}, {}, {}, set(), set(), {}), set[str]()
+    read, loaded = _Read({}, {}, {}, {}, set(), set(), {}, {}), set[str]()
     package = None if for_actors else _package(root)
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
         own_package = None if for_actors else _package(part)
         for function in map(inspect.unwrap, _walk(part, read.used, own_package)):
             read.written.update(_as_read(function, name) for name in written_by(function))
             loads = [*_loads(function, package)]
+            names = {load.name: load.value for load in loads if load.owner is None}
+            libraries = (each for each in names.items() if isinstance(each[1], types.ModuleType))
+            read.modules.update({name: each.__name__ for name, each in libraries if not is_users(each)})
             if for_actors:
                 read.attributes.update(_attributes(loads, package, read.written))
                 for name, each in late_imports(function).items():

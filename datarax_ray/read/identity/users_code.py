@@ -34,9 +34,19 @@ _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
 def is_users(code: Any) -> bool:
     """Whether a function, class or module is of neither a library nor this package."""
     name = module_of(code)
-    file = getattr(sys.modules.get(name), "__file__", None)
+    file = getattr(sys.modules[name], "__file__", None) if name in sys.modules else _file_of(code)
     is_own = name.partition(".")[0] == __name__.partition(".")[0]
     return not is_own and (name == "__main__" or bool(file and not _is_librarys(file)))
+
+
+def _file_of(code: Any) -> str | None:
+    """The file of a function, or of the first method of a class, as its code has it: its module is not to be found, as
+    behind runpy.run_path, exec, and a spec that was only executed. None for all else.
+    """
+    functions = [code] if isinstance(code, types.FunctionType) else []
+    if inspect.isclass(code):
+        functions = [each for each in vars(code).values() if isinstance(each, types.FunctionType)]
+    return next((each.__code__.co_filename for each in functions), None)
 
 
 def is_users_file(name: str) -> bool:

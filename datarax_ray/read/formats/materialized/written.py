@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from datarax_ray.plan.fingerprint import DriftError, check_drift
+from datarax_ray.plan.fingerprint import DriftError, check_drift, differences
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import is_url, read_small, redacted
 from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, UNFINISHED, check_shard
@@ -100,10 +100,11 @@ class Written:
         try:
             told = check_drift({"files": self.files, "transforms": self.transforms}, live)
         except DriftError as error:
-            lines = str(error).partition("\n")[2]
+            lines = differences({"files": self.files, "transforms": self.transforms}, live)
             raise DriftError(
                 f"{where} was not written of this source, so it holds other elements. Materialize the source anew, to "
-                f"another folder, or give the one that it was written of:\n{_of_source(lines)}"
+                f"another folder, or give the one that it was written of. What it has, and this source:{lines}",
+                error.differences,
             ) from None
         for line in told:
             logger.warning("%s: %s", where, _of_source(line))
