@@ -554,7 +554,15 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             return Consumed(self._begin)
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
         unit: Unit = "elements" if self.packing is None else self.packing.unit
-        return Consumed.from_json(state, self.source.describe(), self._settings(), unit=unit, allow_drift=allowed)
+        stream = self.source.describe()
+        found = Consumed.from_json(state, stream, self._settings(), unit=unit, allow_drift=allowed)
+        # of a longer stream, which allow_drift lets differ, it is this one's end
+        if not allowed and stream.stop is not None and found.state.position > stream.stop:
+            raise ValueError(
+                f"the state's position {found.state.position} is beyond the end of the stream, {stream.stop}: it is "
+                "damaged, or was edited. Restore an earlier one; seek(position) goes elsewhere"
+            )
+        return found
 
     @property
     def _begin(self) -> StreamState:

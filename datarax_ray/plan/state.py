@@ -154,12 +154,6 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
                 "the state's position, or what it says beside it, is not what was written: it is damaged, or was "
                 "edited. Restore an earlier one; seek(position) goes elsewhere, and amend(...) changes the stream"
             )
-        stop = getattr(stream, "stop", None)
-        if stop is not None and position > stop and not allow_drift:  # of a longer stream it is this one's end
-            raise ValueError(
-                f"the state's position {position} is beyond the end of this stream, {stop}: it is damaged, or was "
-                "edited. Restore an earlier one; seek(position) goes elsewhere"
-            )
         return found
 
 

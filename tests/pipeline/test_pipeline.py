@@ -96,6 +96,15 @@ class TestBatches:
             assert len(list(itertools.islice(pipeline, 20))) == 20
             assert pipeline.position == 2000
 
+    def test_a_position_beyond_the_end_is_damage_but_of_a_longer_stream(self, files: list[Path]) -> None:
+        with make(files, num_epochs=3) as longer, make(files, num_epochs=1) as pipeline:
+            longer.seek(300)
+            with pytest.raises(ValueError, match="position 361 is beyond the end of the stream, 360: it is damaged"):
+                longer.set_state(longer.get_state() | {"position": 361})
+            assert longer.position == 300
+            pipeline.set_state(longer.get_state(), allow_drift=["order.num_epochs"])
+            assert indices(pipeline) == []
+
     def test_a_second_loop_goes_on_and_after_the_end_says_so(
         self, files: list[Path], caplog: pytest.LogCaptureFixture
     ) -> None:

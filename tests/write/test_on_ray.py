@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datarax_ray.actors.outside import tasks
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
@@ -92,3 +94,27 @@ def test_a_conversion_gives_the_same_bytes_for_any_number_of_actors(tmp_path: Pa
             converted.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
         assert converted[0] == converted[1]
         assert len(converted[0]) == 5
+
+
+def hold(folder: str, tell: Any) -> None:
+    """Write a part, and wait; however that ends, the part is taken away."""
+    part = Path(folder, f"{os.getpid()}.part")
+    part.touch()
+    try:
+        tell(1)
+        while True:  # Ray interrupts Python between two steps, and no sleep
+            time.sleep(0.01)
+    finally:
+        part.unlink()
+
+
+def test_calls_that_are_stopped_clean_up(tmp_path: Path) -> None:
+    """By an interrupt in each: one that is ended by force would leave what it has begun."""
+
+    def stop(so_far: Mapping[int, int]) -> None:
+        if len(so_far) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(tasks.on_hosts(hold, [str(tmp_path)] * 3, 2, stop, num_cpus=0.1))
+    assert list(tmp_path.iterdir()) == []

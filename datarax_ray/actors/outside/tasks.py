@@ -28,6 +28,7 @@ from datarax_ray.read.errors import message_of
 logger = logging.getLogger("datarax_ray")
 
 _LOOK_S = 0.5  # between two looks at how far they are
+_END_S = 5.0  # to clean up, once they are cancelled
 # Of one call whose process or host is lost. A host that goes takes all of its own with it, and spot hosts go often;
 # what ends its process by itself does so each time.
 _MAX_RETRIES = 5
@@ -128,6 +129,10 @@ def on_hosts(
         del shared  # or the traceback of an error would keep it in the object store
         with contextlib.suppress(Exception), connection.held():  # Ray is shut down, and they with it
             for ref in pending:
+                ray.cancel(ref)  # by an interrupt, after which they clean up
+            # by force Ray ends this program where a call comes to its end at that moment ("task that was not pending")
+            stuck = ray.wait(list(pending), num_returns=len(pending), timeout=_END_S)[1] if pending else ()
+            for ref in stuck:
                 ray.cancel(ref, force=True)
             ray.kill(counts)
 
