@@ -145,3 +145,24 @@ def test_what_a_class_of_ones_own_takes_is_its_own() -> None:
     assert len(Counting(3, seed=7)) == 3
     with pytest.raises(TypeError, match="RandomAccessSourceConfig takes no argument 'sed'. Did you mean 'seed'?"):
         Counting(3, sed=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("map", r"transforms=\["),
+        ("shuffle", "shuffle=True"),
+        ("state_dict", r"get_state\(\)"),
+        ("take", "itertools.islice"),
+        ("batch", "batch_size"),
+    ],
+)
+def test_a_method_of_other_libraries_says_what_is_here(name: str, said: str) -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
+    with Pipeline(source=source, batch_size=2) as pipeline:
+        for of in (source, pipeline):
+            assert not hasattr(of, name)
+            with pytest.raises(AttributeError, match=f"'{type(of).__name__}' object has no attribute '{name}'.*{said}"):
+                getattr(of, name)
+    with pytest.raises(AttributeError, match=r"object has no attribute 'other'$"):
+        source.other  # noqa: B018

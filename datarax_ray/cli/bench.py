@@ -138,7 +138,8 @@ def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]
     stream = source.describe()
     if not isinstance(stream, IndexedStream) or not hasattr(source, "copy"):
         raise ValueError(
-            f"{source!r} has no other order than its own, as a stream or mixture; bench compares orders of files"
+            f"{source!r} has no other order than its own, as a stream or mixture; bench compares orders of files. Name "
+            "the source of a component"
         )
 
     def changed(config: Any, **order: Any) -> IndexedStream:

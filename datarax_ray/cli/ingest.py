@@ -97,7 +97,13 @@ def facts(tally: Tally, has_ray: bool) -> dict[str, Any]:
 
 def describe(request: Request) -> IndexedStream:
     """The stream that is asked for. Raises: FileNotFoundError, ValueError for files that cannot be read."""
-    reader = ArrayRecordReader.of(list(request.paths))
+    try:
+        reader = ArrayRecordReader.of(list(request.paths))
+    except (OSError, ValueError) as error:
+        error.add_note(
+            "ingest reads ArrayRecord files alone; `datarax-ray bench` and `inspect` take data of every format"
+        )
+        raise
     order = order_of(reader.num_records, request.seed, "global" if request.shuffle else "none")
     return IndexedStream(reader, order, request.num_epochs, request.transforms)
 

@@ -226,7 +226,8 @@ def _refuse_changes(before: list[Any], after: Any) -> None:
         raise ValueError(
             f"a stage changes its own variables ({', '.join(changed) or 'new ones'}) while a batch is made, so later "
             "batches would depend on earlier ones and could not be resumed. Make it a function of its batch (with "
-            "normalisation, use running averages: module.eval()), or apply it in the train step."
+            "normalisation, use running averages: module.eval()), or apply it in the train step. nnx.jit around a "
+            "method writes all of them back: leave it out, stages are jitted as they are."
         )
 
 

@@ -31,6 +31,7 @@ _TRANSFORMS = (
 )
 _STACKED = "Elements are dicts, and are stacked by field; make them alike in a transform of the source, as by PadTo."
 _MESH = "Pipeline(sharding=NamedSharding(mesh, PartitionSpec('data'))) puts batches on a mesh."
+_NO_BUFFER = "The shuffle is of all records and has no buffer: shuffle=True."
 _ELSEWHERE = {
     **dict.fromkeys(("num_actors", "num_workers", "worker_count", "num_parallel_calls"), _ACTORS),
     **dict.fromkeys(("pin_memory", "prefetch_factor", "prefetch_buffer_size", "worker_buffer_size"), _AHEAD),
@@ -42,7 +43,28 @@ _ELSEWHERE = {
     **dict.fromkeys(("transform", "transforms", "transformations", "operations", "map_fn"), _TRANSFORMS),
     **dict.fromkeys(("collate_fn", "padded_shapes"), _STACKED),
     **dict.fromkeys(("mesh", "devices"), _MESH),
+    **dict.fromkeys(("shuffle_buffer", "shuffle_buffer_size", "buffer_size", "local_shuffle_buffer_size"), _NO_BUFFER),
+    "worker_init_fn": f"{_ACTORS} What one needs a transform makes when it is first called there.",
 }
+# Methods of torch's, TensorFlow's, Grain's, Ray's and Hugging Face's datasets.
+_METHODS = {
+    **dict.fromkeys(("map", "filter", "flat_map", "map_batches", "random_map", "apply"), _TRANSFORMS),
+    **dict.fromkeys(("batch", "iter_batches", "iter_torch_batches", "padded_batch"), _BATCHES),
+    **dict.fromkeys(("shuffle", "repeat", "set_epoch", "random_shuffle"), _ORDER),
+    **dict.fromkeys(("take", "skip", "head", "limit"), "itertools.islice(it, 10) gives the first ten."),
+    **dict.fromkeys(("state_dict", "load_state_dict"), "get_state() and set_state(state) are the names here."),
+    **dict.fromkeys(("with_sharding", "shard"), _MESH),
+    **dict.fromkeys(
+        ("to_iter_dataset", "as_numpy_iterator", "iter_rows"), "Iterate over it itself: for element in it."
+    ),
+    **dict.fromkeys(("prefetch_to_device", "mp_prefetch"), _AHEAD),
+}
+
+
+def no_attribute(owner: Any, name: str) -> AttributeError:
+    """The error for an attribute that there is not, with what is here in its stead where it is a method of others."""
+    hint = f". {_METHODS[name]}" if name in _METHODS else ""
+    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=owner)
 
 
 def whole(name: str, value: Any, remedy: str = "", *, least: int | None = None) -> int:

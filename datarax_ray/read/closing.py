@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
+
+from datarax_ray.plan.arguments import no_attribute
 
 
 def closed(what: str, of: str = "this") -> RuntimeError:
@@ -18,6 +20,11 @@ class Closing:
 
     def close(self) -> None:
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # else every name would be one
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ that ends a run leaves half a file, and the next one goes on with the shards tha
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -161,6 +162,8 @@ def write_dataset(
                 f"{len(done)} of {len(names)} shards are finished in {folder}, and stay; the same again goes on from "
                 "them"
             )
+            if isinstance(end, OSError) and end.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+                end.add_note("make room there first, or write to another folder")
             raise
         manifest = Manifest(settings, tuple(done[name] for name in names))
         if todo or Manifest.read(folder) is None:

@@ -7,11 +7,9 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
-import ray
 
 from datarax_ray.actors import connecting
 from tests.ports import free_port
@@ -126,30 +124,6 @@ def test_what_is_no_address_of_a_cluster_is_refused_by_name(address: str, monkey
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ValueError, match=f"RAY_ADDRESS={address} is no address of a Ray cluster: that is host:port"):
         connecting.connect(1, 1.0)
-
-
-ATTACHED = """
-import sys
-from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
-
-source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [{"x": x} for x in range(8)])
-with Pipeline(source=RaySource(source, num_actors=1, num_cpus=0.1), batch_size=8, on_host=True) as pipeline:
-    print(pipeline.step()["x"].tolist())
-"""
-
-
-def test_a_ray_without_a_token_is_sent_none_though_there_is_one(ray_local: None) -> None:
-    """What `ray start` left is found by a file; a token that another local Ray left made Ray cancel every actor."""
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
-        (found := Path(folder, "ray", "ray_current_cluster")).parent.mkdir()
-        found.write_text(ray.get_runtime_context().gcs_address)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-        token = {"RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"], "RAY_TMPDIR": folder}
-        done = subprocess.run(
-            [sys.executable, "-c", ATTACHED], env=kept | token, capture_output=True, text=True, timeout=120
-        )
-    assert done.stdout == "[0, 1, 2, 3, 4, 5, 6, 7]\n", done.stderr
-    assert "starting a local Ray" not in done.stderr
 
 
 def test_a_cluster_that_answers_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,9 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -808,3 +810,27 @@ def test_outputs_many_thousand_times_their_input_stay_within_the_bound(tmp_path:
     assert got == order
     # two chunks of 16 are asked for before the size of an element is known; Ray gives back up to a second later
     assert peak < 150 * 2**20
+
+
+ATTACHED = """
+import sys
+from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
+
+source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [{"x": x} for x in range(8)])
+with Pipeline(source=RaySource(source, num_actors=1, num_cpus=0.1), batch_size=8, on_host=True) as pipeline:
+    print(pipeline.step()["x"].tolist())
+"""
+
+
+def test_a_ray_without_a_token_is_sent_none_though_there_is_one(ray_local: None) -> None:
+    """What `ray start` left is found by a file; a token that another local Ray left made Ray cancel every actor."""
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        (found := Path(folder, "ray", "ray_current_cluster")).parent.mkdir()
+        found.write_text(ray.get_runtime_context().gcs_address)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+        token = {"RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"], "RAY_TMPDIR": folder}
+        done = subprocess.run(
+            [sys.executable, "-c", ATTACHED], env=kept | token, capture_output=True, text=True, timeout=120
+        )
+    assert done.stdout == "[0, 1, 2, 3, 4, 5, 6, 7]\n", done.stderr
+    assert "starting a local Ray" not in done.stderr

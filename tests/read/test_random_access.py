@@ -33,6 +33,14 @@ def test_integers_that_nulls_would_make_other_numbers_are_refused(column: Any) -
         RandomAccessSource(RandomAccessSourceConfig(), {"x": column})
 
 
+@pytest.mark.parametrize("column", [{1, 2}, "ab", {1: 2}.values(), 3], ids=lambda column: type(column).__name__)
+def test_what_is_no_array_is_named(column: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf"'a.x' is a {type(column).__name__}, no array or list .*list\(...\) makes one"
+    ):
+        RandomAccessSource(RandomAccessSourceConfig(), {"a": {"x": column}})
+
+
 def test_other_columns_of_tables_are_arrays() -> None:
     columns = {"a": pa.array([2**60, 3]), "b": pd.Series([1, 2]), "c": pa.array([1, None]), "d": pa.array([0.5, None])}
     (first, second) = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), columns)

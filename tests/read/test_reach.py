@@ -6,7 +6,9 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -1450,7 +1452,8 @@ def test_code_whose_module_is_not_kept_counts_as_any_other(tmp_path, how, change
     text = "SCALE = 1\ndef helper(v): return SCALE + v\nclass Uses:\n    def map(self, e): return helper(e)\n"
 
     def read(text):
-        (path := tmp_path / "plugin_of_a_user.py").write_text(text)
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))  # or Python would find the former's byte code
+        (path := folder / "plugin_of_a_user.py").write_text(text)
         if how == "run_path":
             names = runpy.run_path(str(path))
         elif how == "exec":

@@ -197,8 +197,8 @@ class ArraysReader:
     Lists become arrays where that changes none of their values: text and mixtures with it stay as they are, as objects.
 
     Raises: ValueError for arrays of different lengths, without rows, or an empty dict, and for lists of numbers of
-    several kinds; TypeError for a masked array, a Hugging Face dataset (of a dict of splits, say), or a name that is no
-    str.
+    several kinds; TypeError for what is no array, a masked one, a Hugging Face dataset (of a dict of splits, say), or a
+    name that is no str.
     """
 
     broken: type[Exception] = IndexError
@@ -221,7 +221,13 @@ class ArraysReader:
                 )
             _check_alike(array, ".".join(map(str, path)))
         self._columns: Columns = map_leaves(_as_array, arrays)
-        lengths = {".".join(path): len(array) if array.ndim else 0 for path, array in leaves(self._columns)}
+        for (path, array), (_, given) in zip(leaves(self._columns), leaves(arrays), strict=True):
+            if not array.ndim:
+                raise TypeError(
+                    f"{'.'.join(path)!r} is a {type(given).__name__}, no array or list with a row for each element; of "
+                    "what can be iterated list(...) makes one"
+                )
+        lengths = {".".join(path): len(array) for path, array in leaves(self._columns)}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"the arrays must have one length, got {lengths or 'no arrays'}")
         self.num_records = next(iter(lengths.values()))

@@ -259,14 +259,23 @@ def _label(transform: Any) -> str:
 
 
 class _Kinds:
-    """A digest of what kinds of containers were told, in their order."""
+    """A digest of what kinds of containers were told, in their order; "" for lists alone."""
 
     def __init__(self) -> None:
         self._found = hashlib.sha256()
+        self._is_alike = True
         self._is_left_out = False
+        self._ours: dict[int, Any] = {}  # held, so that no other object gets the address
 
-    def add(self, kind: bytes) -> None:
-        if not self._is_left_out:
+    def ours(self, value: Any) -> Any:
+        """The same container, which is of one kind wherever it is told: of a function's defaults, say."""
+        self._ours[id(value)] = value
+        return value
+
+    def add(self, value: Any) -> None:
+        if not self._is_left_out and id(value) not in self._ours:
+            kind = b"m" if isinstance(value, Mapping) else b"t" if isinstance(value, tuple) else b"l"
+            self._is_alike &= kind == b"l"
             self._found.update(kind)
 
     @contextlib.contextmanager
@@ -279,7 +288,7 @@ class _Kinds:
 
     @property
     def digest(self) -> str:
-        return self._found.hexdigest()[:16]
+        return "" if self._is_alike else self._found.hexdigest()[:16]
 
 
 class _Telling:
@@ -338,7 +347,7 @@ class _Telling:
         if isinstance(value, Mapping | list | tuple | set | frozenset) and is_users(type(value)):
             self._look_at_class(type(value))  # a dict with a __missing__, say
         if isinstance(value, Mapping | tuple | list):
-            self.kinds.add(b"m" if isinstance(value, Mapping) else b"t" if isinstance(value, tuple) else b"l")
+            self.kinds.add(value)
         if isinstance(value, LongTable):
             self.tables.append(value_digest(value.some))
         if isinstance(value, Mapping):
@@ -364,13 +373,15 @@ class _Telling:
         if not inspect.isclass(value) and callable(asked(value, "fingerprint")):
             return [type(value).__qualname__, str(value.fingerprint())]
         if isinstance(value, functools.partial):
-            return [self.value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
+            ours = self.kinds.ours
+            return [self.value(v, depth + 1) for v in (value.func, ours(value.args), ours(value.keywords))]
         if isinstance(value, types.MethodType):
             return [self.value(value.__func__, depth + 1), self.value(value.__self__, depth + 1)]
         if isinstance(value, types.FunctionType):
             self._look_around(value)
-            closure = cells(value)
-            defaults = [value.__defaults__, value.__kwdefaults__]
+            ours = self.kinds.ours
+            closure = ours(cells(value))
+            defaults = ours([ours(value.__defaults__), ours(value.__kwdefaults__)])
             return [
                 _source(value),
                 self.value(closure, depth + 1),
@@ -393,7 +404,8 @@ class _Telling:
             self.bound[name] = digest([self.bound.get(name), self._setting(shortened(owner))])
         if asked(value, "__name__") is not None:  # builtins, ufuncs, modules
             return [type(value).__qualname__, value.__name__]
-        return [self.value(type(value), depth + 1), *(self.value(part, depth + 1) for part in _state(value))]
+        parts = list(map(self.kinds.ours, _state(value)))
+        return [self.value(type(value), depth + 1), *(self.value(part, depth + 1) for part in parts)]
 
     def _reached(self, code: Any) -> Any:
         """What a function or class uses: of code the source, as what that uses stands in the list too."""
