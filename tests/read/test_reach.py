@@ -1429,6 +1429,15 @@ def test_what_the_digest_takes_for_the_same_is_told_beside_it(tmp_path, get):
     assert {key for key in before | after if before.get(key) != after.get(key)} - {"digest"} == {told}, (before, after)
 
 
+def test_of_long_tables_that_run_code_or_have_addresses_the_length_counts(tmp_path):
+    """A dataset of one's own would be read; an object without a repr is another one in every process."""
+    lazy = "class Lazy(Sequence):\n  def __len__(self): return 10_001\n  def __getitem__(self, at): raise KeyError(at)"
+    text = f"from collections.abc import Sequence\n{lazy}\nlazy = Lazy()\nodd = {{object() for _ in range(10_001)}}\n"
+    text += "def of_lazy(e): return lazy[e]\ndef of_odd(e): return e in odd\n"
+    for get in ("of_lazy", "of_odd"):
+        assert found(tmp_path / "a", get, text) == found(tmp_path / "b", get, text)
+
+
 def test_containers_in_sets_are_the_same_in_every_process(tmp_path):
     """Their order is another in each: what kinds are in them is left out."""
     text = "things = {frozenset({(1, (2,)), 'a', frozenset({3})}), frozenset({'b', (4,)})}\ndef of(e): return things\n"

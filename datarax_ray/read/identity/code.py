@@ -333,7 +333,7 @@ class _Telling:
         if depth > _MAX_DEPTH:
             if self._below is None:
                 self._below = _Below(self._as_told, self._left)
-                self._below.kinds, self._below.modules, self._below.tables = self.kinds, self.modules, self.tables
+                self._below.modules, self._below.tables = self.modules, self.tables
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):

@@ -38,8 +38,8 @@ PLACES = (date, time, PurePath)
 
 
 class LongTable(list[Any]):
-    """What stands for a long table: its type and length. some: entries spread over it; () where it has no order, and
-    looking at all would take long.
+    """What stands for a long table: its type and length. some: entries spread over one of Python's own, for a digest;
+    of a set of text or numbers the sum of what these are; () where looking takes long, or runs code of others.
     """
 
     def __init__(self, table: Any) -> None:
@@ -48,12 +48,16 @@ class LongTable(list[Any]):
 
     @property
     def some(self) -> Any:
-        """For a digest; of a set the sum of what its entries are."""
         table, step = self._table, -(-len(self._table) // _MAX_LOOKED_AT)
-        if isinstance(table, Set):
-            return sum(zlib.crc32(repr(entry).encode()) for entry in table) if len(table) <= _MAX_SUMMED else ()
-        entries = table.items() if isinstance(table, Mapping) else table
-        return [*itertools.islice(entries, 0, None, step)]
+        if type(table) in (list, tuple):
+            return table[::step]
+        with contextlib.suppress(RuntimeError):  # another thread adds to it
+            if type(table) is dict:
+                return [*itertools.islice(table.items(), 0, None, step)]
+            is_short = type(table) in (set, frozenset) and len(table) <= _MAX_SUMMED
+            if is_short and {str, bytes, int, float}.issuperset(map(type, table)):
+                return sum(zlib.crc32(repr(entry).encode()) for entry in table)
+        return ()
 
 
 def shortened(value: Any) -> Any:
